@@ -1,0 +1,68 @@
+# `make` alone lists the targets. Everything is made in .venv and build/; a second run makes nothing again.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+LOGS ?= data/samples
+LAKE ?= build/lake
+
+.DEFAULT_GOAL := help
+.PHONY: help run test setup java lint type unit sql doctor lock zip clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, report (LOGS=..., LAKE=...)
+	$(BIN)/isr-batch run --logs $(LOGS) --lake $(LAKE)
+
+test: $(VENV)/test.stamp java ## lint, types, layers, and every test
+	$(MAKE) --no-print-directory lint type
+	$(BIN)/python -m pytest
+
+setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars; and Java where Debian has none
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+		{ echo "Python 3.11 is needed, and $(PYTHON) is another: make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps are younger than the lock that the environment was made from.
+$(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
+	$(PIP) install --quiet --require-hashes -r requirements/run.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m isr_batch.session --fetch-jars
+	@touch $@
+
+$(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp
+	$(PIP) install --quiet --require-hashes -r requirements/test.lock
+	@touch $@
+
+java:
+	@sh .ci/java
+
+lint: $(VENV)/test.stamp ## style and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
+
+type: $(VENV)/test.stamp ## types
+	$(BIN)/mypy
+
+unit: $(VENV)/test.stamp ## the tests that need no Spark
+	$(BIN)/python -m pytest -m "not spark and not nightly"
+
+doctor: setup ## say what is wrong with this machine
+	$(BIN)/isr-batch doctor
+
+lock: ## resolve requirements/*.lock again, within pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --extra build --extra test $(LOCK) -o requirements/test.lock
+	uv pip compile pyproject.toml --extra build $(LOCK) -c requirements/test.lock -o requirements/run.lock
+LOCK := --quiet --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links
+
+zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	mv build/wheel/isr_batch-*.whl build/isr_batch.zip
+
+clean: ## remove .venv, build/ and caches
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

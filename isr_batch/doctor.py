@@ -1,0 +1,135 @@
+"""What could be wrong with this machine, each with what to do about it."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Final
+
+from isr_batch.errors import UsageError
+from isr_batch.settings import Settings
+
+MIN_JAVA: Final = 17
+# Beside the JVM's heap: the driver, and a Python worker for each core.
+PYTHON_MEMORY_GB: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at; ``what_to_do`` is empty when it is fine."""
+
+    check: str
+    found: str
+    what_to_do: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing needs to be done."""
+        return not self.what_to_do
+
+    def as_row(self) -> dict[str, object]:
+        """Columns of a table."""
+        return asdict(self) | {"ok": "ok" if self.ok else "NO"}
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Look at everything that a command needs, without starting Spark."""
+    checks: list[Callable[[], Check]] = [
+        _python,
+        _java,
+        _pins,
+        _delta_jars,
+        _kernel,
+        lambda: _memory(settings.spark.driver_memory),
+        lambda: _writable("working folder", Path.cwd()),
+        lambda: _writable("scratch folder", Path(os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir())),
+    ]
+    return [check() for check in checks]
+
+
+def require_healthy(checks: Iterable[Check]) -> None:
+    """Fail when something is to be done.
+
+    Raises
+    ------
+    UsageError
+        With what is wrong.
+    """
+    wrong = [check.check for check in checks if not check.ok]
+    if wrong:
+        raise UsageError(f"not as it should be: {', '.join(wrong)}")
+
+
+def _python() -> Check:
+    fits = sys.version_info[:2] == (3, 11)
+    return Check("python", platform.python_version(), "" if fits else "make the environment with Python 3.11")
+
+
+def _java() -> Check:
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    install = f"install Java {MIN_JAVA} or newer, or point JAVA_HOME at one"
+    if not java or not Path(java).exists():
+        return Check("java", "none" if not home else f"none in JAVA_HOME {home}", install)
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    number = re.search(r'version "(\d+)', told)
+    fits = number is not None and int(number[1]) >= MIN_JAVA
+    return Check("java", told.partition("\n")[0], "" if fits else install)
+
+
+def _pins() -> Check:
+    try:
+        pins = [re.fullmatch(r"([\w-]+)==([\w.]+).*", text) for text in requires("isr-batch") or []]
+    except PackageNotFoundError:
+        return Check("pinned packages", "isr-batch is run from its folder, not installed", "")
+    found = {pin[1]: (version(pin[1]), pin[2]) for pin in pins if pin}
+    wrong = [f"{name} {has} instead of {wants}" for name, (has, wants) in found.items() if has != wants]
+    told = ", ".join(f"{name} {has}" for name, (has, _) in found.items())
+    return Check("pinned packages", told, f"`make setup`: {', '.join(wrong)}" if wrong else "")
+
+
+def _delta_jars() -> Check:
+    from isr_batch.session import delta_jars  # takes Spark, which may be what is missing
+
+    jars = delta_jars()
+    return Check(
+        "delta jars",
+        ", ".join(jar.name for jar in jars) or "none: every start asks Maven",
+        "" if jars else "`python -m isr_batch.session --fetch-jars` fetches them once",
+    )
+
+
+def _kernel() -> Check:
+    import numba  # takes a second
+
+    try:
+        answer = numba.njit(lambda x: x + 1)(41)
+    except Exception as error:  # noqa: BLE001 (whatever LLVM says, it is what to tell)
+        return Check("numba", str(error).partition("\n")[0], "reinstall numba and llvmlite: `make clean setup`")
+    return Check("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba computes nonsense")  # noqa: PLR2004
+
+
+def _memory(driver_memory: str) -> Check:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    heap = float(driver_memory[:-1]) / (1024 if driver_memory[-1] in "mM" else 1)
+    needed = heap + PYTHON_MEMORY_GB
+    return Check(
+        "memory",
+        f"{total:.1f} GB, spark.driver_memory {driver_memory}",
+        "" if total >= needed else f"set spark.driver_memory below {max(total - PYTHON_MEMORY_GB, 0.5):.1f}g",
+    )
+
+
+def _writable(name: str, folder: Path) -> Check:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Check(name, str(folder))
+    except OSError as error:
+        return Check(name, f"{folder}: {error.strerror}", "give write access to it, or work in another folder")

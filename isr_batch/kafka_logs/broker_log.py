@@ -1,0 +1,212 @@
+"""server.log and state-change.log: what a broker says about itself, its terms and its ISR changes."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from isr_batch.kafka_logs.files import LAG_TIME, MIN_ISR, Broker
+from isr_batch.kafka_logs.request_log import RAW_CHARACTERS, stamp_us
+
+_SOURCE = ("broker_id", "source_file", "source_line", "stamp_us")
+_PARTITION = r"(\S+)-(\d+)"
+
+_SHRINK = (
+    r"\[Partition " + _PARTITION + r" broker=\d+\] Shrinking ISR from ([\d,]+) to ([\d,]*)\. "
+    r"Leader: \(highWatermark: (-?\d+), endOffset: (-?\d+)\)\. Out of sync replicas: (.+)\."
+)
+_OUT_OF_SYNC = r"\(brokerId: (\d+), endOffset: (-?\d+), lastCaughtUpTimeMs: (-?\d+)\)"
+_ISR_UPDATED = r"\[Partition " + _PARTITION + r" broker=\d+\] ISR updated to ([\d,]+) .*version updated to (\d+)"
+_LEADER = (
+    r"Leader " + _PARTITION + r" .*?starts at leader epoch (\d+) from offset (\d+) "
+    r"with partition epoch (\d+), high watermark (\d+), ISR \[([\d,]*)\].* Previous leader (?:None|Some\((-?\d+)\))"
+)
+_FOLLOWER = r"Follower " + _PARTITION + r" starts at leader epoch (\d+)"
+_STILL_LEADER = (
+    r"Skipped the become-leader state change for " + _PARTITION + r" .*leader=(\d+), leaderEpoch=(\d+), "
+    r"isr=\[([\d, ]*)\], partitionEpoch=(\d+), replicas=\[([\d, ]*)\]"
+)
+_TOPIC_ID = _PARTITION + r" with topic id (?:Some\()?([\w-]{22})\b"
+_MIN_ISR_OF_LOG = r"Created log for partition " + _PARTITION + r" in .*[{ ]min\.insync\.replicas=(\d+)"
+
+_STARTED = r"kafka\.Log4jController`? MBean"
+_STARTING = "Transition from SHUTDOWN to STARTING"
+_CHECKS_SCHEDULED = "[LogDirFailureHandler]: Starting"
+_SAME_START_US = 60_000_000
+
+_OF_INTEREST = (
+    r"Shrinking ISR|ISR updated to|Log4jController|Transition from SHUTDOWN|\[LogDirFailureHandler\]: Starting"
+    r"|Kafka version: |Created log for partition"
+)
+_SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d+)$"
+
+
+def int_list(text: Column) -> Column:
+    """``1,2,3`` (or ``1, 2, 3``) as an array of ints."""
+    return F.filter(F.split(text, r"[,\s]+"), lambda number: number != "").cast("array<int>")
+
+
+def _fields(line: str, pattern: str, **names_and_types: str) -> list[Column]:
+    """A column for each group of the pattern, in order; an empty group is null."""
+    return [
+        F.nullif(F.regexp_extract(line, pattern, group), F.lit("")).cast(type_).alias(name)
+        for group, (name, type_) in enumerate(names_and_types.items(), start=1)
+    ]
+
+
+def parse_server_log(lines: DataFrame) -> DataFrame:
+    """Keep every stamped line, with its text where something reads it, and the settings printed at a start.
+
+    Returns
+    -------
+    DataFrame
+        broker_id, source_file, source_line, stamp_us (null for settings), message (null where of no interest).
+    """
+    setting = F.rlike("value", F.lit(_SETTING))
+    stamped = lines.where(F.col("value").isNotNull()).select("*", stamp_us(F.col("value")).alias("stamp_us"))
+    return stamped.where(F.col("stamp_us").isNotNull() | setting).select(
+        *_SOURCE, F.when(setting | F.rlike("value", F.lit(_OF_INTEREST)), F.col("value")).alias("message")
+    )
+
+
+def parse_state_changes(lines: DataFrame) -> DataFrame:
+    """Keep the stamped lines: broker_id, source_file, source_line, stamp_us, message."""
+    stamped = lines.where(F.col("value").isNotNull()).select("*", stamp_us(F.col("value")).alias("stamp_us"))
+    return stamped.where(F.col("stamp_us").isNotNull()).select(*_SOURCE, F.col("value").alias("message"))
+
+
+def shrink_lines(server: DataFrame) -> DataFrame:
+    """Shrinking ISR lines: topic, partition_id, isr_before, isr_after, high_watermark, leader_log_end_offset, dropped."""
+    text = dict(topic="string", partition_id="int", before="string", after="string",
+                high_watermark="bigint", leader_log_end_offset="bigint", out="string")  # fmt: skip
+    dropped = F.arrays_zip(*(
+        F.regexp_extract_all("out", F.lit(_OUT_OF_SYNC), group).cast(f"array<{type_}>").alias(name)
+        for group, (name, type_) in enumerate(
+            {"replica_id": "int", "follower_log_end_offset": "bigint", "last_caught_up_time_ms": "bigint"}.items(), 1)
+    ))  # fmt: skip
+    return (
+        server.where(F.rlike("message", F.lit(_SHRINK)))
+        .select(*_SOURCE, *_fields("message", _SHRINK, **text))
+        .select(
+            *_SOURCE, "topic", "partition_id", "high_watermark", "leader_log_end_offset",
+            int_list(F.col("before")).alias("isr_before"),
+            int_list(F.coalesce("after", F.lit(""))).alias("isr_after"),
+            dropped.alias("dropped"),
+        )
+    )  # fmt: skip
+
+
+def unreadable_lines(server: DataFrame, state_changes: DataFrame) -> DataFrame:
+    """Lines that should tell of a shrink or of a term but have another form: source, reason, raw."""
+    shrink = server.where(F.contains("message", F.lit("Shrinking ISR")) & ~F.rlike("message", F.lit(_SHRINK)))
+    term = state_changes.where(F.rlike("message", F.lit(r"\] (Leader|Follower) \S+ .*starts at leader epoch"))
+                               & ~F.rlike("message", F.lit(f"{_LEADER}|{_FOLLOWER}")))  # fmt: skip
+    raw = F.substring("message", 1, RAW_CHARACTERS).alias("raw")
+    return shrink.select(*_SOURCE, F.lit("Shrinking ISR line of an unknown form").alias("reason"), raw).unionAll(
+        term.select(*_SOURCE, F.lit("leader or follower line of an unknown form").alias("reason"), raw)
+    )
+
+
+def isr_updated_lines(server: DataFrame) -> DataFrame:
+    """ISR updated lines of a leader: topic, partition_id, isr, partition_epoch."""
+    text = dict(topic="string", partition_id="int", isr="string", partition_epoch="int")
+    return server.where(F.rlike("message", F.lit(_ISR_UPDATED))).select(
+        *_SOURCE, *_fields("message", _ISR_UPDATED, **text)
+    ).withColumn("isr", int_list(F.col("isr")))  # fmt: skip
+
+
+def leader_lines(state_changes: DataFrame) -> DataFrame:
+    """Starts of a term as leader."""
+    text = dict(topic="string", partition_id="int", leader_epoch="int", start_offset="bigint", partition_epoch="int",
+                start_high_watermark="bigint", isr="string", previous_leader_id="int")  # fmt: skip
+    return (
+        state_changes.where(F.rlike("message", F.lit(_LEADER)))
+        .select(*_SOURCE, *_fields("message", _LEADER, **text))
+        .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
+    )
+
+
+def follower_lines(state_changes: DataFrame) -> DataFrame:
+    """Starts of a term as follower: topic, partition_id, leader_epoch."""
+    text = dict(topic="string", partition_id="int", leader_epoch="int")
+    return state_changes.where(F.rlike("message", F.lit(_FOLLOWER))).select(
+        *_SOURCE, *_fields("message", _FOLLOWER, **text)
+    )
+
+
+def still_leader_lines(state_changes: DataFrame) -> DataFrame:
+    """Changes that a leader took note of and stayed leader: isr, replicas, partition_epoch, leader_epoch."""
+    text = dict(topic="string", partition_id="int", leader_id="int", leader_epoch="int", isr="string",
+                partition_epoch="int", replicas="string")  # fmt: skip
+    return (
+        state_changes.where(F.rlike("message", F.lit(_STILL_LEADER)))
+        .select(*_SOURCE, *_fields("message", _STILL_LEADER, **text))
+        .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
+        .withColumn("replicas", int_list(F.coalesce("replicas", F.lit(""))))
+    )
+
+
+def topic_ids(state_changes: DataFrame) -> DataFrame:
+    """Topic ids that the lines name: topic_id, topic."""
+    text = dict(topic="string", partition_id="int", topic_id="string")
+    return state_changes.select(*_fields("message", _TOPIC_ID, **text)).where("topic_id IS NOT NULL").select(
+        "topic_id", "topic"
+    )  # fmt: skip
+
+
+def min_isr_of_logs(server: DataFrame) -> DataFrame:
+    """min.insync.replicas printed when a partition's log was created: topic, min_insync_replicas."""
+    text = dict(topic="string", partition_id="int", min_insync_replicas="int")
+    created = server.select(*_fields("message", _MIN_ISR_OF_LOG, **text)).where("topic IS NOT NULL")
+    return created.groupBy("topic").agg(F.max("min_insync_replicas").alias("min_insync_replicas"))
+
+
+def broker_settings(server: DataFrame, brokers: list[Broker]) -> DataFrame:
+    """One row a broker: replica_lag_time_max_ms, min_insync_replicas, starts_us (sorted array).
+
+    server.properties comes first, then what the broker printed when it started, then Kafka's default.
+    """
+    names_and_types = dict(setting="string", number="bigint")
+    printed = server.where("stamp_us IS NULL").select("broker_id", *_fields("message", _SETTING, **names_and_types))
+    printed = printed.groupBy("broker_id").agg(
+        *(F.max(F.when(F.col("setting") == name, F.col("number"))).alias(name) for name in (LAG_TIME, MIN_ISR))
+    )
+    starts = process_starts(server).groupBy("broker_id").agg(F.array_sort(F.collect_list("stamp_us")).alias("starts"))
+    known = server.sparkSession.createDataFrame(
+        [(b.broker_id, b.replica_lag_time_max_ms, b.min_insync_replicas) for b in brokers],
+        "broker_id INT, lag BIGINT, min_isr INT",
+    )
+    return (
+        known.join(F.broadcast(printed), "broker_id", "left")
+        .join(F.broadcast(starts), "broker_id", "left")
+        .select(
+            "broker_id",
+            F.coalesce("lag", f"`{LAG_TIME}`", F.lit(30_000)).alias("replica_lag_time_max_ms"),
+            F.coalesce("min_isr", f"`{MIN_ISR}`", F.lit(1)).cast("int").alias("min_insync_replicas"),
+            F.coalesce("starts", F.array().cast("array<bigint>")).alias("starts_us"),
+        )
+    )
+
+
+def process_starts(server: DataFrame) -> DataFrame:
+    """Instants at which a broker process started: broker_id, stamp_us."""
+    first = F.rlike("message", F.lit(_STARTED))
+    marks = server.where(first | F.contains("message", F.lit(_STARTING))).select(*_SOURCE, first.alias("first"))
+    order = Window.partitionBy("broker_id").orderBy("stamp_us", "source_line")
+    told = F.lag("first").over(order) & (F.col("stamp_us") - F.lag("stamp_us").over(order) <= _SAME_START_US)
+    return (
+        marks.withColumn("told", F.coalesce(told, F.lit(False))).where("first OR NOT told").select("broker_id", "stamp_us")
+    )
+
+
+def process_of(instant_us: str) -> Column:
+    """Number of the broker process that an instant falls in, where ``starts_us`` is at hand; 0 before the first start."""
+    return F.size(F.filter("starts_us", lambda start: start <= F.col(instant_us)))
+
+
+def process_facts(server: DataFrame, settings: DataFrame) -> DataFrame:
+    """By broker_id and process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
+    told = server.where("message IS NOT NULL AND stamp_us IS NOT NULL").join(F.broadcast(settings), "broker_id")
+    version = F.nullif(F.regexp_extract("message", r"Kafka version: (\S+)", 1), F.lit(""))
+    scheduled = F.when(F.contains("message", F.lit(_CHECKS_SCHEDULED)), F.col("stamp_us"))
+    return told.groupBy("broker_id", process_of("stamp_us").alias("process")).agg(
+        F.max(version).alias("broker_version"), F.min(scheduled).alias("startup_us")
+    )

@@ -1,0 +1,31 @@
+"""fetch_log: what every follower fetch read, by way of its fetch session."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from isr_batch.kafka_logs.terms import epoch_at, in_force, named
+from udfs.session_arrow import KEPT, READ_SCHEMA, partitions_read
+
+
+def fetch_log(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
+    """Columns of fetch_log, instants still in microseconds."""
+    order = ("broker_id", "session", "session_epoch", "completed_us", "source_line")
+    read = (
+        sessions.select(*KEPT, "session", "session_epoch", "error_code", "topics", "forgotten", "responses")
+        .sortWithinPartitions(*order)
+        .mapInArrow(partitions_read, READ_SCHEMA)
+        .withColumnsRenamed({"topic": "topic_id", "broker_id": "leader_id"})
+    )
+    # Only fetches older than v9 come without an epoch; the null key keeps all others out of the look-up.
+    epochs = in_force(terms).withColumnRenamed("partition_id", "unknown_in")
+    unknown = F.when(F.col("leader_epoch") < 0, F.col("partition_id"))
+    return (
+        named(read, topic_names)
+        .withColumn("unknown_in", unknown)
+        .join(F.broadcast(epochs), ["leader_id", "topic", "unknown_in"], "left")
+        .withColumn("leader_epoch", F.when(F.col("in_force").isNull(), F.col("leader_epoch")).otherwise(epoch_at("handled_us")))
+        .withColumns({
+            "leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends"),
+            "run_length": F.lit(1), "last_handled_us": F.col("handled_us"),
+        })
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""Broker logs to tables: the way through, from the folder to the rows."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from isr_batch import tables as contracts
+from isr_batch.kafka_logs import (
+    appends, broker_log, events, fetches, files, isr_changes, lines, metadata, request_log, terms,
+)  # fmt: skip
+from isr_batch.kafka_logs.request_log import FILE, REFUSED
+
+
+@dataclass(frozen=True)
+class KafkaLogs:
+    """What a folder of broker logs says, as tables; nothing is read before a table is.
+
+    Parameters
+    ----------
+    tables : dict of str to DataFrame
+        By name, each with the columns of `isr_batch.tables`.
+    requests : DataFrame
+        The request log, a row a line, kept after the first reading.
+    """
+
+    tables: dict[str, DataFrame]
+    requests: DataFrame
+    _kept: list[DataFrame] = field(repr=False)
+
+    def account(self) -> dict[str, int]:
+        """Count the lines of the request logs by what became of them.
+
+        Returns
+        -------
+        dict of str to int
+            ``lines read`` is the sum of all others: ``follower fetch``, ``other fetch``, ``produce``, ``other``,
+            ``blank`` and ``refused``.
+        """
+        counts = dict.fromkeys(
+            (request_log.FOLLOWER_FETCH, request_log.OTHER_FETCH, request_log.PRODUCE, request_log.OTHER,
+             request_log.BLANK, request_log.REFUSED), 0,
+        )  # fmt: skip
+        rows = self.requests.where(F.col("kind") != FILE).groupBy("kind").count().collect()
+        counts |= {row["kind"]: row["count"] for row in rows}
+        return {"lines read": sum(counts.values()), **counts}
+
+    def release(self) -> None:
+        """Forget what was kept between tables."""
+        for frame in self._kept:
+            frame.unpersist()
+
+
+def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: str) -> KafkaLogs:
+    """Read the brokers' logs in a folder.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Its time zone must be UTC, and so must be that of the logs.
+    folder : Path
+        A folder a broker, with request.log, server.log and state-change.log (also rotated or .gz) and
+        server.properties; a decoded metadata log beside them, if there is one. Workers must see the same path.
+    cluster_id : str
+        Name for the cluster, put into every row.
+    run_id : str
+        Put into the rows of quarantine.
+
+    Raises
+    ------
+    NoInputError
+        When the folder holds no broker log.
+    """
+    found = files.find_logs(folder)
+    kept: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return frame
+
+    raw = {kind: lines.read_lines(spark, found.of_kind(kind))
+           for kind in (files.REQUEST, files.SERVER, files.STATE_CHANGE, files.METADATA)}  # fmt: skip
+    requests = keep(request_log.parse_requests(raw[files.REQUEST]))
+    server = keep(broker_log.parse_server_log(raw[files.SERVER]))
+    state_changes = keep(broker_log.parse_state_changes(raw[files.STATE_CHANGE]))
+    records = keep(metadata.parse_metadata(raw[files.METADATA]))
+    names = metadata.topic_names(records).unionAll(broker_log.topic_ids(state_changes))
+    sources = terms.Sources(
+        requests, server, state_changes, records,
+        settings=keep(broker_log.broker_settings(server, list(found.brokers.values()))),
+        topic_names=keep(names.groupBy("topic_id").agg(F.max("topic").alias("topic"))),
+    )  # fmt: skip
+
+    busy = keep(events.activity(requests, server, sources.settings))
+    silent = keep(events.silences(busy, requests))
+    checks = keep(events.checks_seen(broker_log.shrink_lines(server), sources.settings, silent))
+    origins = keep(events.check_origins(checks, broker_log.process_facts(server, sources.settings)))
+    led = keep(terms.terms(sources, events.last_activity(busy), origins))
+    shrinks = keep(isr_changes.led_shrinks(server, led))
+    sessions = request_log.in_sessions(requests)
+    produced = appends.produced(sources, led)
+
+    frames = {
+        contracts.FETCH_LOG.name: fetches.fetch_log(sessions, sources.topic_names, led),
+        contracts.APPEND_LOG.name: appends.append_log(produced, sources, shrinks, led),
+        contracts.LEADER_EPOCHS.name: led,
+        contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
+            sources, shrinks, led, controller_known=bool(found.of_kind(files.METADATA))
+        ),
+        contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, origins)),
+        contracts.QUARANTINE.name: _quarantine(spark, found, raw, sources, sessions, produced)
+        .withColumn("ingest_run", F.lit(run_id)),
+    }  # fmt: skip
+    conformed = {table.name: _conform(frames[table.name], table, cluster_id) for table in contracts.INPUT_TABLES}
+    return KafkaLogs(conformed, requests, kept)
+
+
+def _broker_events(sources: terms.Sources, silent: DataFrame, checks: DataFrame) -> DataFrame:
+    at = F.col("at_us")
+    started = broker_log.process_starts(sources.server).select("broker_id", F.lit("started").alias("kind"), "stamp_us")
+    silences = silent.select("broker_id", F.lit("silent").alias("kind"), "from_us", "until_us")
+    told = metadata.broker_changes(sources.metadata).select("broker_id", "kind", "at_us", at.alias("end_us"))
+    return (
+        started.withColumn("end_us", F.col("stamp_us")).toDF("broker_id", "kind", "at_us", "end_us")
+        .unionAll(silences).unionAll(checks).unionAll(told)
+    )  # fmt: skip
+
+
+def _quarantine(
+    spark: SparkSession, found: files.LogFolder, raw: dict[str, DataFrame], sources: terms.Sources,
+    sessions: DataFrame, produced: DataFrame,
+) -> DataFrame:  # fmt: skip
+    folder = spark.createDataFrame(
+        [(r.source_file, r.reason, r.detail) for r in found.refused], "source_file STRING, reason STRING, detail STRING"
+    )
+    columns = ("source_file", "source_line", "reason", "detail", "raw")
+    others = [raw[kind].where("problem IS NOT NULL").withColumn("reason", F.col("problem"))
+              for kind in (files.SERVER, files.STATE_CHANGE, files.METADATA)]  # fmt: skip
+    parts = [
+        sources.requests.where(F.col("kind").isin(REFUSED, FILE)),
+        *others,
+        broker_log.unreadable_lines(sources.server, sources.state_changes),
+        sources.metadata.where("malformed").withColumn("reason", F.lit("malformed metadata record")),
+        request_log.session_gaps(sessions),
+        produced.where("repeated").withColumn("reason", F.lit("produce request sent again")),
+    ]
+    missing = F.lit(None).cast("string")
+    for part in parts:
+        known = part.withColumns({name: missing for name in columns if name not in part.columns})
+        folder = folder.unionByName(known.select(*columns), allowMissingColumns=True)
+    return folder
+
+
+def _conform(frame: DataFrame, table: contracts.Table, cluster_id: str) -> DataFrame:
+    """Give the frame exactly the table's columns: ``x_time`` from ``x_us``, the rest by name, event_date by the first."""
+    instants = {
+        contracts.FETCH_LOG.name: {"event_date": "handled_us"},
+        contracts.APPEND_LOG.name: {"event_date": "append_us"},
+        contracts.LEADER_EPOCHS.name: {"event_date": "start_us"},
+        contracts.OBSERVED_ISR_CHANGES.name: {"event_date": "at_us", "change_time": "at_us"},
+        contracts.BROKER_EVENTS.name: {"event_date": "at_us", "event_time": "at_us"},
+        contracts.QUARANTINE.name: {},
+    }[table.name]
+
+    def value(column: contracts.Column) -> Column:
+        if column.name == "cluster_id":
+            return F.lit(cluster_id)
+        if column.type in ("TIMESTAMP", "DATE"):
+            us = instants.get(column.name, column.name.removesuffix("_time") + "_us")
+            return F.timestamp_micros(F.col(us)).cast(column.type)
+        return F.col(column.name).cast(column.type)
+
+    return frame.select(*(value(column).alias(column.name) for column in table.columns))

@@ -1,0 +1,83 @@
+"""observed_isr_changes: Shrinking lines of the leaders, and the changes that the metadata log holds."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from isr_batch.kafka_logs import broker_log, metadata
+from isr_batch.kafka_logs.terms import Sources, epoch_at, in_force
+
+_PARTITION = ["topic", "partition_id"]
+_RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
+_CHANGE = ("leader_epoch", "leader_id", "at_us", "isr_before", "isr_after", "source_file", "source_line")
+
+
+def led_shrinks(server: DataFrame, terms: DataFrame) -> DataFrame:
+    """Shrinking lines with the term they were printed in: leader_id, leader_epoch, at_us and what the line says."""
+    lines = broker_log.shrink_lines(server).withColumnsRenamed({"broker_id": "leader_id", "stamp_us": "at_us"})
+    return (
+        lines.join(F.broadcast(in_force(terms)), ["leader_id", *_PARTITION], "left")
+        .withColumn("leader_epoch", epoch_at("at_us"))
+        .drop("in_force")
+    )
+
+
+def observed_isr_changes(sources: Sources, shrinks: DataFrame, terms: DataFrame, *, controller_known: bool) -> DataFrame:
+    """Columns of observed_isr_changes, instants still in microseconds.
+
+    A shrink in the metadata log without a Shrinking line at about that time was made by the controller. A
+    Shrinking line without such a record was an attempt (of a deposed leader, say) and stays a row.
+    """
+    history = _from_metadata(sources) if controller_known else _from_leaders(sources, terms)
+    order = Window.partitionBy(*_PARTITION).orderBy("position")
+    changes = history.withColumn("isr_before", F.lag("isr").over(order)).withColumnRenamed("isr", "isr_after")
+    changes = changes.where("isr_before IS NOT NULL").select(*_PARTITION, *_CHANGE)
+    left = F.explode(F.array_except("isr_before", "isr_after")).alias("replica_id")
+    joined = F.explode(F.array_except("isr_after", "isr_before")).alias("replica_id")
+    by_leader = shrinks.select(
+        *_PARTITION, *_CHANGE, "high_watermark", "leader_log_end_offset", F.explode("dropped").alias("d")
+    ).select("*", "d.*", F.lit("shrink").alias("kind"), F.lit("leader").alias("made_by"))
+    by_controller = _without_line(changes, shrinks).select(
+        "*", left, F.lit("shrink").alias("kind"), F.lit("controller").alias("made_by")
+    )
+    expands = changes.select("*", joined, F.lit("expand").alias("kind"), F.lit("leader").alias("made_by"))
+    return by_leader.drop("d").unionByName(by_controller.unionByName(expands), allowMissingColumns=True)
+
+
+def _without_line(changes: DataFrame, shrinks: DataFrame) -> DataFrame:
+    """Changes that no leader announced by a Shrinking line."""
+    lines = shrinks.select(
+        *_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us")
+    )
+    same = (
+        F.col("c.topic").eqNullSafe(F.col("l.topic"))
+        & (F.col("c.partition_id") == F.col("l.partition_id"))
+        & (F.array_sort("c.isr_after") == F.col("l.after"))
+        & (F.col("c.at_us") - F.col("l.line_us")).between(-_RECORD_EARLY_US, _RECORD_LATE_US)
+    )
+    return changes.alias("c").join(lines.alias("l"), same, "left_anti")
+
+
+def _from_metadata(sources: Sources) -> DataFrame:
+    return metadata.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
+
+
+def _from_leaders(sources: Sources, terms: DataFrame) -> DataFrame:
+    """Where there is no metadata log: the states that the leaders themselves took note of, earliest line each."""
+    columns = (*_PARTITION, "leader_id", "leader_epoch", "partition_epoch", "isr", "at_us", "source_file", "source_line")
+    renamed = {"stamp_us": "at_us", "broker_id": "leader_id"}
+    began = broker_log.leader_lines(sources.state_changes).withColumnsRenamed(renamed).select(*columns)
+    stayed = broker_log.still_leader_lines(sources.state_changes).withColumnRenamed("stamp_us", "at_us").select(*columns)
+    updated = (
+        broker_log.isr_updated_lines(sources.server)
+        .withColumnsRenamed(renamed)
+        .join(F.broadcast(in_force(terms)), ["leader_id", *_PARTITION], "left")
+        .withColumn("leader_epoch", epoch_at("at_us"))
+        .select(*columns)
+    )
+    state = F.struct(*(name for name in columns if name not in _PARTITION))
+    return (
+        began.unionAll(stayed).unionAll(updated)
+        .groupBy(*_PARTITION, F.col("partition_epoch").alias("position"))
+        .agg(F.min_by(state, "at_us").alias("state"))
+        .select(*_PARTITION, "position", "state.*")
+    )  # fmt: skip

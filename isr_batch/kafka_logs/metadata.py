@@ -1,0 +1,103 @@
+"""The cluster metadata log, decoded by kafka-dump-log.sh: the controller's word on topics, ISRs and brokers."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from isr_batch.kafka_logs.request_log import RAW_CHARACTERS
+
+_RECORD = r"^\| offset: (\d+) .*?CreateTime: (\d+) .*payload: (\{.*\})"
+_SCHEMA = """
+    type STRING,
+    data STRUCT<
+        name: STRING, value: STRING, resourceType: INT, resourceName: STRING,
+        topicId: STRING, partitionId: INT, replicas: ARRAY<INT>, isr: ARRAY<INT>,
+        leader: INT, leaderEpoch: INT, partitionEpoch: INT,
+        brokerId: INT, id: INT, fenced: STRING, inControlledShutdown: STRING>,
+    malformed STRING"""
+_TOPIC, _BROKER = 2, 4
+
+
+def parse_metadata(lines: DataFrame) -> DataFrame:
+    """Decode the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` where one is not readable."""
+    record = lines.where(F.contains("value", F.lit("payload: "))).select(
+        "source_file", "source_line", "value",
+        *(F.nullif(F.regexp_extract("value", _RECORD, group), F.lit("")).alias(name)
+          for group, name in enumerate(("record_offset", "at_ms", "json"), start=1)),
+    )  # fmt: skip
+    parsed = record.withColumn("r", F.from_json("json", _SCHEMA, {"columnNameOfCorruptRecord": "malformed"}))
+    malformed = F.coalesce(F.col("r.malformed").isNotNull() | F.col("r.type").isNull(), F.lit(True))
+    return parsed.select(
+        "source_file", "source_line",
+        F.col("record_offset").cast("bigint").alias("record_offset"),
+        (F.col("at_ms").cast("bigint") * 1000).alias("at_us"),
+        "r.type", "r.data", malformed.alias("malformed"),
+        F.when(malformed, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
+    )  # fmt: skip
+
+
+def topic_names(metadata: DataFrame) -> DataFrame:
+    """topic_id, topic."""
+    return metadata.where("type = 'TOPIC_RECORD'").select(
+        F.col("data.topicId").alias("topic_id"), F.col("data.name").alias("topic")
+    )
+
+
+def min_isr_settings(metadata: DataFrame) -> DataFrame:
+    """min.insync.replicas as last set: topic (null for a broker's), resource_broker ('' for all), min_insync_replicas."""
+    records = metadata.where("type = 'CONFIG_RECORD' AND data.name = 'min.insync.replicas'")
+    kind, name = F.col("data.resourceType"), F.col("data.resourceName")
+    return (
+        records.groupBy(F.when(kind == _TOPIC, name).alias("topic"), F.when(kind == _BROKER, name).alias("resource_broker"))
+        .agg(F.max_by("data.value", "record_offset").cast("int").alias("min_insync_replicas"))
+        .where("min_insync_replicas IS NOT NULL")
+    )
+
+
+def partition_history(metadata: DataFrame) -> DataFrame:
+    """Every state of every partition: topic_id, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
+
+    A record that names a leader begins a leader epoch. ``position`` orders a partition's states.
+    """
+    records = metadata.where("type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')").dropDuplicates(["record_offset"])
+    order = Window.partitionBy("topic_id", "partition_id").orderBy("record_offset")
+    upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    whole = F.col("type") == "PARTITION_RECORD"
+    elected = F.sum(F.when(~whole & F.col("leader").isNotNull(), 1).otherwise(0)).over(upto)
+
+    def filled(column: Column) -> Column:
+        return F.last(column, ignorenulls=True).over(upto)
+
+    return (
+        records.select(
+            "type", "record_offset", "at_us", "source_file", "source_line",
+            F.col("data.topicId").alias("topic_id"), F.col("data.partitionId").alias("partition_id"),
+            "data.leader", "data.leaderEpoch", "data.replicas", "data.isr",
+        )
+        .withColumn("elected", elected)
+        .select(
+            "topic_id", "partition_id", F.col("record_offset").alias("position"),
+            filled(F.col("leader")).alias("leader_id"),
+            (filled(F.when(whole, F.col("leaderEpoch") - F.col("elected"))) + F.col("elected")).alias("leader_epoch"),
+            filled(F.col("replicas")).alias("replicas"),
+            filled(F.col("isr")).alias("isr"),
+            "at_us", "source_file", "source_line",
+        )
+    )  # fmt: skip
+
+
+def broker_changes(metadata: DataFrame) -> DataFrame:
+    """Fenced, unfenced and shutting_down: broker_id, kind, at_us."""
+    type_, fenced = F.col("type"), F.col("data.fenced")
+    registered = (type_ == "REGISTER_BROKER_RECORD") & (F.coalesce(fenced, F.lit("true")) == "true")
+    kinds = {
+        "fenced": registered | (type_ == "FENCE_BROKER_RECORD") | (_changed(type_) & (fenced == "1")),
+        "unfenced": (type_ == "UNFENCE_BROKER_RECORD") | (_changed(type_) & (fenced == "-1")),
+        "shutting_down": _changed(type_) & (F.col("data.inControlledShutdown") == "1"),
+    }
+    happened = F.array(*(F.when(condition, kind) for kind, condition in kinds.items()))
+    broker = F.coalesce("data.brokerId", "data.id").alias("broker_id")
+    return metadata.select(broker, "at_us", F.explode(F.array_compact(happened)).alias("kind"))
+
+
+def _changed(type_: Column) -> Column:
+    return type_ == "BROKER_REGISTRATION_CHANGE_RECORD"

@@ -1,0 +1,179 @@
+"""The request log: a line a completed request, JSON since Kafka 2.8.
+
+Instants are epoch microseconds, worked out backwards from the line's stamp, which is the completion.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = "follower fetch", "other fetch", "produce", "other"
+BLANK, REFUSED, FILE = "blank", "refused", "file"
+RAW_CHARACTERS = 500
+
+_PARTITION_ASKED = "partition INT, currentLeaderEpoch INT, fetchOffset BIGINT"
+_PARTITION_ANSWERED = (
+    "partitionIndex INT, index INT, errorCode INT, highWatermark BIGINT, baseOffset BIGINT, divergingEpoch STRUCT<epoch: INT>"
+)
+_SCHEMA = f"""
+    requestHeader STRUCT<requestApiKey: INT>,
+    request STRUCT<
+        replicaId: INT, replicaState: STRUCT<replicaId: INT>, maxWaitMs: BIGINT, sessionId: INT, sessionEpoch: INT,
+        topics: ARRAY<STRUCT<topicId: STRING, topic: STRING, partitions: ARRAY<STRUCT<{_PARTITION_ASKED}>>>>,
+        forgottenTopicsData: ARRAY<STRUCT<topicId: STRING, topic: STRING, partitions: ARRAY<INT>>>,
+        acks: INT>,
+    response STRUCT<
+        errorCode: INT, sessionId: INT,
+        responses: ARRAY<STRUCT<
+            topicId: STRING, topic: STRING, name: STRING,
+            partitions: ARRAY<STRUCT<{_PARTITION_ANSWERED}>>,
+            partitionResponses: ARRAY<STRUCT<{_PARTITION_ANSWERED}>>>>>,
+    totalTimeMs DOUBLE, requestQueueTimeMs DOUBLE, localTimeMs DOUBLE, remoteTimeMs DOUBLE, sendTimeMs DOUBLE,
+    malformed STRING"""
+"""Members of Fetch v4 to v18 and Produce v3 to v13 that are used; what a version does not have is null."""
+
+_FETCH, _PRODUCE = 1, 0
+_STAMP = r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]"
+
+
+def stamp_us(line: Column) -> Column:
+    """Instant at the start of a log line, in epoch microseconds; null where there is none."""
+    text = F.regexp_extract(line, _STAMP, 1)
+    return F.unix_micros(F.try_to_timestamp(F.replace(text, F.lit(","), F.lit("."))))
+
+
+def parse_requests(lines: DataFrame) -> DataFrame:
+    """Make a row of every line: what kind of request, when it was where, and the partitions it is about.
+
+    Parameters
+    ----------
+    lines : DataFrame
+        As `isr_batch.kafka_logs.lines.read_lines` gives them.
+
+    Returns
+    -------
+    DataFrame
+        ``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <=
+        released_us <= completed_us``, and ``answered_us``, when the response began to be written; refused lines
+        ``reason``, ``detail`` and ``raw``.
+    """
+    body = F.regexp_extract("value", r"\] \w+ Completed request:(.*)", 1)
+    parsed = (
+        lines.select("*", stamp_us(F.col("value")).alias("stamp_us"), body.alias("body"))
+        .withColumn("json", F.regexp_extract("body", r"^(\{\".*\})", 1))
+        .withColumn("r", F.from_json("json", _SCHEMA, {"columnNameOfCorruptRecord": "malformed"}))
+    )
+    api = F.col("r.requestHeader.requestApiKey")
+    replica = F.coalesce("r.request.replicaState.replicaId", "r.request.replicaId", F.lit(-1))
+    reason = _why_refused(api)
+    kind = (
+        F.when(F.col("problem").isNotNull(), FILE)
+        .when(F.trim("value") == "", BLANK)
+        .when(reason.isNotNull(), REFUSED)
+        .when((api == _FETCH) & (replica >= 0), FOLLOWER_FETCH)
+        .when(api == _FETCH, OTHER_FETCH)
+        .when(api == _PRODUCE, PRODUCE)
+        .otherwise(OTHER)
+    )
+    return _with_instants(parsed.select("*", kind.alias("kind"), reason.alias("why"))).select(
+        "kind", "broker_id", "source_file", "source_line",
+        "arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us",
+        replica.alias("replica_id"),
+        F.col("r.request.sessionId").alias("asked_session"),
+        F.coalesce("r.request.sessionEpoch", F.lit(-1)).alias("session_epoch"),
+        F.col("r.response.sessionId").alias("given_session"),
+        F.coalesce("r.response.errorCode", F.lit(0)).alias("error_code"),
+        F.col("r.request.acks").alias("acks"),
+        F.when(_is_used("kind"), F.col("r.request.topics")).alias("topics"),
+        F.when(_is_used("kind"), F.col("r.request.forgottenTopicsData")).alias("forgotten"),
+        F.when(_is_used("kind"), F.col("r.response.responses")).alias("responses"),
+        F.coalesce("problem", F.when(F.col("kind") == REFUSED, F.col("why"))).alias("reason"),
+        "detail",
+        F.when(F.col("kind") == REFUSED, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
+    )  # fmt: skip
+
+
+def _is_used(kind: str) -> Column:
+    return F.col(kind).isin(FOLLOWER_FETCH, PRODUCE)
+
+
+def _why_refused(api: Column) -> Column:
+    durations = [F.col(f"r.{name}TimeMs") for name in ("total", "requestQueue", "local", "remote")]
+    unmeasured = F.greatest(*(d.isNull() | (d < 0) for d in durations))
+    asked = F.col("r.request.topics")
+    odd_fetch = asked.isNull() | F.exists(
+        asked,
+        lambda t: (t.topicId.isNull() & t.topic.isNull())
+        | F.exists(t.partitions, lambda p: ~F.coalesce((p.partition >= 0) & (p.fetchOffset >= 0), F.lit(False))),
+    )
+    odd_produce = ~F.coalesce(F.col("r.request.acks").between(-1, 1), F.lit(False))
+    return (
+        F.when(F.col("body") == "", "not a line of the request log")
+        .when(F.col("stamp_us").isNull(), "no readable time stamp")
+        .when(~F.startswith("body", F.lit('{"')), "request log format of an older broker (text)")
+        .when((F.col("json") == "") | F.col("r.malformed").isNotNull(), "malformed JSON")
+        .when(api.isNull() | unmeasured, "request without api key or durations")
+        .when(((api == _FETCH) & odd_fetch) | ((api == _PRODUCE) & odd_produce), "values out of range")
+    )
+
+
+def _us(milliseconds: str) -> Column:
+    return F.round(F.col(f"r.{milliseconds}") * 1000).cast("bigint")
+
+
+def _with_instants(parsed: DataFrame) -> DataFrame:
+    waited = F.least("r.remoteTimeMs", F.coalesce("r.request.maxWaitMs", F.lit(0)))
+    return (
+        parsed.withColumn("completed_us", F.col("stamp_us"))
+        .withColumn("arrival_us", F.col("stamp_us") - _us("totalTimeMs"))
+        .withColumn("handled_us", F.least(F.col("arrival_us") + _us("requestQueueTimeMs"), "completed_us"))
+        .withColumn("processed_us", F.least(F.col("handled_us") + _us("localTimeMs"), "completed_us"))
+        .withColumn(
+            "released_us",
+            F.least(F.col("processed_us") + F.round(waited * 1000).cast("bigint"), "completed_us"),
+        )
+        .withColumn("answered_us", F.col("completed_us") - F.coalesce(_us("sendTimeMs"), F.lit(0)))
+    )
+
+
+def in_sessions(requests: DataFrame) -> DataFrame:
+    """Put follower fetches into their fetch sessions, and take back what their stamps are late.
+
+    A session has one request in flight, so a request that seems to complete after the next one of its session
+    arrived was written late to the log by at least the difference.
+
+    Returns
+    -------
+    DataFrame
+        Hashed by (broker_id, session) and in each sorted by session_epoch, in that physical order; with
+        ``previous_epoch`` (null for the first of a session).
+    """
+    own = -F.col("source_line")  # a request without a session is one of its own
+    session = F.coalesce(
+        F.when(F.col("session_epoch") <= 0, F.nullif("given_session", F.lit(0))).otherwise(F.col("asked_session")), own
+    )
+    fetches = requests.where(F.col("kind") == FOLLOWER_FETCH).withColumn("session", session.cast("bigint"))
+    order = Window.partitionBy("broker_id", "session").orderBy("session_epoch", "completed_us", "source_line")
+    late = F.coalesce(F.greatest(F.lit(0), F.col("completed_us") - F.lead("arrival_us").over(order)), F.lit(0))
+    linked = fetches.repartition("broker_id", "session").select(
+        "*",
+        F.when(F.col("session") > 0, late).otherwise(F.lit(0)).alias("late_us"),
+        F.lag("session_epoch").over(order).alias("previous_epoch"),
+    )
+    instants = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us")
+    return linked.withColumns({name: F.col(name) - F.col("late_us") for name in instants})
+
+
+def session_gaps(sessions: DataFrame) -> DataFrame:
+    """Name the requests before which others of their session are missing: ``reason``, ``detail``, source."""
+    epoch, previous = F.col("session_epoch"), F.col("previous_epoch")
+    served = (F.col("error_code") == 0) & (epoch > 0)
+    reason = F.when(previous.isNull(), "fetch session began before the log").when(
+        epoch > previous + 1, "gap in fetch session"
+    )
+    detail = F.format_string(
+        "session %d of broker %d with replica %d: epoch %d after %s",
+        "session", "broker_id", "replica_id", epoch, F.coalesce(previous.cast("string"), F.lit("none")),
+    )  # fmt: skip
+    return sessions.where(served & reason.isNotNull()).select(
+        "source_file", "source_line", reason.alias("reason"), detail.alias("detail")
+    )

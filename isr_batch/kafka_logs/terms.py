@@ -1,0 +1,135 @@
+"""Leaders' terms, each from the leader's own state-change log."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from isr_batch.kafka_logs import broker_log, metadata
+from isr_batch.kafka_logs.broker_log import process_of
+from isr_batch.kafka_logs.request_log import FOLLOWER_FETCH
+
+EARLY_US = 100_000
+"""State-change lines are written up to so much after the term began."""
+
+PARTITION = ("leader_id", "topic", "partition_id")
+UNKNOWN_EPOCH = -1
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the log files say, parsed; `topic_names` maps topic_id to topic."""
+
+    requests: DataFrame
+    server: DataFrame
+    state_changes: DataFrame
+    metadata: DataFrame
+    settings: DataFrame
+    topic_names: DataFrame
+
+
+def terms(sources: Sources, last_activity: DataFrame, origins: DataFrame) -> DataFrame:
+    """Every term: columns of leader_epochs, with ``start_us``, ``end_us`` and ``in_force_us``.
+
+    ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before.
+    """
+    own = Window.partitionBy("broker_id", "topic", "partition_id").orderBy("stamp_us", "source_line")
+    led = broker_log.leader_lines(sources.state_changes)
+    followed = broker_log.follower_lines(sources.state_changes)
+    spans = (
+        led.unionByName(followed, allowMissingColumns=True)
+        .withColumn("next_us", F.lead("stamp_us").over(own))
+        .where("start_offset IS NOT NULL")
+        .join(F.broadcast(sources.settings), "broker_id")
+        .withColumn("process", process_of("stamp_us"))
+        .join(F.broadcast(last_activity), ["broker_id", "process"], "left")
+        .join(F.broadcast(origins), ["broker_id", "process"], "left")
+        .join(F.broadcast(broker_log.process_facts(sources.server, sources.settings)), ["broker_id", "process"], "left")
+        .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_us", "next_us"))))
+        .withColumn("former_end_us", F.lag("end_us").over(own))
+    )
+    return _with_topic_facts(spans, sources).select(
+        F.col("broker_id").alias("leader_id"), "topic", "partition_id", "leader_epoch",
+        F.col("stamp_us").alias("start_us"), "end_us",
+        F.least("stamp_us", F.greatest(F.col("former_end_us") + 1, F.col("stamp_us") - EARLY_US)).alias("in_force_us"),
+        "start_offset", "start_high_watermark", "assigned", F.col("isr").alias("isr_at_start"),
+        F.coalesce("previous_leader_id", F.lit(None)).alias("previous_leader_id"),
+        "replica_lag_time_max_ms", "min_insync_replicas", "broker_version",
+        F.coalesce("check_origin_ms", F.lit(0)).alias("check_origin_ms"),
+        F.coalesce("check_origin_source", F.lit("unknown")).alias("check_origin_source"),
+    )  # fmt: skip
+
+
+def _with_topic_facts(spans: DataFrame, sources: Sources) -> DataFrame:
+    config = metadata.min_isr_settings(sources.metadata)
+    of_topic = config.where("topic IS NOT NULL").select("topic", F.col("min_insync_replicas").alias("of_topic"))
+    of_broker = config.where("resource_broker != ''").select(
+        F.col("resource_broker").cast("int").alias("broker_id"), F.col("min_insync_replicas").alias("of_broker")
+    )
+    of_all = config.where("resource_broker = ''").agg(F.max("min_insync_replicas").alias("of_all"))
+    of_log = broker_log.min_isr_of_logs(sources.server).withColumnRenamed("min_insync_replicas", "of_log")
+    term = ["broker_id", "topic", "partition_id", "leader_epoch"]
+    return (
+        spans.withColumnRenamed("min_insync_replicas", "of_properties")
+        .join(F.broadcast(of_topic), "topic", "left")
+        .join(F.broadcast(of_broker), "broker_id", "left")
+        .crossJoin(F.broadcast(of_all))
+        .join(F.broadcast(of_log), "topic", "left")
+        .join(_assignments(sources), ["topic", "partition_id", "leader_epoch"], "left")
+        .join(_followers_seen(sources), term, "left")
+        .withColumn(
+            "min_insync_replicas", F.coalesce("of_topic", "of_broker", "of_all", "of_log", "of_properties")
+        )
+        .withColumn("assigned", F.coalesce("replicas", F.array_union("isr", F.coalesce("fetched", "isr"))))
+        .withColumn("assigned", F.array_union("assigned", F.array("broker_id")))
+    )
+
+
+def _assignments(sources: Sources) -> DataFrame:
+    """Assigned replicas by topic, partition_id and leader_epoch."""
+    controller = metadata.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
+    leader = broker_log.still_leader_lines(sources.state_changes)
+    keys = ("topic", "partition_id", "leader_epoch")
+    both = controller.select(*keys, "replicas", F.col("position").alias("at")).unionAll(
+        leader.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at"))
+    )
+    return both.groupBy(*keys).agg(F.max_by("replicas", "at").alias("replicas"))
+
+
+def _followers_seen(sources: Sources) -> DataFrame:
+    return (
+        listed_fetches(sources)
+        .groupBy(F.col("leader_id").alias("broker_id"), "topic", "partition_id", "leader_epoch")
+        .agg(F.collect_set("replica_id").alias("fetched"))
+    )
+
+
+def listed_fetches(sources: Sources) -> DataFrame:
+    """Partitions as follower fetches list them: leader_id, topic, partition_id, leader_epoch, replica_id, fetch_offset."""
+    asked = (
+        sources.requests.where(F.col("kind") == FOLLOWER_FETCH)
+        .select("broker_id", "replica_id", F.explode("topics").alias("t"))
+        .select("broker_id", "replica_id", F.coalesce("t.topicId", "t.topic").alias("topic_id"), F.explode("t.partitions").alias("p"))
+    )
+    return named(asked, sources.topic_names).select(
+        F.col("broker_id").alias("leader_id"), "topic", F.col("p.partition").alias("partition_id"),
+        F.coalesce("p.currentLeaderEpoch", F.lit(UNKNOWN_EPOCH)).alias("leader_epoch"),
+        "replica_id", F.col("p.fetchOffset").alias("fetch_offset"),
+    )  # fmt: skip
+
+
+def named(rows: DataFrame, topic_names: DataFrame) -> DataFrame:
+    """Put the topic's name into ``topic``, where ``topic_id`` is known; else the id, or what stood there."""
+    return rows.join(F.broadcast(topic_names), "topic_id", "left").withColumn("topic", F.coalesce("topic", "topic_id"))
+
+
+def in_force(terms_: DataFrame) -> DataFrame:
+    """By leader_id, topic and partition_id: ``in_force``, an array that `epoch_at` looks an instant up in."""
+    term = F.struct("in_force_us", "leader_epoch")
+    return terms_.groupBy(*PARTITION).agg(F.array_sort(F.collect_list(term)).alias("in_force"))
+
+
+def epoch_at(instant_us: str) -> Column:
+    """Leader epoch that an instant falls in; -1 before the first term that the leader's log knows."""
+    begun = F.filter("in_force", lambda term: term.in_force_us <= F.col(instant_us))
+    return F.coalesce(F.try_element_at(begun, F.lit(-1)).leader_epoch, F.lit(UNKNOWN_EPOCH))

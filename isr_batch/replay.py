@@ -1,0 +1,121 @@
+"""The replay in Spark: one exchange, one sort, one pass through the kernel for all rules.
+
+Rows of a set must come together and in order, and nothing else about them matters, so the plan is
+``repartition`` by set, ``sortWithinPartitions`` by time, ``mapInArrow``. A task streams its sets one
+after the other; what it holds is one Arrow batch, the state of one set, and a bounded buffer of
+results (docs/adr/0002-one-pass.md).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.storagelevel import StorageLevel
+
+from isr_batch.errors import NoInputError, UsageError
+from isr_batch.output_tables import ISR_CHANGES, PARTITION_TIMELINE, REPLICA_TIMELINE, SHRINK_VERDICTS
+from isr_batch.settings import did_you_mean
+from isr_batch.store import Lake
+from isr_batch.stream import event_stream
+from isr_batch.tables import SET_KEY, Table
+from isr_batch.window import Window
+from udfs.arrow import RESULT_SCHEMA, SET_COLUMNS, RuleRun, replay_batches
+from udfs.rules import COMMON_PARAMS, REGISTRY
+
+ORDER = (*SET_COLUMNS, "time_us", "kind", "handled_us", "replica_id", "offset")
+"""Sort order of the stream. What comes after ``kind`` only makes equal times the same in every run."""
+
+
+@dataclass(frozen=True)
+class ReplaySummary:
+    """What a replay read and wrote: rows by table."""
+
+    rows_in: int
+    rows_out: dict[str, int]
+
+
+def rule_runs(rules: Sequence[str], params: dict[str, dict[str, int]]) -> list[RuleRun]:
+    """Choose rules (``all`` or ids) and the parameters set for them.
+
+    Raises
+    ------
+    UsageError
+        For every rule or parameter that does not exist.
+    """
+    chosen = list(REGISTRY) if list(rules) == ["all"] else list(rules)
+    mistakes = [f"no rule {name!r}: {did_you_mean(name, REGISTRY)}" for name in {*chosen, *params} if name not in REGISTRY]
+    for name, values in params.items():
+        known = {*COMMON_PARAMS, *REGISTRY[name].params} if name in REGISTRY else set(values)
+        mistakes += [f"{name} has no parameter {p!r}: {did_you_mean(p, known)}" for p in values if p not in known]
+    if mistakes:
+        raise UsageError("; ".join(sorted(mistakes)), "`isr-batch rules list` and `rules show ID` tell what there is")
+    return [RuleRun(name, params.get(name, {})) for name in chosen]
+
+
+def replayed(stream: DataFrame, runs: Sequence[RuleRun]) -> DataFrame:
+    """Replay a stream of ``isr_batch.stream``; rows of ``udfs.arrow.RESULT_SCHEMA``."""
+
+    def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return replay_batches(batches, runs)
+
+    return (
+        stream.repartition(*SET_COLUMNS)
+        .sortWithinPartitions(*ORDER)
+        .mapInArrow(replay, from_arrow_schema(RESULT_SCHEMA))
+    )
+
+
+def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> ReplaySummary:  # noqa: B008 frozen
+    """Replay every set of the lake through the given rules, and write what they decide.
+
+    A term is replayed from its beginning, whatever the window: only results inside the window are
+    written, in place of what the same rules gave for it before.
+
+    Raises
+    ------
+    NoInputError
+        When the lake holds no term of a leader, or no fetch, in the window.
+    """
+    fetches = lake.read("fetch_log").where(window.condition)
+    rows_in = fetches.count() + lake.read("append_log").where(window.condition).count()
+    if fetches.isEmpty() or lake.read("leader_epochs").isEmpty():
+        raise NoInputError(
+            f"{lake.root} holds no fetches between {window.start or 'the beginning'} and {window.end or 'the end'}",
+            "`isr-batch sql --lake LAKE \"SELECT event_date, count(*) FROM fetch_log GROUP BY 1\"` shows the days there are",
+        )
+    results = replayed(event_stream(lake, window.end), runs).persist(StorageLevel.DISK_ONLY)
+    rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
+    where = f"rule IN ({rules}) AND {window.condition}"
+    try:
+        changes = results.where("result = 'change'")
+        tables = (
+            (REPLICA_TIMELINE, results.where("result = 'replica'")),
+            (PARTITION_TIMELINE, results.where("result = 'partition'").withColumnRenamed("isr_after", "isr")),
+            (ISR_CHANGES, changes),
+            (SHRINK_VERDICTS, _with_restored_time(changes).where("kind = 'shrink'")),
+        )
+        rows_out = {
+            table.name: lake.replace(table, _in_window(rows, table, window), where) for table, rows in tables
+        }
+    finally:
+        results.unpersist()
+    return ReplaySummary(rows_in, rows_out)
+
+
+def _in_window(rows: DataFrame, table: Table, window: Window) -> DataFrame:
+    time = F.timestamp_micros("time_us")
+    name = "change_time" if "change_time" in table.column_names else "time"
+    return rows.withColumn(name, time).withColumn("event_date", time.cast("date")).where(window.condition)
+
+
+def _with_restored_time(changes: DataFrame) -> DataFrame:
+    """When the dropped follower was back under the same rule, within the same term."""
+    follower = Over.partitionBy(*SET_KEY, "rule", "params_json", "replica_id").orderBy("time_us")
+    next_kind: Column = F.lead("kind").over(follower)
+    return changes.withColumn(
+        "restored_time", F.when(next_kind == "expand", F.timestamp_micros(F.lead("time_us").over(follower)))
+    )

@@ -1,0 +1,164 @@
+"""The Spark session: local by default, the cluster's own under spark-submit; and Delta's jars."""
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from delta import configure_spark_with_delta_pip
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from isr_batch.errors import UsageError
+from isr_batch.settings import SparkSettings
+
+_EVERYWHERE: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Broker logs are in UTC, days are UTC days.
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+    # Delta reads a table's log with 50 tasks unless told otherwise, which on one machine takes longer than the data.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # The machine's own name may not resolve, as in containers.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+# What Delta needs and Spark lacks. Its other dependencies are for other catalogs, or come with Spark.
+_NEEDED_JARS: Final = ("delta-spark", "delta-storage")
+_NOT_NEEDED: Final = ("org.*", "com.*", "javax.*", "commons-*", "io.airlift", "io.unitycatalog")
+
+
+def start_session(settings: SparkSettings, **options: str) -> SparkSession:
+    """Return the running session, or start one.
+
+    Under spark-submit the cluster's configuration stands, and only what it leaves open is filled in.
+
+    Parameters
+    ----------
+    settings : SparkSettings
+        The ``spark`` section.
+    **options : str
+        More Spark options for a session that is started here.
+    """
+    # PySpark logs every refused query with its traceback before it raises the error, which says it all.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _submitted_session(settings)
+
+    # Workers would run whatever `python3` is first on PATH.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    log4j = files("isr_batch") / "log4j2.properties"
+    builder = SparkSession.builder.appName("isr-batch").master(settings.master)
+    for key, value in {
+        **_EVERYWHERE,
+        **_session_options(settings),
+        **(_local_options() if settings.master.startswith("local") else {}),
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j}",
+        **options,
+    }.items():
+        builder = builder.config(key, value)
+    if not delta_jars():
+        builder = configure_spark_with_delta_pip(builder)
+    return builder.getOrCreate()
+
+
+def delta_jars() -> list[Path]:
+    """Delta's jars among Spark's own, where every session finds them without asking Maven."""
+    jars = [path for name in _NEEDED_JARS for path in _jar_folder().glob(f"{name}[_-]*{version('delta-spark')}.jar")]
+    return jars if len(jars) == len(_NEEDED_JARS) else []
+
+
+def fetch_delta_jars() -> list[Path]:
+    """Resolve Delta's jars once, with Spark's own Maven client, and put them among Spark's own.
+
+    Raises
+    ------
+    UsageError
+        When they cannot be resolved.
+    """
+    if delta_jars():
+        return delta_jars()
+    conf = SparkConf(loadDefaults=False)
+    spark_version = ".".join(pyspark.__version__.split(".")[:2])
+    conf.set("spark.jars.packages", f"io.delta:delta-spark_{spark_version}_2.13:{version('delta-spark')}")
+    conf.set("spark.jars.excludes", ",".join(f"{group}:*" for group in _NOT_NEEDED))
+    with tempfile.TemporaryFile("w+") as log:
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            log.seek(0)
+            lines = [line.strip() for line in log if line.strip()]
+            raise UsageError(
+                "Delta's jars could not be fetched: " + "\n  ".join(lines[-5:]),
+                "give Java a way to a Maven repository (spark.jars.ivySettings names one behind a proxy), or copy "
+                f"the jars {' and '.join(_NEEDED_JARS)} to {_jar_folder()}",
+            ) from error
+        # The launched JVM has the paths of what it resolved; no Spark context is started for them.
+        resolved = SparkConf(_jvm=gateway.jvm).get("spark.jars", "") or ""
+        gateway.shutdown()
+    for path in (Path(uri.removeprefix("file://")) for uri in resolved.split(",")):
+        name = path.name.partition("_")[2]  # Ivy puts the group in front: io.delta_delta-storage-4.4.0.jar
+        if name.startswith(_NEEDED_JARS):
+            shutil.copy(path, _jar_folder() / name)
+    return delta_jars()
+
+
+def _jar_folder() -> Path:
+    return Path(os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)) / "jars"
+
+
+def _local_options() -> dict[str, str]:
+    return {
+        **_LOCAL,
+        # Workers import udfs by name, also when nothing is installed and the job was started in another folder.
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+        # Spark makes this folder in the working folder, used or not.
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "isr-batch-warehouse"),
+    }
+
+
+def _session_options(settings: SparkSettings) -> dict[str, str]:
+    return {"spark.sql.execution.arrow.maxRecordsPerBatch": str(settings.arrow_batch_rows)}
+
+
+def _submitted_session(settings: SparkSettings) -> SparkSession:
+    # Only after this does SparkConf know what was given to spark-submit; there is no public way.
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    conf = SparkConf()
+    local = (conf.get("spark.master", "local") or "").startswith("local")
+    if local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    options = {**_EVERYWHERE, **_session_options(settings), **(_local_options() if local else {})}
+    for key, value in options.items():
+        if not conf.contains(key):
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--fetch-jars"]:
+        sys.exit("usage: python -m isr_batch.session --fetch-jars")
+    try:
+        jars = fetch_delta_jars()
+    except UsageError as error:
+        sys.exit(f"{error.message}\n  {error.hint}")
+    sys.stdout.write("".join(f"{jar}\n" for jar in jars))

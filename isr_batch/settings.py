@@ -1,0 +1,266 @@
+"""Settings: defaults, then ``conf/base.yaml``, ``conf/<env>.yaml``, variables, options; the later wins.
+
+All mistakes are told at once, each with where it was made, before anything is started.
+"""
+
+import difflib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from isr_batch.errors import UsageError
+
+ENV_VARIABLE: Final = "ISR_BATCH_ENV"
+PREFIX: Final = "ISR_BATCH__"
+
+Tree = dict[str, Any]
+
+
+def _split(value: object) -> object:
+    """Rules may be given as on the command line: ``all``, or names between commas."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SparkSettings(_Section):
+    """The session that a command starts for itself; under spark-submit only ``arrow_batch_rows`` counts."""
+
+    master: str = "local[*]"
+    shuffle_partitions: int = Field(default=8, ge=1)
+    driver_memory: str = Field(default="2g", pattern=r"^\d+[mgMG]$")
+    arrow_batch_rows: int = Field(default=100_000, ge=1)
+
+
+class IngestSettings(_Section):
+    """What an ingest may refuse."""
+
+    max_quarantine_ratio: float = Field(default=0.01, ge=0, le=1)
+
+
+class ReplaySettings(_Section):
+    """What is replayed: rules (``all`` or their names) and parameters that differ from the defaults."""
+
+    rules: Annotated[list[str], NoDecode, BeforeValidator(_split)] = Field(default=["all"], min_length=1)
+    params: dict[str, dict[str, int]] = {}
+
+
+class ValidationSettings(_Section):
+    """How well a replay must match what the brokers logged."""
+
+    min_matched_ratio: float = Field(default=0.95, ge=0, le=1)
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, resolved."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter="__")
+
+    spark: SparkSettings = SparkSettings()
+    ingest: IngestSettings = IngestSettings()
+    replay: ReplaySettings = ReplaySettings()
+    validation: ValidationSettings = ValidationSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 (the names are pydantic-settings' own, here and below)
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take only what `load_settings` hands over: it reads the layers itself, to say which one is wrong."""
+        return (init_settings,)
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that stand for these values."""
+        text = json.dumps(self.model_dump(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def load_settings(env: str | None = None, options: Tree | None = None, conf: Path | None = None) -> Settings:
+    """Resolve all layers.
+
+    Parameters
+    ----------
+    env : str, optional
+        Name of ``conf/<env>.yaml``; by default ``ISR_BATCH_ENV``, and where that is not set, none.
+    options : dict, optional
+        What the command line sets, nested like the model.
+    conf : Path, optional
+        Folder of the YAML files; by default ``conf`` in the working directory, else beside the package.
+
+    Raises
+    ------
+    UsageError
+        With every mistake of every layer.
+    """
+    mistakes: list[str] = []
+    layers = _layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)
+    merged: Tree = {}
+    for _, layer in layers:
+        merged = _merge(merged, layer)
+    try:
+        settings = Settings(**merged)
+        mistakes += _rule_mistakes(settings.replay, layers)
+    except ValidationError as error:
+        mistakes += [_mistake(details["loc"], details, layers) for details in error.errors()]
+    if mistakes:
+        count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise UsageError(
+            f"{count} in the settings:" + "".join(f"\n  {mistake}" for mistake in mistakes),
+            "`isr-batch config show` prints what is in force; conf/base.yaml lists every key",
+        )
+    return settings
+
+
+def parse_params(assignments: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Read ``RULE.PARAM=VALUE`` options; a rule's name may have dots itself.
+
+    Raises
+    ------
+    UsageError
+        When one of them does not have this form.
+    """
+    params: dict[str, dict[str, int]] = {}
+    wrong = []
+    for assignment in assignments:
+        left, _, value = assignment.partition("=")
+        rule, _, name = left.rpartition(".")
+        if not rule or not name or not value.strip().lstrip("-").isdecimal():
+            wrong.append(repr(assignment))
+        else:
+            params.setdefault(rule, {})[name] = int(value)
+    if wrong:
+        raise UsageError(
+            f"--set takes RULE.PARAM=VALUE with a whole number, not {', '.join(wrong)}",
+            "such as --set kafka-3.7.replica_lag_time_max_ms=10000; `isr-batch rules show RULE` lists the parameters",
+        )
+    return params
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence that says what was probably meant, or what there is."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+
+
+def _conf_folder() -> Path | None:
+    beside_package = Path(__file__).resolve().parent.parent / "conf"
+    return next((folder for folder in (Path("conf"), beside_package) if (folder / "base.yaml").is_file()), None)
+
+
+def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
+    layers = []
+    for path in [conf / "base.yaml", *([conf / f"{env}.yaml"] if env else [])] if conf else []:
+        if path.is_file():
+            layers.append((str(path), _read_yaml(path, mistakes)))
+        elif path.stem == env:
+            names = sorted(other.stem for other in path.parent.glob("*.yaml"))
+            mistakes.append(f"environment {env}: there is no {path}; {did_you_mean(env, names)}")
+    if env and not conf:
+        mistakes.append(f"environment {env}: there is no folder conf with a base.yaml here")
+    try:
+        layers.append(("variables", EnvSettingsSource(Settings)()))
+    except SettingsError as error:
+        mistakes.append(f"variables: {error}")
+    # pydantic-settings passes over variables that belong to no section, as most of an environment does not.
+    known = [f"{PREFIX}{section.upper()}" for section in Settings.model_fields]
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and not name.startswith(tuple(f"{section}__" for section in known)):
+            head = PREFIX + name.removeprefix(PREFIX).partition("__")[0]
+            mistakes.append(f"variables: {name}: no such section; {did_you_mean(head, known)}")
+    return [*layers, ("options", options)]
+
+
+def _read_yaml(path: Path, mistakes: list[str]) -> Tree:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mistakes.append(f"{path}: not YAML: {' '.join(str(error).split())}")
+        return {}
+    if content is not None and not isinstance(content, dict):
+        mistakes.append(f"{path}: sections with keys are expected, not a {type(content).__name__}")
+        return {}
+    return content or {}
+
+
+def _merge(below: Tree, above: Mapping[str, Any]) -> Tree:
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _mistake(location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]) -> str:
+    where = f"{_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
+    if details["type"] == "extra_forbidden":
+        model: type[BaseModel] = Settings
+        for part in location[:-1]:
+            annotation = model.model_fields[str(part)].annotation
+            if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+                break
+            model = annotation
+        return f"{where}: no such key; {did_you_mean(str(location[-1]), model.model_fields)}"
+    message = details["msg"]
+    return f"{where}: {message[0].lower()}{message[1:]}, not {details['input']!r}"
+
+
+def _layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
+    """Topmost layer that sets this key."""
+    for name, layer in reversed(layers):
+        node: object = layer
+        for part in location:
+            if not isinstance(node, Mapping):
+                return name
+            if part not in node:
+                break
+            node = node[part]
+        else:
+            return name
+    return "settings"
+
+
+def _rule_mistakes(replay: ReplaySettings, layers: list[tuple[str, Tree]]) -> list[str]:
+    if replay.rules == ["all"] and not replay.params:
+        return []
+    from udfs.rules import COMMON_PARAMS, REGISTRY  # takes numba, which most looks at the settings need not wait for
+
+    where = _layer_of(("replay", "rules"), layers)
+    mistakes = [
+        f"{where}: replay.rules: no rule {name}; {did_you_mean(name, REGISTRY)}"
+        for name in replay.rules
+        if name not in REGISTRY and replay.rules != ["all"]
+    ]
+    for rule, params in replay.params.items():
+        where = _layer_of(("replay", "params", rule), layers)
+        if rule not in REGISTRY:
+            mistakes.append(f"{where}: replay.params: no rule {rule}; {did_you_mean(rule, REGISTRY)}")
+            continue
+        known = (*COMMON_PARAMS, *REGISTRY[rule].params)
+        mistakes += [
+            f"{where}: replay.params.{rule}: no parameter {name}; {did_you_mean(name, known)}"
+            for name in params
+            if name not in known
+        ]
+    return mistakes

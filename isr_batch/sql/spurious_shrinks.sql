@@ -1,0 +1,2 @@
+-- Shrinks that should not have been made.
+SELECT * FROM shrink_verdicts WHERE verdict = 'spurious'

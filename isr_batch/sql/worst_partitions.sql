@@ -1,0 +1,17 @@
+-- Partitions by the time that followers were out of the ISR without reason; the sum leaves out shrinks never undone in the log.
+SELECT
+  cluster_id,
+  topic,
+  partition_id,
+  rule,
+  params_json,
+  count(*) AS spurious,
+  count_if(restored_time IS NULL) AS not_restored,
+  sum(timestampdiff(MILLISECOND, change_time, restored_time)) AS out_of_isr_ms,
+  mode(primary_cause) AS usual_cause,
+  min(change_time) AS first_time,
+  max(change_time) AS last_time
+FROM shrink_verdicts
+WHERE verdict = 'spurious'
+GROUP BY cluster_id, topic, partition_id, rule, params_json
+ORDER BY spurious DESC, out_of_isr_ms DESC

@@ -1,0 +1,278 @@
+"""A lake of Delta tables: created by contract, replaced by window, appended once."""
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import delta.exceptions
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
+from isr_batch.output_tables import TABLES
+from isr_batch.tables import Table
+
+RETRIES: Final = 3
+# Delta's conflicts have no base class of their own in Python.
+_CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
+    getattr(delta.exceptions, name) for name in delta.exceptions.__all__
+)
+
+
+class Lake:
+    """The tables of one lake, under a folder or in a schema of a catalog.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Session with Delta's extension and catalog.
+    root : str
+        Folder (or URI) that holds ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
+    run_id : str
+        Goes into the metadata of every commit, so that ``DESCRIBE HISTORY`` leads to ``run_log``.
+    catalog : bool
+        Whether ``root`` names a schema instead of a folder.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, run_id: str = "", *, catalog: bool = False) -> None:
+        self.spark = spark
+        # Spark would take a relative path from the JVM's folder, which on a cluster is another one.
+        self.root = root if catalog or "://" in root else str(Path(root).resolve())
+        self.run_id = run_id
+        self.catalog = catalog
+        self._checked: set[str] = set()
+
+    def identifier(self, name: str) -> str:
+        """Name of a table as SQL takes it: a path-based one, or the catalog's."""
+        parts = [*self.root.split("."), name] if self.catalog else ["delta", f"{self.root.rstrip('/')}/{name}"]
+        return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+
+    def has(self, name: str) -> bool:
+        """Whether the lake holds this table yet."""
+        if self.catalog:
+            return self.spark.catalog.tableExists(self.identifier(name))
+        return DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
+
+    def ensure(self, table: Table) -> None:
+        """Create the table if it is not there; check it if it is.
+
+        Raises
+        ------
+        SchemaError
+            When the existing table's columns or types differ from the contract.
+        """
+        if table.name in self._checked:
+            return
+        if not self.has(table.name):
+            _retrying(lambda: self.spark.sql(create_statement(table, self.identifier(table.name))), table.name)
+        self._check(table)
+
+    def read(self, name: str) -> DataFrame:
+        """Rows of a table.
+
+        Raises
+        ------
+        NoInputError
+            When the lake has no such table.
+        SchemaError
+            When its columns or types differ from the contract.
+        """
+        if name not in self._checked:
+            if not self.has(name):
+                raise NoInputError(
+                    f"{self.root} has no table {name}",
+                    "run the command that writes it first (`ingest` writes the input tables, `replay` the others), "
+                    "or look at the path given with --lake",
+                )
+            self._check(TABLES[name])
+        return self.spark.table(self.identifier(name))
+
+    def replace(self, table: Table, rows: DataFrame, where: str) -> int:
+        """Put these rows in place of those that match a condition, in one commit.
+
+        Running twice with the same rows leaves the same table. Columns are chosen by name and cast to the
+        contract; a row outside the condition fails the write.
+
+        Parameters
+        ----------
+        table : Table
+            Contract of the table, which is created when it is not there.
+        rows : DataFrame
+            At least the contract's columns; may be empty, then matching rows are only removed.
+        where : str
+            SQL condition on the table's columns, such as ``cluster_id = 'a' AND event_date >= '2026-01-01'``.
+
+        Returns
+        -------
+        int
+            Number of rows written.
+        """
+        self.ensure(table)
+        writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", self._metadata())
+        _retrying(lambda: writer.overwrite(F.expr(where)), table.name)
+        return self._rows_written(table.name)
+
+    def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
+        """Append rows unless an append with the same key was done before."""
+        self.ensure(table)
+        # The version never grows: Delta drops an append whose version is not above the last one's, without a word,
+        # so anything that counts (a date, say) would lose a run that comes late.
+        writer = (
+            _conform(table, rows)
+            .writeTo(self.identifier(table.name))
+            .option("userMetadata", self._metadata())
+            .option("txnAppId", key)
+            .option("txnVersion", "1")
+        )
+        _retrying(writer.append, table.name)
+
+    def version(self, name: str) -> int:
+        """Delta version of a table, as time travel takes it."""
+        return int(self._last_commit(name)["version"])
+
+    def register_views(self) -> list[str]:
+        """Make tables and views known to SQL by bare name, as far as the lake has them.
+
+        Returns
+        -------
+        list of str
+            The names.
+        """
+        names = []
+        for name in TABLES:
+            if self.has(name):
+                self.read(name).createOrReplaceTempView(name)
+                names.append(name)
+        tables = set(names)
+        for name, text in view_texts().items():
+            # Asked beforehand: Spark logs a failed query in full, even one whose failure is expected.
+            if set(TABLES) & set(re.findall(r"\w+", text)) <= tables:
+                self.spark.sql(text).createOrReplaceTempView(name)
+                names.append(name)
+        return names
+
+    def query(self, text: str) -> tuple[list[dict[str, object]], list[str]]:
+        """Answer a SQL query on tables and views by bare name; the whole answer comes to the driver.
+
+        Returns
+        -------
+        rows, columns
+            Rows as dictionaries, and the names of the columns in their order.
+
+        Raises
+        ------
+        UsageError
+            When Spark does not understand the query.
+        """
+        names = self.register_views()
+        try:
+            answer = self.spark.sql(text)
+        except AnalysisException as error:
+            raise UsageError(
+                str(error).strip().partition("\n")[0], f"the lake has {', '.join(names) or 'no table'}"
+            ) from error
+        return [row.asDict() for row in answer.collect()], answer.columns
+
+    def _check(self, table: Table) -> None:
+        found = {
+            field.name: field.dataType.simpleString() for field in self.spark.table(self.identifier(table.name)).schema
+        }
+        expected = {column.name: column.type.lower().replace(" ", "") for column in table.columns}
+        differences = [
+            *(f"no column {name} {expected[name]}" for name in expected if name not in found),
+            *(
+                f"{name} is {found[name]}, not {expected[name]}"
+                for name in expected
+                if name in found and found[name] != expected[name]
+            ),
+            *(f"unknown column {name}" for name in found if name not in expected),
+        ]
+        if differences:
+            raise SchemaError(
+                f"{self.identifier(table.name)} differs from its contract: {'; '.join(differences)}",
+                "it was written by another version: use a new lake, or move this table away and write it again",
+            )
+        self._checked.add(table.name)
+
+    def _metadata(self) -> str:
+        return json.dumps({"run_id": self.run_id})
+
+    def _last_commit(self, name: str) -> dict[str, str]:
+        history = self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1")
+        commit = history.select("version", F.col("operationMetrics.numOutputRows").alias("rows")).collect()[0]
+        return {key: str(value) for key, value in commit.asDict().items()}
+
+    def _rows_written(self, name: str) -> int:
+        rows = self._last_commit(name)["rows"]
+        return int(rows) if rows != "None" else 0
+
+
+def create_statement(table: Table, identifier: str) -> str:
+    """``CREATE TABLE`` with comments, NOT NULL, constraints and layout.
+
+    Constraints go in as table properties, where Delta keeps them, because a statement each would be a commit each.
+    Delta refuses a row whose condition is NULL; the contracts mean what SQL means, which lets it pass.
+    """
+    columns = ",\n  ".join(
+        f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {_literal(column.comment)}"
+        for column in table.columns
+    )
+    properties = ", ".join(
+        f"{_literal(f'delta.constraints.{name}')} = {_literal(f'coalesce({condition}, true)')}"
+        for name, condition in table.constraints.items()
+    )
+    return "\n".join(
+        part
+        for part in (
+            f"CREATE TABLE IF NOT EXISTS {identifier} (\n  {columns})",
+            "USING DELTA",
+            f"PARTITIONED BY ({', '.join(table.partitioned_by)})" if table.partitioned_by else "",
+            f"COMMENT {_literal(table.comment)}",
+            f"TBLPROPERTIES ({properties})" if properties else "",
+        )
+        if part
+    )
+
+
+def view_texts() -> dict[str, str]:
+    """SELECT statements of the views, by name."""
+    folder = files("isr_batch") / "sql"
+    return {
+        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".sql")
+    }
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _conform(table: Table, rows: DataFrame) -> DataFrame:
+    missing = [name for name in table.column_names if name not in rows.columns]
+    if missing:
+        raise SchemaError(f"rows for {table.name} lack {', '.join(missing)}")
+    return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
+
+
+def _retrying(write: Callable[[], object], name: str) -> None:
+    for attempt in range(RETRIES + 1):
+        try:
+            write()
+        except _CONFLICTS as error:
+            if attempt == RETRIES:
+                raise WriteConflictError(
+                    f"other writers changed {name} {RETRIES + 1} times while it was being written",
+                    "nothing was lost: run the same command again when they are done",
+                ) from error
+            # Writers that collided once would collide again if they all waited equally long.
+            time.sleep(2**attempt * random.uniform(0.5, 1.0))
+        else:
+            return

@@ -1,0 +1,166 @@
+"""The input tables as one stream of rows for the kernel: what happened, in the leader's own order.
+
+Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences,
+checks seen, who may join) become rows of each set that they concern.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from isr_batch.store import Lake
+from udfs.arrow import SET_COLUMNS
+from udfs.records import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, TERM_STARTS, UNKNOWN, Rows
+
+CHECK_LEAD_US = 1_000
+"""A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
+
+
+def event_stream(lake: Lake, until: str | None = None) -> DataFrame:
+    """All rows of all sets, in no order yet.
+
+    Parameters
+    ----------
+    lake : Lake
+        With the input tables.
+    until : str, optional
+        UTC day, exclusive, from which on rows are left out.
+
+    Returns
+    -------
+    DataFrame
+        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``.
+    """
+
+    def read(name: str) -> DataFrame:
+        rows = lake.read(name)
+        return rows if until is None else rows.where(F.col("event_date") < F.lit(until).cast("date"))
+
+    terms = read("leader_epochs")
+    broker_events = read("broker_events")
+    parts = [
+        _terms(terms),
+        _fetches(read("fetch_log")),
+        _appends(read("append_log")),
+        _removals(read("observed_isr_changes")),
+        _silences(terms, broker_events),
+        _checks(read("observed_isr_changes"), broker_events),
+        _eligibility(terms, broker_events),
+    ]
+    stream = parts[0]
+    for part in parts[1:]:
+        stream = stream.unionByName(part, allowMissingColumns=True)
+    return stream
+
+
+def _rows(frame: DataFrame, kind: Column | int, *more: Column, **columns: Column) -> DataFrame:
+    """Rows of one kind; columns that mean nothing for it are UNKNOWN."""
+    given = {"kind": kind if isinstance(kind, Column) else F.lit(int(kind)), **columns}
+    values = [given.get(name, F.lit(int(UNKNOWN))).cast("bigint").alias(name) for name in Rows._fields]
+    return frame.select(*SET_COLUMNS, *values, *more)
+
+
+def _us(name: str) -> Column:
+    return F.unix_micros(name)
+
+
+def _terms(terms: DataFrame) -> DataFrame:
+    term = F.struct(
+        "leader_epoch",
+        _us("end_time").alias("end_us"),
+        F.col("start_high_watermark").alias("high_watermark"),
+        "assigned",
+        "isr_at_start",
+        (F.coalesce("previous_leader_id", F.lit(-1)) != F.col("leader_id")).alias("leader_is_new"),
+        F.col("previous_leader_id").isNull().alias("process_is_new"),
+        "replica_lag_time_max_ms",
+        F.col("min_insync_replicas").cast("bigint").alias("min_insync_replicas"),
+        "check_origin_ms",
+    )
+    return _rows(terms, TERM_STARTS, term.alias("term"), time_us=_us("start_time"), offset=F.col("start_offset"))
+
+
+def _fetches(fetches: DataFrame) -> DataFrame:
+    return _rows(
+        fetches,
+        FETCH,
+        time_us=_us("arrival_time"),
+        replica_id=F.col("replica_id"),
+        offset=F.col("fetch_offset"),
+        code=F.col("error_code"),
+        leader_log_end_offset=F.coalesce("leader_log_end_offset", F.lit(int(UNKNOWN))),
+        handled_us=_us("handled_time"),
+        processed_us=_us("processed_time"),
+        released_us=_us("released_time"),
+        until_us=_us("completed_time"),
+    )
+
+
+def _appends(appends: DataFrame) -> DataFrame:
+    return _rows(
+        appends.where("log_end_offset IS NOT NULL"),
+        APPEND,
+        time_us=_us("append_time"),
+        offset=F.col("log_end_offset"),
+        code=F.col("acks"),
+    )
+
+
+def _removals(changes: DataFrame) -> DataFrame:
+    return _rows(
+        changes.where("kind = 'shrink' AND made_by = 'controller'"),
+        REMOVED,
+        time_us=_us("change_time"),
+        replica_id=F.col("replica_id"),
+    )
+
+
+def _silences(terms: DataFrame, broker_events: DataFrame) -> DataFrame:
+    """A leader's silences, for every term that they fall into."""
+    silent = broker_events.where("kind = 'silent'").withColumnRenamed("broker_id", "leader_id").drop("event_date")
+    spans = terms.select(*SET_COLUMNS, "start_time", F.col("end_time").alias("term_end_time"))
+    within = spans.join(F.broadcast(silent), ["cluster_id", "leader_id"]).where(
+        "event_time > start_time AND event_time < term_end_time"
+    )
+    return _rows(within, SILENCE, time_us=_us("event_time"), until_us=_us("end_time"))
+
+
+def _checks(changes: DataFrame, broker_events: DataFrame) -> DataFrame:
+    """When isr-expiration came to a partition, where the leader printed it.
+
+    It visits one partition after the other, and a leader that just woke up takes tens of milliseconds
+    for that. A partition without a line of its own is checked when the check was due.
+    """
+    checks = broker_events.where("kind = 'check'").withColumnRenamed("broker_id", "leader_id").drop("event_date")
+    lines = changes.where("kind = 'shrink' AND made_by = 'leader'").select(*SET_COLUMNS, "change_time").distinct()
+    visited = lines.join(F.broadcast(checks), ["cluster_id", "leader_id"]).where(
+        "change_time >= end_time AND change_time < end_time + INTERVAL 1 SECOND"
+    )
+    return _rows(visited, CHECK, time_us=_us("event_time") - CHECK_LEAD_US, until_us=_us("change_time"))
+
+
+def _eligibility(terms: DataFrame, broker_events: DataFrame) -> DataFrame:
+    """When each follower of a term may not join the ISR, and when it may again.
+
+    A broker that is fenced or shuts down may not join. What was so when the term began is told at its
+    beginning.
+    """
+    of_broker = Window.partitionBy("cluster_id", "broker_id").orderBy("event_time")
+    states = (
+        broker_events.where("kind IN ('fenced', 'unfenced', 'shutting_down')")
+        .withColumn("may_join", F.col("kind") == "unfenced")
+        .withColumn("next_time", F.lead("event_time").over(of_broker))
+        .select("cluster_id", F.col("broker_id").alias("replica_id"), "event_time", "next_time", "may_join")
+    )
+    followers = (
+        terms.withColumn("replica_id", F.explode("assigned"))
+        .where("replica_id <> leader_id")
+        .join(F.broadcast(states), ["cluster_id", "replica_id"])
+        .where("event_time < end_time AND coalesce(next_time > start_time, true)")
+    )
+    return _rows(
+        followers,
+        ELIGIBLE,
+        time_us=F.greatest(_us("event_time"), _us("start_time")),
+        replica_id=F.col("replica_id"),
+        code=F.col("may_join"),
+    )

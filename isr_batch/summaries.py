@@ -1,0 +1,89 @@
+"""What a person wants to see first: shrinks by rule, and how well the replay matches the brokers."""
+
+from typing import Any, Final
+
+from pyspark.sql import functions as F
+
+from isr_batch.errors import QualityGateError
+from isr_batch.store import Lake
+from udfs.rules import REGISTRY
+
+Rows = list[dict[str, Any]]
+
+SPURIOUS_CAUSES: Final = ("caught_up", "keeping_pace", "slow_leader", "unacked_only")
+VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
+# Kafka prints lastCaughtUpTimeMs and the log lines in whole milliseconds, each cut off.
+CLOSE_MS: Final = 2
+
+
+def shrinks_by_rule(lake: Lake) -> Rows:
+    """Count the shrinks of each rule with its parameters, by verdict and by cause of the spurious ones.
+
+    Rules are in the order of their releases; a rule that never shrinks has a row as well.
+    """
+    verdicts = lake.read("shrink_verdicts")
+    counts = (
+        verdicts.groupBy("rule", "params_json")
+        .agg(
+            F.count("*").alias("shrinks"),
+            *(F.count_if(F.col("verdict") == verdict).alias(verdict) for verdict in VERDICTS),
+            *(
+                F.count_if((F.col("verdict") == "spurious") & (F.col("primary_cause") == cause)).alias(cause)
+                for cause in SPURIOUS_CAUSES
+            ),
+        )
+        .collect()
+    )
+    # Every replayed rule has a state at the start of every term, whether it shrinks or not.
+    replayed = lake.read("partition_timeline").select("rule", "params_json").distinct().collect()
+    none = dict.fromkeys(("shrinks", *VERDICTS, *SPURIOUS_CAUSES), 0)
+    rows = {(row["rule"], row["params_json"]): row.asDict() for row in replayed}
+    rows = {key: row | none for key, row in rows.items()} | {
+        (row["rule"], row["params_json"]): row.asDict() for row in counts
+    }
+    order = {rule: position for position, rule in enumerate(REGISTRY)}
+    return sorted(rows.values(), key=lambda row: (order.get(row["rule"], len(order)), row["rule"], row["params_json"]))
+
+
+def match_by_leader(lake: Lake) -> Rows:
+    """Count logged and replayed ISR changes by cluster and leader.
+
+    ``close`` are matches at most 2 ms apart; ``offsets_equal`` those whose printed offsets are the replay's.
+    """
+    matched = F.col("status") == "matched"
+    offsets = ("follower_log_end_offset", "leader_log_end_offset", "high_watermark")
+    equal = matched
+    for name in offsets:
+        equal &= F.col(f"observed_{name}") == F.col(f"replayed_{name}")
+    rows = (
+        lake.read("replay_check")
+        .groupBy("cluster_id", "leader_id", "rule")
+        .agg(
+            *(F.count_if(F.col("status") == status).alias(status) for status in ("matched", "missing", "extra")),
+            F.count_if(matched & (F.abs("time_error_ms") <= CLOSE_MS)).alias("close"),
+            F.count_if(matched & F.col("observed_follower_log_end_offset").isNotNull()).alias("with_offsets"),
+            F.count_if(equal).alias("offsets_equal"),
+        )
+        .orderBy("cluster_id", "leader_id", "rule")
+        .collect()
+    )
+    return [row.asDict() for row in rows]
+
+
+def require_match(matches: Rows, min_matched_ratio: float) -> None:
+    """Fail when too few ISR changes of brokers and replay are the same.
+
+    Raises
+    ------
+    QualityGateError
+        When the share of matches among all changes is below the limit.
+    """
+    matched = sum(row["matched"] for row in matches)
+    others = sum(row["missing"] + row["extra"] for row in matches)
+    ratio = matched / max(matched + others, 1) if others else 1.0
+    if ratio < min_matched_ratio:
+        raise QualityGateError(
+            f"the replay makes {matched} of {matched + others} ISR changes as the brokers did ({ratio:.2%}, "
+            f"the limit is {min_matched_ratio:.2%})",
+            "table replay_check has each change; validation.min_matched_ratio is the limit",
+        )

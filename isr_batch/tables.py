@@ -1,0 +1,213 @@
+"""Every Delta table: its columns, what they mean, and what must hold for a row.
+
+One list serves the DDL, the check of an existing table, and the documentation page. Types are
+Spark's; ``*_time`` is UTC with microseconds, ``*_ms`` is epoch or duration in milliseconds,
+offsets are record offsets.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: Spark type, meaning, and whether a row may lack it."""
+
+    name: str
+    type: str
+    comment: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its columns in order, constraints by name, and the columns that lay it out on disk."""
+
+    name: str
+    comment: str
+    columns: tuple[Column, ...]
+    constraints: dict[str, str] = field(default_factory=dict)
+    partitioned_by: tuple[str, ...] = ()
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names in table order."""
+        return [column.name for column in self.columns]
+
+    @property
+    def schema_ddl(self) -> str:
+        """Types only, as ``spark.createDataFrame`` and ``cast`` take them."""
+        return ", ".join(f"{column.name} {column.type}" for column in self.columns)
+
+
+def _key(*names: str) -> tuple[Column, ...]:
+    known = {
+        "cluster_id": ("STRING", "name given to the cluster when its logs were ingested"),
+        "topic": ("STRING", "topic name, or its id where no log gives the name"),
+        "partition_id": ("INT", "partition number within the topic"),
+        "leader_epoch": ("INT", "Kafka's leader epoch: one term of one leader"),
+        "leader_id": ("INT", "broker that leads in this term, and whose log and clock the row is from"),
+        "broker_id": ("INT", "broker"),
+    }
+    return tuple(Column(name, *known[name], nullable=False) for name in names)
+
+
+SET_KEY = ("cluster_id", "topic", "partition_id", "leader_epoch", "leader_id")
+_SET = _key(*SET_KEY)
+_DATE = Column("event_date", "DATE", "UTC day of the row's time; the table is partitioned by it", nullable=False)
+_SOURCE = (
+    Column("source_file", "STRING", "log file that the row was read from, relative to the ingested folder"),
+    Column("source_line", "BIGINT", "line in that file, from 1"),
+)
+_RULE = (
+    Column("rule", "STRING", "rule id, as in `isr-batch rules list`", nullable=False),
+    Column("params_json", "STRING", "the rule's parameters in this replay, as JSON with sorted keys", nullable=False),
+)
+_KEY_CHECKS = {"partition_from_0": "partition_id >= 0", "epoch_known": "leader_epoch >= -1"}
+
+FETCH_LOG = Table(
+    "fetch_log",
+    "A follower's fetch of one partition, as its leader served it (listed in the request or implied by its fetch session)",
+    (
+        *_SET,
+        Column("replica_id", "INT", "follower that fetched", nullable=False),
+        Column("arrival_time", "TIMESTAMP", "last byte of the request read from the socket", nullable=False),
+        Column("handled_time", "TIMESTAMP", "an io thread took the request: Kafka's fetch time", nullable=False),
+        Column("processed_time", "TIMESTAMP", "local work done: log read, follower state updated", nullable=False),
+        Column(
+            "released_time", "TIMESTAMP",
+            "end of the long poll that the follower asked for (processed_time if it did not wait); "
+            "what comes after is the leader's delay", nullable=False,
+        ),
+        Column("completed_time", "TIMESTAMP", "response written to the socket", nullable=False),
+        Column("fetch_offset", "BIGINT", "offset asked for: the follower's log end offset", nullable=False),
+        Column("leader_log_end_offset", "BIGINT", "leader's log end offset at handled_time, where the input knows it"),
+        Column("leader_leo_source", "STRING", "logged, appends or inferred: where the leader's log end offset comes from"),
+        Column("high_watermark", "BIGINT", "high watermark in the response, null when the response did not list the partition"),
+        Column("error_code", "INT", "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch", nullable=False),
+        Column("run_length", "INT", "number of identical fetches that the row stands for", nullable=False),
+        Column("last_handled_time", "TIMESTAMP", "handled_time of the last of them", nullable=False),
+        *_SOURCE,
+        _DATE,
+    ),
+    {
+        **_KEY_CHECKS,
+        "replica_is_a_broker": "replica_id >= 0",
+        "instants_in_order": "arrival_time <= handled_time AND handled_time <= processed_time "
+        "AND processed_time <= released_time AND released_time <= completed_time",
+        "offset_from_0": "fetch_offset >= 0",
+        "one_fetch_a_row": "run_length = 1",
+        "leo_source_known": "leader_leo_source IN ('logged', 'appends', 'inferred')",
+    },
+    ("event_date",),
+)
+
+APPEND_LOG = Table(
+    "append_log",
+    "An append to the leader's log, or one that it refused",
+    (
+        *_SET,
+        Column("append_time", "TIMESTAMP", "the log end offset moved (a refused append: when it was refused)", nullable=False),
+        Column("base_offset", "BIGINT", "first offset of the batch; null when refused"),
+        Column("log_end_offset", "BIGINT", "leader's log end offset after the append; null when refused"),
+        Column("log_end_source", "STRING", "appends, fetches, terms or inferred: what closed the open end of the batch"),
+        Column("acks", "INT", "acks of the produce request: -1 all, 1, 0", nullable=False),
+        Column("acknowledged_time", "TIMESTAMP", "response written to the producer; null without an acknowledgement"),
+        Column("error_code", "INT", "Kafka error code in the response; an append with an error and an offset still happened", nullable=False),
+        *_SOURCE,
+        _DATE,
+    ),
+    {
+        **_KEY_CHECKS,
+        "batch_not_empty": "base_offset IS NULL OR log_end_offset > base_offset",
+        "acks_known": "acks IN (-1, 0, 1)",
+    },
+    ("event_date",),
+)
+
+LEADER_EPOCHS = Table(
+    "leader_epochs",
+    "A leader's term, from the leader's own state-change log",
+    (
+        *_SET,
+        Column("start_time", "TIMESTAMP", "the leader took up its term", nullable=False),
+        Column("end_time", "TIMESTAMP", "it stopped leading, or its log ends", nullable=False),
+        Column("start_offset", "BIGINT", "leader's log end offset at start_time (Kafka: leader epoch start offset)", nullable=False),
+        Column("start_high_watermark", "BIGINT", "high watermark at start_time", nullable=False),
+        Column("assigned", "ARRAY<INT>", "assigned replicas, leader included", nullable=False),
+        Column("isr_at_start", "ARRAY<INT>", "in-sync replicas at start_time", nullable=False),
+        Column("previous_leader_id", "INT", "leader before, as this broker knew it; equal to leader_id when it stayed"),
+        Column("replica_lag_time_max_ms", "BIGINT", "replica.lag.time.max.ms of this broker", nullable=False),
+        Column("min_insync_replicas", "INT", "min.insync.replicas of the topic", nullable=False),
+        Column("broker_version", "STRING", "Kafka version of this broker"),
+        Column("check_origin_ms", "BIGINT", "an instant at which isr-expiration ran; all others are whole periods away", nullable=False),
+        Column("check_origin_source", "STRING", "shrinks, startup or unknown: how check_origin_ms was found", nullable=False),
+        _DATE,
+    ),
+    {
+        **_KEY_CHECKS,
+        "term_not_negative": "end_time >= start_time",
+        "leader_assigned": "array_contains(assigned, leader_id)",
+        "lag_time_positive": "replica_lag_time_max_ms > 0",
+        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'unknown')",
+    },
+    ("event_date",),
+)
+
+OBSERVED_ISR_CHANGES = Table(
+    "observed_isr_changes",
+    "A replica that entered or left the ISR, as the brokers logged it",
+    (
+        *_SET,
+        Column("change_time", "TIMESTAMP", "shrink by the leader: its log line; else the controller's record", nullable=False),
+        Column("kind", "STRING", "shrink or expand", nullable=False),
+        Column("replica_id", "INT", "replica that left or joined", nullable=False),
+        Column("isr_before", "ARRAY<INT>", "in-sync replicas before", nullable=False),
+        Column("isr_after", "ARRAY<INT>", "in-sync replicas after", nullable=False),
+        Column("high_watermark", "BIGINT", "as printed by the leader's shrink line"),
+        Column("leader_log_end_offset", "BIGINT", "as printed by the leader's shrink line"),
+        Column("follower_log_end_offset", "BIGINT", "as printed by the leader's shrink line; -1 when it had not fetched"),
+        Column("last_caught_up_time_ms", "BIGINT", "as printed by the leader's shrink line"),
+        Column("made_by", "STRING", "leader or controller", nullable=False),
+        *_SOURCE,
+        _DATE,
+    ),
+    {**_KEY_CHECKS, "kind_known": "kind IN ('shrink', 'expand')", "made_by_known": "made_by IN ('leader', 'controller')"},
+    ("event_date",),
+)
+
+BROKER_EVENTS = Table(
+    "broker_events",
+    "What happened to a broker as a whole",
+    (
+        *_key("cluster_id", "broker_id"),
+        Column("event_time", "TIMESTAMP", "when it happened or began", nullable=False),
+        Column("end_time", "TIMESTAMP", "end of a silence; for a check, when it really ran", nullable=False),
+        Column(
+            "kind", "STRING",
+            "started; silent (handled no request of anybody); check (isr-expiration: due at event_time, seen at end_time); "
+            "fenced, unfenced, shutting_down (controller's word)", nullable=False,
+        ),
+        _DATE,
+    ),
+    {
+        "kind_known": "kind IN ('started', 'silent', 'check', 'fenced', 'unfenced', 'shutting_down')",
+        "not_negative": "end_time >= event_time",
+    },
+    ("event_date",),
+)
+
+QUARANTINE = Table(
+    "quarantine",
+    "An input line, row or file that was refused, and why",
+    (
+        *_key("cluster_id"),
+        Column("source_file", "STRING", "file, relative to the ingested folder", nullable=False),
+        Column("source_line", "BIGINT", "line in that file, from 1; null for a whole file"),
+        Column("reason", "STRING", "what is wrong, in a few fixed words", nullable=False),
+        Column("detail", "STRING", "particulars"),
+        Column("raw", "STRING", "the line itself, cut to 500 characters"),
+        Column("ingest_run", "STRING", "run that refused it", nullable=False),
+    ),
+)
+
+INPUT_TABLES = (FETCH_LOG, APPEND_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, BROKER_EVENTS, QUARANTINE)

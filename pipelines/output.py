@@ -1,0 +1,98 @@
+"""What a command says: progress and errors on stderr, results on stdout."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from rich.console import Console
+from rich.table import Table
+
+# A file or a pipe has no width; tables there should not be folded.
+PLAIN_WIDTH = 200
+
+
+class Output:
+    """Where a command's words go, by who listens: a terminal, a file, or a program.
+
+    Parameters
+    ----------
+    quiet : bool
+        No progress.
+    as_json : bool
+        Results and progress as JSON lines.
+    """
+
+    def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
+        self.quiet = quiet
+        self.as_json = as_json
+        self._stdout = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, markup=False, highlight=False)
+        self._stderr = Console(stderr=True, markup=False, highlight=False)
+        renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
+        self._log = structlog.wrap_logger(
+            structlog.PrintLogger(sys.stderr),
+            processors=[
+                structlog.processors.TimeStamper("iso", utc=True),
+                structlog.processors.add_log_level,
+                renderer,
+            ],
+        )
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[dict[str, int]]:
+        """Show that something long goes on, then how long it took, with the facts that the block adds."""
+        facts: dict[str, int] = {}
+        started = time.monotonic()
+        terminal = self._stderr.is_terminal and not self.as_json
+        if self.quiet:
+            yield facts
+        elif terminal:
+            with self._stderr.status(name):
+                yield facts
+            told = "".join(f", {value} {key.replace('_', ' ')}" for key, value in facts.items())
+            self._stderr.print(f"{name}: {time.monotonic() - started:.1f} s{told}")
+        else:
+            self._log.info(name)
+            yield facts
+            self._log.info(f"{name}: done", seconds=round(time.monotonic() - started, 1), **facts)
+
+    def say(self, **facts: object) -> None:
+        """Tell results by name."""
+        if self.as_json:
+            self._write_json(facts)
+        else:
+            for name, value in facts.items():
+                self._stdout.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+
+    def table(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        """Show rows, one JSON object a line for a program."""
+        if self.as_json:
+            for row in rows:
+                self._write_json({"table": title, **{name: row[name] for name in columns}})
+            return
+        table = Table(title=title or None, title_justify="left")
+        for name in columns:
+            numeric = all(isinstance(row[name], int | float) for row in rows)
+            table.add_column(name.replace("_", " "), justify="right" if rows and numeric else "left")
+        for row in rows:
+            table.add_row(*("" if row[name] is None else str(row[name]) for name in columns))
+        self._stdout.print(table)
+
+    def text(self, text: str) -> None:
+        """Write text as it is."""
+        self._stdout.print(text, soft_wrap=True)
+
+    def error(self, message: str, hint: str, exit_code: int) -> None:
+        """Tell what is wrong and what to do."""
+        if self.as_json:
+            self._log.error(message, hint=hint, exit_code=exit_code)
+            return
+        self._stderr.print(f"error: {message}", soft_wrap=True)
+        if hint:
+            self._stderr.print(f"  what to do: {hint}", soft_wrap=True)
+
+    def _write_json(self, document: Mapping[str, object]) -> None:
+        sys.stdout.write(json.dumps(document, default=str) + "\n")

@@ -1,0 +1,76 @@
+"""Fixtures of all tests: one lazy Spark session, empty lakes, and a guard that unit tests start no JVM."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:  # importing pyspark takes a second that unit tests need not spend
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from isr_batch.store import Lake
+
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+UNIT = Path(__file__).parent / "unit"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that use Spark, and run them last, so that a quick mistake shows quickly."""
+    for item in items:
+        if "spark_session" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+
+
+@pytest.fixture(autouse=True)
+def _no_spark_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is started by a script in its home; a unit test gets a home without one."""
+    if request.path.is_relative_to(UNIT):
+        monkeypatch.setenv("SPARK_HOME", "/tests-in-tests-unit-must-not-start-spark")
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """Start the one session of this run, at its first use."""
+    from isr_batch.session import start_session
+    from isr_batch.settings import SparkSettings
+
+    scratch = tmp_path_factory.mktemp("spark")
+    os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "local")
+    session = start_session(
+        SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="1g"),
+        **{
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            # Tests have a handful of rows: planning again between stages costs more than it saves.
+            "spark.sql.adaptive.enabled": "false",
+            # A wrong Arrow type from a function fails there instead of being read as something else.
+            "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+            "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(spark_session: "SparkSession") -> "Iterator[SparkSession]":
+    """Give the session, and forget afterwards what a test registered in it."""
+    yield spark_session
+    spark_session.catalog.clearCache()
+    for table in spark_session.catalog.listTables():
+        if table.isTemporary:
+            spark_session.catalog.dropTempView(table.name)
+
+
+@pytest.fixture
+def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
+    """Give a lake without tables."""
+    from isr_batch.store import Lake
+
+    return Lake(spark, str(tmp_path / "lake"), "test-run")

@@ -1,0 +1,188 @@
+"""Hypothesis strategies: logs of a partition that a broker leads for a few terms, and rules to replay them under.
+
+A log is drawn as moves of a few bytes each, so that drawing is quick and a failing log shrinks to few moves
+with small bytes; ``_Builder`` plays them out. Byte 0 always means the tamest choice.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from tests.naive import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Row, Term
+
+MOVE_BYTES = 10
+KINDS = (APPEND, FETCH, FETCH, FETCH, FETCH, APPEND, FETCH, FETCH, APPEND, FETCH, SILENCE, CHECK, REMOVED, ELIGIBLE)
+STRANGER = 99
+"""A replica outside every assignment."""
+STARTS_US = (10_000_000, 0, 1_700_000_000_000_000, 1_700_000_000_123_457)
+BASE_OFFSETS = (0, 10, 2**31 - 2, 2**32 + 7, 2**53)
+LAG_TIMES_MS = (100, 250, 500, 1000, 7, 2)
+
+
+class Setting(NamedTuple):
+    """A rule with its parameters."""
+
+    rule: str
+    replica_lag_time_max_ms: int = 100
+    min_insync_replicas: int = 1
+    check_phase_ms: int = 0
+    flags: tuple[tuple[str, int], ...] = ()
+
+
+class Log(NamedTuple):
+    """Terms of one leader of one partition."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(term.rows) for term in self.terms)
+
+
+VARIANTS = (
+    ("kafka-0.9", ()),
+    ("kafka-0.10.2", (("joins_from_epoch_start", 0),)),
+    ("kafka-0.10.2", (("joins_from_epoch_start", 1),)),
+    ("kafka-2.1", (("errors_change_nothing", 0),)),
+    ("kafka-2.1", (("errors_change_nothing", 1),)),
+    ("kafka-3.7", ()),
+    ("true-lag", ()),
+)
+
+
+class _Builder:
+    """Turns bytes into a term."""
+
+    def __init__(self, followers: Sequence[int], lag_ms: int, phase_ms: int, term: Term) -> None:
+        self.followers = followers
+        self.lag_us = lag_ms * 1000
+        self.phase_us = phase_ms * 1000
+        self.term = term
+        self.now_us = term.start_us
+        self.leo = term.start_offset
+        self.silent_until_us = term.start_us
+        self.asked: dict[int, int] = {}
+        self.seen: dict[int, int] = {}
+        self.free_us: dict[int, int] = {}
+        self.rows: list[Row] = []
+
+    def duration_us(self, choice: int, scale: int) -> int:
+        """Most gaps are short; some are just the lag time, or next to it."""
+        lag_us = self.lag_us
+        durations = (
+            0, 1000, scale * 1000, 1, 999, 1001, scale * 100, lag_us // 4, lag_us // 2, lag_us - 1000, lag_us,
+            lag_us + 1, lag_us + 1000, scale * lag_us // 100, 2 * lag_us, scale,
+        )  # fmt: skip
+        return max(0, durations[choice % len(durations)])
+
+    def play(self, move: bytes) -> None:
+        kind, gap, who, what, how = move[:5]
+        self.now_us += self.duration_us(gap >> 3, move[5]) if gap & 7 else 0
+        add = {APPEND: self.append, FETCH: self.fetch, SILENCE: self.silence, CHECK: self.check}
+        kind = KINDS[kind % len(KINDS)]
+        if kind in add:
+            add[kind](who, what, how, move[5:])
+        else:
+            self.rows.append(Row(self.now_us, kind, self.replica(who), code=what & 1))
+
+    def replica(self, who: int) -> int:
+        if not self.followers or who > 250:  # noqa: PLR2004
+            return STRANGER
+        return self.followers[who % len(self.followers)]
+
+    def append(self, who: int, what: int, how: int, _more: bytes) -> None:
+        """Mostly a few records more; seldom nothing new, or less."""
+        self.leo += (1, 2, 1000, 2**31, 5, 1)[what % 6]
+        self.rows.append(Row(self.now_us, APPEND, offset=self.leo - (how > 240) * what, code=(-1, 1, 0)[who % 3]))  # noqa: PLR2004
+
+    def fetch(self, who: int, what: int, how: int, more: bytes) -> None:
+        """A fetch after the former one as a rule, sometimes before that is answered or even handled."""
+        replica = self.replica(who)
+        if how < 160:  # noqa: PLR2004
+            self.now_us = max(self.now_us, self.free_us.get(replica, 0))
+        behind = self.leo - what % 3
+        choices = (self.seen.get(replica, self.leo), self.leo, self.asked.get(replica, self.leo), behind, behind - 5, 0)
+        offset = max(0, choices[what // 3 % len(choices)]) if what < 250 else self.leo + what - 249  # noqa: PLR2004
+        error = how % 16 == 15  # noqa: PLR2004
+        self.asked[replica], self.seen[replica] = offset, self.leo
+        times = [self.now_us]
+        for choice in more[1:5]:
+            times.append(times[-1] + (self.duration_us(choice >> 2, more[0]) if choice & 3 == 3 else (choice & 3) * 500))  # noqa: PLR2004
+        self.free_us[replica] = times[-1]
+        known = (-1, -1, -1, self.leo, self.leo, self.leo + 3, self.leo - 2, offset)[(how >> 4) % 8]
+        self.rows.append(
+            Row(self.now_us, FETCH, replica, offset, 6 * error, max(-1, known), *times[1:4], until_us=times[4])
+        )
+
+    def silence(self, _who: int, what: int, how: int, _more: bytes) -> None:
+        if self.now_us >= self.silent_until_us:
+            self.silent_until_us = self.now_us + self.duration_us(what, how) + 1
+            self.rows.append(Row(self.now_us, SILENCE, until_us=self.silent_until_us))
+
+    def check(self, _who: int, what: int, how: int, _more: bytes) -> None:
+        """Near the schedule of one rule or another."""
+        period_us = max(1000, self.lag_us // (1 + what % 2) // 1000 * 1000)
+        due_us = self.phase_us + -((self.phase_us - self.now_us) // period_us) * period_us
+        due_us = max(self.now_us, due_us + (0, 1, -1, 1999, 2000, 2001, -1999, -2000, -2001)[what // 2 % 9])
+        self.rows.append(Row(due_us, CHECK, until_us=due_us + self.duration_us(how >> 4, how & 15)))
+
+    def finish(self, cut: int) -> Term:
+        """End the term, perhaps before its last rows."""
+        rows = tuple(sorted(self.rows, key=lambda row: (row.time_us, row.kind)))
+        last_us = rows[-1].time_us if rows else self.now_us
+        ends = (last_us + 2 * self.lag_us, last_us, (self.term.start_us + last_us) // 2, last_us + 1)
+        return self.term._replace(rows=rows, end_us=ends[cut % len(ends)])
+
+
+@st.composite
+def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
+    """A log of one to three terms with ``max_rows`` moves at most in all."""
+    head = draw(st.binary(min_size=8, max_size=8))
+    lag_ms = LAG_TIMES_MS[head[0] % len(LAG_TIMES_MS)]
+    replicas = tuple(range(1, 5))[: (3, 2, 4, 1)[head[1] % 4]]
+    leader = replicas[head[2] % len(replicas)]
+    followers = [replica for replica in replicas if replica != leader]
+    phase_ms = phases(lag_ms)[head[5] % 4]
+    # Lists are short when left to themselves.
+    at_least = draw(st.sampled_from([0, max_rows // 6, max_rows // 3, 2 * max_rows // 3]))
+    moves = draw(st.lists(st.binary(min_size=MOVE_BYTES, max_size=MOVE_BYTES), min_size=at_least, max_size=max_rows))
+    count = (1, 1, 2, 3)[head[6] % 4]
+    start_us = STARTS_US[head[3] % len(STARTS_US)]
+    leo = BASE_OFFSETS[head[4] % len(BASE_OFFSETS)]
+    terms: list[Term] = []
+    for number in range(count):
+        if number % 2:
+            draw_term = draw(st.binary(min_size=4, max_size=4))
+        else:
+            draw_term = head[7:] + bytes([head[6] >> 2, head[5] >> 2, head[4] >> 3])
+        who, high_watermark, new, cut = draw_term
+        isr = {leader} | {f for bit, f in enumerate(followers) if not who >> bit & 1}
+        begun = Term(
+            replicas, leader, start_us, start_us, leo, max(0, leo - (0, 1, 5, leo)[high_watermark % 4]),
+            tuple(sorted(isr)), leader_is_new=not new & 1,
+        )  # fmt: skip
+        builder = _Builder(followers, lag_ms, phase_ms, begun)
+        for move in moves[len(moves) * number // count : len(moves) * (number + 1) // count]:
+            builder.play(move)
+        terms.append(builder.finish(cut >> 2 if number % 2 else cut))
+        start_us = terms[-1].end_us + (0, 1000, 1, lag_ms * 500)[cut % 4]
+        leo = max(0, builder.leo - (0, 0, 3, 1)[new >> 1 & 3])
+    return Log(tuple(terms))
+
+
+def phases(lag_ms: int) -> tuple[int, int, int, int]:
+    """Phases of the check that are worth trying."""
+    return 0, 1, lag_ms // 3, -lag_ms
+
+
+@st.composite
+def settings_of_runs(draw: st.DrawFn, variant: int) -> list[Setting]:
+    """Three rules, ``VARIANTS[variant]`` first, with parameters that make things happen in these logs."""
+    found = []
+    for number in range(3):
+        choice, lag, min_isr, phase = draw(st.binary(min_size=4, max_size=4))
+        rule, flags = VARIANTS[variant if number == 0 else (choice + variant) % len(VARIANTS)]
+        lag_ms = LAG_TIMES_MS[lag % len(LAG_TIMES_MS)]
+        found.append(Setting(rule, lag_ms, 1 + min_isr % 3, phases(lag_ms)[phase % 4], flags))
+    return found

@@ -1,0 +1,161 @@
+"""Exit codes, help and messages of the command line, without Spark."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isr_batch import errors
+from isr_batch.errors import IsrBatchError
+from isr_batch.settings import Settings
+from pipelines import cli
+
+COMMANDS = [
+    "run",
+    "ingest kafka-logs",
+    "replay",
+    "validate",
+    "report",
+    "sql",
+    "rules list",
+    "rules show",
+    "config show",
+    "doctor",
+]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def isr_batch(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line; gives exit code, stdout and stderr."""
+
+    def run(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exited:
+            cli.main(list(args))
+        captured = capsys.readouterr()
+        return int(exited.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(isr_batch: Run, command: str) -> None:
+    code, out, _ = isr_batch(*command.split(), "--help")
+    assert code == 0
+    assert "Usage: isr-batch" in out
+
+
+def test_exit_codes_are_those_that_schedules_rely_on() -> None:
+    codes = {
+        kind.__name__: kind.exit_code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, IsrBatchError) and kind is not IsrBatchError
+    }
+    assert codes == {
+        "UsageError": 2,
+        "NoInputError": 3,
+        "QualityGateError": 4,
+        "SchemaError": 5,
+        "WriteConflictError": 6,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["replay", "--lake", "x", "--lke"], "No such option"),
+        (["replay"], "--lake FOLDER or --catalog"),
+        (["replay", "--lake", "x", "--catalog", "a.b"], "--lake FOLDER or --catalog"),
+        (["replay", "--lake", "x", "--date", "today"], "2026-01-31"),
+        (["replay", "--lake", "x", "--rules", "kafka-3,true-lag"], "no rule kafka-3; did you mean kafka-"),
+        (["replay", "--lake", "x", "--set", "replica_lag_time_max_ms=1"], "RULE.PARAM=VALUE"),
+        (["validate", "--lake", "x", "--env", "nowhere"], "environment nowhere"),
+        (["rules", "show", "kafka-3.8"], "did you mean kafka-3.7?"),
+    ],
+)
+def test_mistakes_exit_with_2_and_say_what_to_do(isr_batch: Run, arguments: list[str], told: str) -> None:
+    code, out, err = isr_batch(*arguments)
+    assert code == 2
+    assert told in err
+    assert not out
+    assert "Traceback" not in err
+
+
+def test_error_for_programs(isr_batch: Run) -> None:
+    code, _, err = isr_batch("rules", "show", "kafka-3.8", "--json")
+    told = json.loads(err)
+    assert code == told["exit_code"] == 2
+    assert told["level"] == "error"
+    assert told["hint"] == "did you mean kafka-3.7?"
+
+
+def test_bug_exits_with_70_and_a_traceback(isr_batch: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_env: str | None) -> Settings:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "load_settings", broken)
+    code, _, err = isr_batch("doctor")
+    assert code == 70
+    assert "ZeroDivisionError" in err
+    assert "please report" in err
+
+
+def test_rules(isr_batch: Run) -> None:
+    code, out, _ = isr_batch("rules", "list", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert {"kafka-3.7", "true-lag"} <= {row["rule"] for row in rows}
+    code, out, _ = isr_batch("rules", "show", "kafka-3.7")
+    assert code == 0
+    assert "replica_lag_time_max_ms" in out
+
+
+def test_config_show_can_be_used_as_a_file(isr_batch: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, shown, _ = isr_batch("config", "show", "--set", "kafka-3.7.replica_lag_time_max_ms=10000")
+    assert code == 0
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "base.yaml").write_text(shown)
+    monkeypatch.chdir(tmp_path)
+    assert isr_batch("config", "show") == (0, shown, "")
+
+
+def test_doctor_says_what_to_do(isr_batch: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    code, out, err = isr_batch("doctor", "--json")
+    checks = {row["check"]: row for row in map(json.loads, out.splitlines())}
+    assert code == 2
+    assert checks["python"]["ok"] == checks["numba"]["ok"] == "ok"
+    assert "install Java 17" in checks["java"]["what_to_do"]
+    assert "java" in json.loads(err)["event"]
+
+
+def _imported_by(*arguments: str) -> set[str]:
+    code = (
+        "import sys\nfrom pipelines.cli import main\ntry:\n  main(sys.argv[1:])\nfinally:\n  print('|', *sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return set(answer.stdout.rpartition("|")[2].split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["replay", "--help"], ["rules", "list"], ["config", "show"]])
+def test_small_commands_do_not_wait_for_spark(arguments: list[str]) -> None:
+    assert not {"pyspark", "pandas", "delta"} & _imported_by(*arguments)
+
+
+@pytest.mark.parametrize("job", ["run", "ingest", "replay", "validate", "report", "sql"])
+def test_job_file_is_the_same_command(job: str, tmp_path: Path) -> None:
+    file = Path(cli.__file__).parent / f"{job}.py"
+    answer = subprocess.run(
+        [sys.executable, str(file), "--help"],
+        cwd=tmp_path,
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert f"Usage: isr-batch {job}" in answer.stdout

@@ -1,0 +1,145 @@
+"""Layers, hash, and every mistake told at once with where it was made."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from isr_batch.errors import UsageError
+from isr_batch.settings import Settings, load_settings, parse_params
+from isr_batch.window import Window, parse_window
+
+
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ISR_BATCH_ENV", "ISR_BATCH__SPARK__MASTER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    (tmp_path / "base.yaml").write_text("spark: {master: from-base, driver_memory: 3g, shuffle_partitions: 3}\n")
+    (tmp_path / "prod.yaml").write_text("spark: {driver_memory: 4g, shuffle_partitions: 4}\n")
+    return tmp_path
+
+
+def test_later_layers_win(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISR_BATCH__SPARK__SHUFFLE_PARTITIONS", "5")
+    monkeypatch.setenv("ISR_BATCH__INGEST__MAX_QUARANTINE_RATIO", "0.5")
+    settings = load_settings("prod", {"ingest": {"max_quarantine_ratio": 0.25}}, conf)
+    spark = settings.spark
+    assert (spark.master, spark.driver_memory, spark.shuffle_partitions) == ("from-base", "4g", 5)
+    assert spark.arrow_batch_rows == Settings().spark.arrow_batch_rows
+    assert settings.ingest.max_quarantine_ratio == 0.25
+
+
+def test_environment_can_be_a_variable(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISR_BATCH_ENV", "prod")
+    assert load_settings(conf=conf).spark.driver_memory == "4g"
+
+
+def test_base_yaml_lists_every_key_with_its_default() -> None:
+    base = Path(__file__).parents[2] / "conf" / "base.yaml"
+    assert yaml.safe_load(base.read_text()) == Settings().model_dump()
+
+
+def test_conf_is_found_in_the_working_folder(tmp_path: Path, conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "conf").symlink_to(conf)
+    monkeypatch.chdir(tmp_path / "project")
+    assert load_settings().spark.master == "from-base"
+
+
+def test_all_mistakes_at_once_each_with_its_place(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (conf / "base.yaml").write_text("spark: {drivermemory: 3g}\ningst: {}\nreplay: {rules: [kafka-3.7]}\n")
+    monkeypatch.setenv("ISR_BATCH__SPARK__SHUFFLE_PARTITIONS", "many")
+    monkeypatch.setenv("ISR_BATCH__SPRAK__MASTER", "local")
+    with pytest.raises(UsageError) as raised:
+        load_settings("prd", {"validation": {"min_matched_ratio": 2}}, conf)
+    lines = raised.value.message.splitlines()
+    assert lines[0] == "6 mistakes in the settings:"
+    for fragments in (
+        ("environment prd", "did you mean prod?"),
+        ("base.yaml: spark.drivermemory: no such key", "did you mean driver_memory?"),
+        ("base.yaml: ingst: no such key", "did you mean ingest?"),
+        ("variables: spark.shuffle_partitions", "valid integer", "'many'"),
+        ("variables: ISR_BATCH__SPRAK__MASTER: no such section", "did you mean ISR_BATCH__SPARK?"),
+        ("options: validation.min_matched_ratio", "less than or equal to 1"),
+    ):
+        assert any(all(fragment in line for fragment in fragments) for line in lines), fragments
+
+
+def test_rules_and_parameters_must_exist(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISR_BATCH__REPLAY__RULES", "kafka-3.7, true-leg")
+    options = {
+        "replay": {"params": parse_params(["kafka-3.7.replica_lag_time_ms=1", "kafka-37.min_insync_replicas=1"])}
+    }
+    with pytest.raises(UsageError) as raised:
+        load_settings(options=options, conf=conf)
+    assert "variables: replay.rules: no rule true-leg; did you mean true-lag?" in raised.value.message
+    assert "options: replay.params.kafka-3.7: no parameter replica_lag_time_ms" in raised.value.message
+    assert "did you mean replica_lag_time_max_ms?" in raised.value.message
+    assert "options: replay.params: no rule kafka-37; did you mean kafka-3.7?" in raised.value.message
+
+
+@pytest.mark.parametrize(("text", "told"), [("a: [", "not YAML"), ("- a", "not a list")])
+def test_broken_file_is_told_with_the_rest(conf: Path, text: str, told: str) -> None:
+    (conf / "base.yaml").write_text(text)
+    with pytest.raises(UsageError, match=f"(?s)base.yaml.*{told}.*spark.master"):
+        load_settings(options={"spark": {"master": 1}}, conf=conf)
+
+
+def test_empty_file_says_nothing(conf: Path) -> None:
+    (conf / "base.yaml").write_text("# nothing yet\n")
+    assert load_settings(conf=conf) == Settings()
+
+
+def test_hash_is_of_values_not_of_layers(conf: Path) -> None:
+    first = load_settings(options={"spark": {"driver_memory": "4g", "shuffle_partitions": 4}}, conf=conf)
+    assert first.hash == load_settings("prod", conf=conf).hash
+    assert first.hash != load_settings(conf=conf).hash
+
+
+def test_params_take_rules_with_dots() -> None:
+    told = parse_params(["kafka-0.10.2.replica_lag_time_max_ms=10000", "kafka-0.10.2.check_phase_ms=-1"])
+    assert told == {"kafka-0.10.2": {"replica_lag_time_max_ms": 10_000, "check_phase_ms": -1}}
+
+
+@pytest.mark.parametrize(
+    "text", ["replica_lag_time_max_ms=1", "kafka-3.7.x", "kafka-3.7.x=", "kafka-3.7.x=1.5", ".x=1"]
+)
+def test_params_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="takes RULE"):
+        parse_params(["kafka-3.7.a=1", text])
+
+
+@pytest.mark.parametrize(
+    ("options", "window", "condition"),
+    [
+        ((None, None, None), Window(), "true"),
+        (
+            ("2026-01-31", None, None),
+            Window("2026-01-31", "2026-02-01"),
+            "event_date >= DATE'2026-01-31' AND event_date < DATE'2026-02-01'",
+        ),
+        ((None, "2026-01-31", None), Window("2026-01-31"), "event_date >= DATE'2026-01-31'"),
+        ((None, None, "2026-01-31"), Window(None, "2026-01-31"), "event_date < DATE'2026-01-31'"),
+    ],
+)
+def test_window(options: tuple[str | None, str | None, str | None], window: Window, condition: str) -> None:
+    assert parse_window(*options) == window
+    assert window.condition == condition
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("2026-01-31", "2026-01-01", None), "the one or the other"),
+        (("31.1.2026", None, None), "write it as"),
+        ((None, "2026-01-02", "2026-01-02"), "exclusive"),
+    ],
+)
+def test_impossible_windows_are_refused(options: tuple[str | None, str | None, str | None], told: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_window(*options)
+    assert told in raised.value.hint

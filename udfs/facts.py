@@ -1,0 +1,107 @@
+"""What happened to a follower, whatever the rule: what it holds, what it lacks since when, and who is to blame.
+
+See FETCH_STATE and TERM of ``udfs.records``. A fetch is known from its arrival on; the log that is
+replayed was written afterwards, so its later instants are known too.
+"""
+
+from udfs.history import History, missing_since
+from udfs.jit import kernel
+from udfs.records import ARRIVED, NEVER_US, NO_FETCH, READ
+
+
+@kernel
+def _overlap(from_us, until_us, other_from_us, other_until_us):
+    return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
+
+
+@kernel
+def settle(fetch, term, now_us):
+    """Sum up how long the follower was held up by its leader, until ``now_us``.
+
+    Held: its fetch lay in the request queue, was being worked on, or waited longer than it had asked
+    to. Silent: the leader did nothing for anybody, and no fetch of this follower was inside that would
+    show it.
+    """
+    from_us = fetch.settled_us
+    if now_us <= from_us:
+        return
+    held = 0
+    silent = _overlap(from_us, now_us, term.silent_from_us, term.silent_until_us)
+    if fetch.stage != NO_FETCH:
+        held += _overlap(from_us, now_us, fetch.arrival_us, fetch.processed_us)
+        held += _overlap(from_us, now_us, fetch.released_us, fetch.completed_us)
+        silent -= _overlap(
+            max(from_us, fetch.arrival_us), min(now_us, fetch.processed_us), term.silent_from_us, term.silent_until_us
+        )
+        silent -= _overlap(
+            max(from_us, fetch.released_us), min(now_us, fetch.completed_us), term.silent_from_us, term.silent_until_us
+        )
+    fetch.held_us += held
+    fetch.silent_us += silent
+    fetch.settled_us = now_us
+
+
+@kernel
+def caught_up(fetch, now_us):
+    """Until now it lacked nothing, or it just reached the log end of its previous fetch: blame starts anew."""
+    fetch.caught_us = now_us
+    fetch.held_us = 0
+    fetch.silent_us = 0
+    fetch.settled_us = now_us
+
+
+@kernel
+def arrive(fetch, term, history: History, rows, i):
+    """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
+    now_us = rows.time_us[i]
+    settle(fetch, term, now_us)
+    fetch.stage = ARRIVED
+    fetch.arrival_us = now_us
+    fetch.handled_us = rows.handled_us[i]
+    fetch.processed_us = rows.processed_us[i]
+    fetch.released_us = rows.released_us[i]
+    fetch.completed_us = rows.until_us[i]
+    fetch.fetch_offset = rows.offset[i]
+    fetch.error_code = rows.code[i]
+    fetch.leader_log_end_offset = rows.leader_log_end_offset[i]
+    fetch.last_arrival_us = now_us
+    if fetch.error_code != 0:
+        return
+    fetch.log_end_offset = fetch.fetch_offset
+    if fetch.log_end_offset >= term.log_end_offset:
+        fetch.missing_since_us = NEVER_US
+        caught_up(fetch, now_us)
+    else:
+        fetch.missing_since_us = missing_since(history, fetch.log_end_offset)
+        previous = fetch.previous_leader_log_end_offset
+        if previous >= 0 and fetch.log_end_offset >= previous:
+            caught_up(fetch, now_us)
+
+
+@kernel
+def read(fetch, term):
+    """An io thread reads for it: the leader's log end is what the log says, else what the appends say."""
+    fetch.stage = READ
+    term.log_end_offset = max(term.log_end_offset, fetch.leader_log_end_offset)
+    if fetch.leader_log_end_offset < 0:
+        fetch.leader_log_end_offset = term.log_end_offset
+
+
+@kernel
+def append(fetch, term, now_us):
+    """The leader's log has grown: who lacked nothing lacks something from now on."""
+    if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:
+        fetch.missing_since_us = now_us
+        caught_up(fetch, now_us)
+
+
+@kernel
+def begin(fetch, term):
+    """A new term: nothing is known of the follower before its first fetch, unless there is nothing to hold."""
+    fetch.stage = NO_FETCH
+    fetch.log_end_offset = 0 if term.start_offset == 0 else -1
+    fetch.missing_since_us = NEVER_US if term.start_offset == 0 else term.start_us
+    fetch.previous_leader_log_end_offset = -1
+    fetch.last_arrival_us = -1
+    fetch.leader_log_end_offset = -1
+    caught_up(fetch, term.start_us)

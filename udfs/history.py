@@ -1,0 +1,79 @@
+"""When the leader first held a record that a follower lacks: the appends that are still missing somewhere.
+
+A follower with log end offset ``o`` lacks records since the first append that ended beyond ``o``.
+Appends that every follower has are forgotten. When more than the capacity are missing (a follower
+that has been away for long), every second append is merged into the one before it: the answer is
+then early by at most the distance of two neighbours, and memory does not grow.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from udfs.jit import kernel
+from udfs.records import NEVER_US, Int64Array
+
+CAPACITY = 1 << 15
+
+
+class History(NamedTuple):
+    """Appends in order: int64 arrays of shape (capacity,), the used part is ``used[0]:used[1]``."""
+
+    log_end_offset: Int64Array
+    time_us: Int64Array
+    used: Int64Array
+
+
+def new_history(capacity: int = CAPACITY) -> History:
+    """Empty history of at most ``capacity`` appends."""
+    return History(np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.zeros(2, np.int64))
+
+
+@kernel
+def begin(history: History, start_offset: int, start_us: int) -> None:
+    """Begin anew with a term: what was there at its start counts as appended then."""
+    history.log_end_offset[0] = start_offset
+    history.time_us[0] = start_us
+    history.used[0] = 0
+    history.used[1] = 1
+
+
+@kernel
+def remember(history: History, log_end_offset: int, time_us: int, held_by_all: int) -> None:
+    """Add an append that ended at ``log_end_offset``; ``held_by_all`` is the least log end of a follower."""
+    first, end = history.used
+    if end == len(history.time_us):
+        while first < end and history.log_end_offset[first] <= held_by_all:
+            first += 1
+        kept = end - first
+        if kept > len(history.time_us) // 2:
+            last = end - 1
+            kept = (kept + 1) // 2
+            for i in range(kept):
+                history.time_us[i] = history.time_us[first + 2 * i]
+                history.log_end_offset[i] = history.log_end_offset[min(first + 2 * i + 1, last)]
+        else:
+            for i in range(kept):
+                history.time_us[i] = history.time_us[first + i]
+                history.log_end_offset[i] = history.log_end_offset[first + i]
+        first, end = 0, kept
+    history.time_us[end] = time_us
+    history.log_end_offset[end] = log_end_offset
+    history.used[0] = first
+    history.used[1] = end + 1
+
+
+@kernel
+def missing_since(history: History, log_end_offset: int) -> int:
+    """Microseconds at which the leader first held more than ``log_end_offset``; NEVER_US if it does not."""
+    low, high = history.used
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if history.log_end_offset[middle] > log_end_offset:
+            high = middle
+        else:
+            low = middle + 1
+    if low == end:
+        return NEVER_US
+    return history.time_us[low]

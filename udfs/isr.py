@@ -1,0 +1,240 @@
+"""The leader's ISR and high watermark under one rule: expand, shrink, commit, advance, and write down.
+
+Built for a given list of rules, so that the compiler sees their functions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from udfs.jit import kernel, table
+from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, SHRINK
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+from udfs.verdict import CONTROLLER, causes_of_shrink, true_lag_us
+
+
+NO_CAUSE = np.int64(0)
+
+
+class RuleCalls(NamedTuple):
+    """Each function of a rule as one compiled function that takes the rule's code first."""
+
+    begin_term: Callable[..., Any]
+    on_arrival: Callable[..., Any]
+    on_recorded: Callable[..., Any]
+    on_completed: Callable[..., Any]
+    on_append: Callable[..., Any]
+    may_join: Callable[..., Any]
+    out_of_sync: Callable[..., Any]
+    overdue_at_ms: Callable[..., Any]
+    holds_high_watermark: Callable[..., Any]
+    may_advance: Callable[..., Any]
+
+
+def rule_calls(rules: Sequence[Rule]) -> RuleCalls:
+    """Tables of the rules' functions, by position in ``rules``."""
+    return RuleCalls(*(table([getattr(rule, name) for rule in rules]) for name in RuleCalls._fields))
+
+
+class IsrCalls(NamedTuple):
+    """What the replay asks of the ISR; see the functions of the same names."""
+
+    after_fetch: Callable[..., Any]
+    check: Callable[..., Any]
+    remove: Callable[..., Any]
+    commit: Callable[..., Any]
+    advance_high_watermark: Callable[..., Any]
+    show: Callable[..., Any]
+    show_leader: Callable[..., Any]
+
+
+@kernel
+def show(out, r, p, now_us, follower, leader):
+    """Write the follower's state if its position, its membership, or its last catching up while behind changed."""
+    behind = follower.log_end_offset != leader.log_end_offset
+    if (
+        follower.log_end_offset == follower.shown_log_end_offset
+        and follower.in_isr == follower.shown_in_isr
+        and not (behind and follower.last_caught_up_time_ms != follower.shown_last_caught_up_time_ms)
+    ):
+        return
+    follower.shown_log_end_offset = follower.log_end_offset
+    follower.shown_in_isr = follower.in_isr
+    follower.shown_last_caught_up_time_ms = follower.last_caught_up_time_ms
+    row = out.replica[out.filled[0]]
+    out.filled[0] += 1
+    row[0] = r
+    row[1] = p
+    row[2] = now_us
+    row[3] = follower.log_end_offset
+    row[4] = now_us // 1000 - follower.last_caught_up_time_ms if behind else 0
+    row[5] = leader.log_end_offset - follower.log_end_offset
+    row[6] = follower.last_caught_up_time_ms
+    row[7] = follower.in_isr
+
+
+@kernel
+def show_leader(out, r, now_us, leader):
+    """Write the partition's state if log end offset, high watermark or ISR changed."""
+    if (
+        leader.log_end_offset == leader.shown_log_end_offset
+        and leader.high_watermark == leader.shown_high_watermark
+        and leader.isr == leader.shown_isr
+    ):
+        return
+    leader.shown_log_end_offset = leader.log_end_offset
+    leader.shown_high_watermark = leader.high_watermark
+    leader.shown_isr = leader.isr
+    row = out.partition[out.filled[1]]
+    out.filled[1] += 1
+    row[0] = r
+    row[1] = now_us
+    row[2] = leader.log_end_offset
+    row[3] = leader.high_watermark
+    row[4] = leader.isr
+
+
+@kernel
+def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes):
+    row = out.change[out.filled[2]]
+    out.filled[2] += 1
+    row[0] = r
+    row[1] = now_us
+    row[2] = kind
+    row[3] = p
+    row[4] = leader.isr
+    row[5] = isr_after
+    row[6] = leader.high_watermark
+    row[7] = leader.log_end_offset
+    row[8] = follower.log_end_offset
+    row[9] = follower.last_caught_up_time_ms
+    row[10] = now_us // 1000 - follower.last_caught_up_time_ms
+    row[11] = made_by
+    row[12] = true_lag_us(fetch, now_us) // 1000
+    row[13] = causes
+    row[14] = fetch.held_us // 1000
+    row[15] = fetch.silent_us // 1000
+
+
+def isr_calls(calls: RuleCalls) -> IsrCalls:
+    """Compile the ISR's own logic around the rules' functions."""
+    may_join = calls.may_join
+    out_of_sync = calls.out_of_sync
+    holds_high_watermark = calls.holds_high_watermark
+    may_advance = calls.may_advance
+
+    @kernel
+    def advance_high_watermark(state, r, now_us):
+        """The high watermark is the least log end of those that it waits for, and never moves back."""
+        leader = state.leaders[r]
+        params = state.params[r]
+        code = state.codes[r]
+        if not may_advance(code, leader, params):
+            return
+        candidate = leader.log_end_offset
+        for p in range(leader.replicas):
+            if p == state.term[0].leader:
+                continue
+            follower = state.followers[r, p]
+            if follower.log_end_offset < candidate and holds_high_watermark(
+                code, follower, leader, state.fetches[p], now_us // 1000, params
+            ):
+                candidate = follower.log_end_offset
+        leader.high_watermark = max(leader.high_watermark, candidate)
+
+    @kernel
+    def commit(state, r, now_us, out):
+        """The ISR write is answered: committed and maximal ISR are what was asked for."""
+        leader = state.leaders[r]
+        leader.isr = leader.pending_isr
+        leader.commit_us = NEVER_US
+        leader.isr_size = 0
+        leader.last_isr_change_time_ms = now_us // 1000
+        for p in range(leader.replicas):
+            member = (leader.isr >> p) & 1
+            leader.isr_size += member
+            follower = state.followers[r, p]
+            follower.in_isr = member
+            follower.in_maximal_isr = member
+        advance_high_watermark(state, r, now_us)
+        for p in range(leader.replicas):
+            if p != state.term[0].leader:
+                show(out, r, p, now_us, state.followers[r, p], leader)
+
+    @kernel
+    def _write_isr(state, r, isr, now_us, out):
+        """Ask for a new ISR; with no latency it is answered at once."""
+        leader = state.leaders[r]
+        latency_us = state.params[r].isr_write_latency_ms * 1000
+        leader.pending_isr = isr
+        leader.commit_us = now_us + latency_us
+        if latency_us == 0:
+            commit(state, r, now_us, out)
+
+    @kernel
+    def after_fetch(state, r, p, todo, now_us, out):
+        """What the leader does when a fetch has been taken in: expand the ISR, advance the high watermark."""
+        leader = state.leaders[r]
+        follower = state.followers[r, p]
+        if (
+            todo & TRY_TO_JOIN
+            and follower.in_isr == 0
+            and leader.commit_us == NEVER_US
+            and may_join(
+                state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r]
+            )
+        ):
+            isr = leader.isr | (1 << p)
+            _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, state.fetches[p], NO_CAUSE)
+            follower.in_maximal_isr = 1
+            _write_isr(state, r, isr, now_us, out)
+        if todo & ADVANCE_HIGH_WATERMARK:
+            advance_high_watermark(state, r, now_us)
+        show(out, r, p, now_us, follower, leader)
+        show_leader(out, r, now_us, leader)
+
+    @kernel
+    def check(state, r, now_us, out):
+        """isr-expiration: drop every member that is out of sync, judge each, write the new ISR."""
+        leader = state.leaders[r]
+        params = state.params[r]
+        if leader.commit_us != NEVER_US:
+            return
+        isr = leader.isr
+        for p in range(leader.replicas):
+            follower = state.followers[r, p]
+            if (
+                p != state.term[0].leader
+                and follower.in_isr != 0
+                and out_of_sync(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, params)
+            ):
+                isr &= ~(1 << p)
+        if isr == leader.isr:
+            return
+        for p in range(leader.replicas):
+            if (leader.isr & ~isr) >> p & 1:
+                fetch = state.fetches[p]
+                causes = causes_of_shrink(fetch, leader, state.term[0], now_us, params.replica_lag_time_max_ms)
+                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, state.followers[r, p], leader, fetch, causes)
+        _write_isr(state, r, isr, now_us, out)
+        show_leader(out, r, now_us, leader)
+
+    @kernel
+    def remove(state, r, p, now_us, out):
+        """The controller took the replica out of the ISR, whatever the rule thinks."""
+        leader = state.leaders[r]
+        follower = state.followers[r, p]
+        if follower.in_maximal_isr == 0:
+            return
+        isr = (leader.isr if leader.commit_us == NEVER_US else leader.pending_isr) & ~(1 << p)
+        if follower.in_isr != 0:
+            _write_change(
+                out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, state.fetches[p], CONTROLLER
+            )
+        leader.pending_isr = isr
+        commit(state, r, now_us, out)
+        show_leader(out, r, now_us, leader)
+
+    return IsrCalls(after_fetch, check, remove, commit, advance_high_watermark, show, show_leader)
+

@@ -1,0 +1,76 @@
+"""The one door to numba, and a table of compiled functions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from numba import njit
+
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+
+# _nrt: nothing is allocated in a kernel, and without reference counts the replay ran in half the time.
+# Wrappers for the interpreter and for C took half of the compile time; only entry points need one.
+_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
+
+
+def kernel(function: Compiled) -> Compiled:
+    """Compile a function that only compiled functions call; it must not allocate.
+
+    The compiled code is not cached on disk: a cache shared by many workers on many hosts has to be
+    kept writable, clean and of one version everywhere, to save some seconds a worker.
+    """
+    return njit(no_cpython_wrapper=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def entry(function: Compiled) -> Compiled:
+    """Compile a function that Python calls."""
+    return njit(**_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def table(functions: Sequence[Compiled]) -> Compiled:
+    """Make one compiled function that calls ``functions[code]`` with the remaining arguments.
+
+    numba has no cheap call through a pointer into compiled code, but it does inline a chain of
+    comparisons. Functions that several rules share are compiled once.
+
+    Parameters
+    ----------
+    functions : sequence of compiled functions
+        All of one signature and one result type.
+
+    Returns
+    -------
+    compiled function ``(code, *arguments)``
+        ``code`` is an int64 index into ``functions``.
+    """
+    unique: list[Compiled] = []
+    for function in functions:
+        if function not in unique:
+            unique.append(function)
+    branch_of_code = tuple(unique.index(function) for function in functions)
+    chain: Any = _last(unique[-1])
+    for branch in range(len(unique) - 2, -1, -1):
+        chain = _either(branch, unique[branch], chain)
+
+    @kernel
+    def call(code, *arguments):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002, ANN202 numba infers the types
+        return chain(branch_of_code[code], *arguments)
+
+    return call  # type: ignore[return-value]
+
+
+def _either(branch: int, function: Any, rest: Any) -> Any:
+    @kernel
+    def choose(code, *arguments):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002, ANN202
+        if code == branch:
+            return function(*arguments)
+        return rest(code, *arguments)
+
+    return choose
+
+
+def _last(function: Any) -> Any:
+    @kernel
+    def only(_code, *arguments):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002, ANN202
+        return function(*arguments)
+
+    return only

@@ -1,0 +1,169 @@
+"""What the replay reads, keeps and writes: records of int64, named as in Kafka.
+
+Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps
+and compares are milliseconds (``*_ms``), cut from those, as a broker's clock would have given them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+NEVER_US = np.int64(2**62)
+"""Later than any event."""
+UNKNOWN = np.int64(-1)
+"""An offset or a time that nobody knows; Kafka's own value for a follower that has not fetched."""
+
+# Kinds of input rows. At equal times they are replayed in this order. A TERM row carries a leader's
+# term for the adapter (udfs.arrow) and never reaches the kernel.
+TERM_STARTS = np.int64(-1)
+SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = np.arange(6)
+
+
+class Rows(NamedTuple):
+    """A stretch of one leader's term of one partition, in order of ``time_us``, then ``kind``.
+
+    Every array is int64 of shape (rows,). What a column means depends on the kind:
+
+    ======== =================== ============================== =============== ===================
+    kind     time_us             replica_id                     offset          code
+    ======== =================== ============================== =============== ===================
+    SILENCE  leader falls silent                                                until_us: its end
+    CHECK    check was due                                                      until_us: it ran
+    REMOVED  controller's word   replica taken out of the ISR
+    ELIGIBLE controller's word   replica that may (not) join                    1 may join, 0 not
+    APPEND   log end moved                                      log end offset  acks
+    FETCH    request arrived     follower                       fetch offset    Kafka error code
+    ======== =================== ============================== =============== ===================
+    """
+
+    time_us: Int64Array
+    kind: Int64Array
+    replica_id: Int64Array
+    offset: Int64Array
+    code: Int64Array
+    leader_log_end_offset: Int64Array
+    """FETCH: leader's log end offset when the fetch was handled if the log says so, else UNKNOWN."""
+    handled_us: Int64Array
+    """FETCH: an io thread took the request and read: Kafka's fetch time, and the leader's log end then."""
+    processed_us: Int64Array
+    """FETCH: local work done: the follower's new state can be seen."""
+    released_us: Int64Array
+    """FETCH: end of the wait for data that the follower asked for."""
+    until_us: Int64Array
+    """FETCH: response sent. SILENCE, CHECK: as above."""
+
+
+def _record(*names: str) -> np.dtype[np.void]:
+    return np.dtype([(name, np.int64) for name in names], align=True)
+
+
+FOLLOWER = _record(
+    "log_end_offset",  # last recorded fetch offset
+    "last_caught_up_time_ms",
+    "last_fetch_time_ms",
+    "last_fetch_leader_log_end_offset",
+    "in_isr",  # committed ISR
+    "in_maximal_isr",  # and with a pending expansion, before it is committed
+    "eligible",  # the controller would let it join
+    # as last written to the timeline
+    "shown_log_end_offset",
+    "shown_last_caught_up_time_ms",
+    "shown_in_isr",
+)
+"""A follower in the eyes of one rule."""
+
+LEADER = _record(
+    "log_end_offset",
+    "high_watermark",
+    "leader_epoch_start_offset",
+    "isr",  # bit p set: the replica at position p of the assignment is in the committed ISR
+    "isr_size",
+    "replicas",  # size of the assignment
+    "acknowledged_offset",  # end of the last append with acks 0 or 1: acknowledged at once
+    "last_append_time_ms",
+    "last_isr_change_time_ms",
+    "pending_isr",  # what the ISR becomes when the write in flight is answered
+    "commit_us",  # when that is; NEVER_US: nothing in flight
+    "check_due_us",  # next run of isr-expiration by its schedule
+    "check_us",  # and when it really runs (later when the leader was stopped)
+    "shown_log_end_offset",
+    "shown_high_watermark",
+    "shown_isr",
+)
+"""The leader's view of the partition under one rule."""
+
+FETCH_STATE = _record(
+    "replica_id",
+    "stage",  # of its latest fetch: NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED
+    "arrival_us",
+    "handled_us",
+    "processed_us",
+    "released_us",
+    "completed_us",
+    "fetch_offset",
+    "error_code",
+    "leader_log_end_offset",  # at handled_us
+    "log_end_offset",  # the follower's true log end
+    "previous_leader_log_end_offset",  # at the follower's previous fetch that counted
+    "last_arrival_us",
+    "missing_since_us",  # append of the first record that it lacks; NEVER_US when it lacks none
+    "caught_us",  # last instant at which it lacked nothing, or reached the log end of its previous fetch
+    "held_us",  # since caught_us: its fetches inside the leader
+    "silent_us",  # since caught_us: leader silent while no fetch was inside
+    "settled_us",  # held_us and silent_us are summed up to here
+)
+"""What the log says of a follower whatever the rule: its latest fetch, and what it lacks."""
+
+NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED = np.arange(5)
+
+TERM = _record(
+    "leader",  # position of the leader in the assignment
+    "replicas",
+    "start_us",
+    "end_us",
+    "start_offset",
+    "log_end_offset",
+    "silent_from_us",
+    "silent_until_us",
+    "row",  # rows replayed so far in this stretch
+    "ignored",  # rows of replicas outside the assignment, or after the end of the term
+)
+"""The term as a whole."""
+
+
+class Output(NamedTuple):
+    """Result rows, int64 of shape (capacity, columns); ``filled`` says how many of each are in use."""
+
+    replica: Int64Array
+    partition: Int64Array
+    change: Int64Array
+    filled: Int64Array
+
+
+REPLICA_COLUMNS = (
+    "rule", "position", "time_us", "follower_log_end_offset", "lag_ms", "lag_messages", "last_caught_up_time_ms", "in_isr",
+)  # fmt: skip
+PARTITION_COLUMNS = ("rule", "time_us", "leader_log_end_offset", "high_watermark", "isr")
+CHANGE_COLUMNS = (
+    "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",
+    "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "made_by", "true_lag_ms", "causes",
+    "leader_held_ms", "leader_silent_ms",
+)  # fmt: skip
+
+SHRINK, EXPAND, RELINQUISH = np.arange(3)
+BY_RULE, BY_CONTROLLER = np.arange(2)
+CHANGE_KINDS = ("shrink", "expand", "relinquish")
+MADE_BY = ("rule", "controller")
+
+
+def new_output(capacity: int) -> Output:
+    """Room for ``capacity`` rows of each kind."""
+    return Output(
+        np.empty((capacity, len(REPLICA_COLUMNS)), np.int64),
+        np.empty((capacity, len(PARTITION_COLUMNS)), np.int64),
+        np.empty((capacity, len(CHANGE_COLUMNS)), np.int64),
+        np.zeros(3, np.int64),
+    )

@@ -1,0 +1,364 @@
+"""The replay of one leader's term of one partition through many rules at once.
+
+``advance`` takes a stretch of rows (``udfs.records.Rows``) and the state so far, and knows nothing
+of where they came from. Rows are in order of their time; for a fetch that is its arrival. Its later
+instants, the periodic check of every rule, and the answer to an ISR write are timers, which fire in
+between. Work that no rule changes (what the follower holds and lacks, the history of appends) is done
+once for all rules.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs import facts, history
+from udfs.history import History, new_history
+from udfs.isr import isr_calls, rule_calls
+from udfs.jit import entry, kernel
+from udfs.records import (
+    APPEND,
+    ARRIVED,
+    CHECK,
+    COMPLETED,
+    ELIGIBLE,
+    FETCH,
+    FETCH_STATE,
+    FOLLOWER,
+    LEADER,
+    NEVER_US,
+    NO_FETCH,
+    READ,
+    RECORDED,
+    REMOVED,
+    SILENCE,
+    TERM,
+)
+from udfs.rules import COMMON_PARAMS, REGISTRY
+from udfs.rules.base import Rule
+
+CHECK_SLACK_US = 2_000
+"""A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
+NOBODY = np.int64(-1)
+
+
+class State(NamedTuple):
+    """Everything between two rows. R rule runs, n replicas of the assignment."""
+
+    term: npt.NDArray[np.void]
+    """TERM, shape (1,)."""
+    fetches: npt.NDArray[np.void]
+    """FETCH_STATE, shape (n,); the leader's own place is unused here and below."""
+    followers: npt.NDArray[np.void]
+    """FOLLOWER, shape (R, n)."""
+    leaders: npt.NDArray[np.void]
+    """LEADER, shape (R,)."""
+    params: npt.NDArray[np.void]
+    """One int64 field a parameter, shape (R,)."""
+    codes: npt.NDArray[np.int64]
+    """Position of the rule in the registry, shape (R,)."""
+    history: History
+
+
+PARAMS = np.dtype(
+    [
+        (name, np.int64)
+        for name in (*COMMON_PARAMS, *sorted({name for rule in REGISTRY.values() for name in rule.params}))
+    ],
+    align=True,
+)
+"""Parameters of all rules together; a rule reads its own."""
+
+
+def new_state(codes: Sequence[int], replicas: int) -> State:
+    """State for rule runs of the given codes and an assignment of ``replicas``, before any term."""
+    runs = len(codes)
+    state = State(
+        np.zeros(1, TERM),
+        np.zeros(replicas, FETCH_STATE),
+        np.zeros((runs, replicas), FOLLOWER),
+        np.zeros(runs, LEADER),
+        np.zeros(runs, PARAMS),
+        np.array(codes, np.int64),
+        new_history(),
+    )
+    for name in ("last_caught_up_time_ms", "log_end_offset"):
+        state.followers[name] = -1
+    return state
+
+
+@kernel
+def room_for_a_row(runs, replicas):
+    """Result rows of a kind that one input row, and the timers before it, can give at most.
+
+    Each follower is handled and answered once at most, and joins and leaves once at most; a change of
+    the ISR may write every follower's row.
+    """
+    return runs * replicas * (4 * replicas + 8)
+
+
+class Kernels(NamedTuple):
+    """The two entry points; see the functions of the same names."""
+
+    begin_term: Callable[..., None]
+    advance: Callable[..., int]
+
+
+@lru_cache(maxsize=1)
+def kernels() -> Kernels:
+    """Compiled for the registry, once a process (some seconds at the first call)."""
+    return build_kernels(tuple(REGISTRY.values()))
+
+
+def build_kernels(rules: Sequence[Rule]) -> Kernels:
+    """Compile the replay for these rules; a run's code is a position in ``rules``."""
+    calls = rule_calls(rules)
+    isr = isr_calls(calls)
+    begin_rule_term, overdue_at_ms = calls.begin_term, calls.overdue_at_ms
+    on_arrival, on_recorded, on_completed, on_append = (
+        calls.on_arrival,
+        calls.on_recorded,
+        calls.on_completed,
+        calls.on_append,
+    )
+    after_fetch, check, remove, commit = isr.after_fetch, isr.check, isr.remove, isr.commit
+    advance_high_watermark, show, show_leader = isr.advance_high_watermark, isr.show, isr.show_leader
+
+    @kernel
+    def schedule_check(state, r, after_us):
+        """Next run of isr-expiration after ``after_us``; a leader that is silent then runs it when it wakes."""
+        leader = state.leaders[r]
+        period_us = state.params[r].check_period_ms * 1000
+        if period_us == 0:
+            return
+        phase_us = state.params[r].check_phase_ms * 1000
+        leader.check_due_us = phase_us + ((after_us - phase_us) // period_us + 1) * period_us
+        leader.check_us = leader.check_due_us
+        defer_check(state, r)
+
+    @kernel
+    def defer_check(state, r):
+        """A leader that does nothing for anybody does not check either, but makes up for it at once."""
+        leader = state.leaders[r]
+        if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
+            leader.check_us = state.term[0].silent_until_us
+
+    @kernel
+    def schedule_crossing(state, r):
+        """A rule without periodic checks acts when the first member of the ISR becomes overdue."""
+        if state.params[r].check_period_ms != 0:
+            return
+        leader = state.leaders[r]
+        leader.check_us = NEVER_US
+        for p in range(leader.replicas):
+            follower = state.followers[r, p]
+            if p != state.term[0].leader and follower.in_isr != 0:
+                overdue_ms = overdue_at_ms(state.codes[r], follower, leader, state.fetches[p], state.params[r])
+                if overdue_ms < leader.check_us // 1000:
+                    leader.check_us = overdue_ms * 1000
+
+    @entry
+    def begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
+        """Reset for a term that ``state.term`` and ``state.params`` already describe."""
+        term = state.term[0]
+        term.log_end_offset = term.start_offset
+        term.silent_from_us = 0
+        term.silent_until_us = 0
+        history.begin(state.history, term.start_offset, term.start_us)
+        for p in range(term.replicas):
+            facts.begin(state.fetches[p], term)
+        for r in range(len(state.leaders)):
+            leader = state.leaders[r]
+            leader.log_end_offset = term.start_offset
+            leader.high_watermark = high_watermark
+            leader.leader_epoch_start_offset = term.start_offset
+            leader.replicas = term.replicas
+            leader.acknowledged_offset = 0
+            leader.last_append_time_ms = 0
+            leader.shown_log_end_offset = -2
+            leader.commit_us = NEVER_US
+            leader.check_us = NEVER_US
+            for p in range(term.replicas):
+                follower = state.followers[r, p]
+                follower.eligible = 1
+                follower.shown_log_end_offset = -2
+                member = (isr_at_start >> p) & 1
+                if p != term.leader:
+                    begin_rule_term(
+                        state.codes[r], follower, leader, member != 0, leader_is_new, term.start_us // 1000, state.params[r]
+                    )
+            leader.pending_isr = isr_at_start
+            commit(state, r, term.start_us, out)
+            show_leader(out, r, term.start_us, leader)
+            schedule_check(state, r, term.start_us - 1)
+            schedule_crossing(state, r)
+
+    @kernel
+    def take_in(state, p, stage, now_us, out):
+        """One instant of the follower's latest fetch, for the facts and for every rule."""
+        fetch = state.fetches[p]
+        if stage == READ:
+            facts.read(fetch, state.term[0])
+            return
+        fetch.stage = stage
+        for r in range(len(state.leaders)):
+            follower = state.followers[r, p]
+            leader = state.leaders[r]
+            leader.log_end_offset = state.term[0].log_end_offset
+            params = state.params[r]
+            if stage == ARRIVED:
+                todo = on_arrival(state.codes[r], follower, leader, fetch, params)
+            elif stage == RECORDED:
+                todo = on_recorded(state.codes[r], follower, leader, fetch, params)
+            else:
+                todo = on_completed(state.codes[r], follower, leader, fetch, params)
+            after_fetch(state, r, p, todo, now_us, out)
+            schedule_crossing(state, r)
+        if stage == RECORDED and fetch.error_code == 0:
+            fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
+
+    @kernel
+    def take_in_append(state, log_end_offset, acks, now_us, out):
+        """The leader's log has grown."""
+        term = state.term[0]
+        if acks != -1:
+            for r in range(len(state.leaders)):
+                state.leaders[r].acknowledged_offset = max(state.leaders[r].acknowledged_offset, log_end_offset)
+        if log_end_offset <= term.log_end_offset:
+            return
+        term.log_end_offset = log_end_offset
+        held_by_all = log_end_offset
+        for p in range(term.replicas):
+            if p != term.leader:
+                facts.append(state.fetches[p], term, now_us)
+                held_by_all = min(held_by_all, state.fetches[p].log_end_offset)
+        history.remember(state.history, log_end_offset, now_us, held_by_all)
+        for r in range(len(state.leaders)):
+            leader = state.leaders[r]
+            leader.log_end_offset = log_end_offset
+            leader.last_append_time_ms = now_us // 1000
+            for p in range(term.replicas):
+                if p != term.leader:
+                    on_append(state.codes[r], state.followers[r, p], leader, state.fetches[p], state.params[r])
+            advance_high_watermark(state, r, now_us)
+            show_leader(out, r, now_us, leader)
+            schedule_crossing(state, r)
+
+    @kernel
+    def fire_timers(state, until_us, out):
+        """Everything due up to ``until_us`` in order of time; at equal times answers, checks and commits, reads."""
+        while True:
+            due_us = NEVER_US
+            stage, which = NO_FETCH, NOBODY
+            for p in range(state.term[0].replicas):
+                fetch = state.fetches[p]
+                if fetch.stage == RECORDED and fetch.completed_us < due_us:
+                    due_us, stage, which = fetch.completed_us, COMPLETED, p
+            for r in range(len(state.leaders)):
+                leader = state.leaders[r]
+                at_us = min(leader.check_us, leader.commit_us)
+                if at_us < due_us:
+                    due_us, stage, which = at_us, NOBODY, r
+            for p in range(state.term[0].replicas):
+                fetch = state.fetches[p]
+                if fetch.stage == ARRIVED and fetch.handled_us < due_us:
+                    due_us, stage, which = fetch.handled_us, READ, p
+                elif fetch.stage == READ and fetch.processed_us < due_us:
+                    due_us, stage, which = fetch.processed_us, RECORDED, p
+            if due_us > until_us:
+                return
+            if stage != NOBODY:
+                take_in(state, which, stage, due_us, out)
+            elif state.leaders[which].commit_us == due_us:
+                commit(state, which, due_us, out)
+                show_leader(out, which, due_us, state.leaders[which])
+                schedule_crossing(state, which)
+            else:
+                check(state, which, due_us, out)
+                schedule_check(state, which, due_us)
+                schedule_crossing(state, which)
+
+    @kernel
+    def position_of(state, replica_id):
+        for p in range(state.term[0].replicas):
+            if state.fetches[p].replica_id == replica_id and p != state.term[0].leader:
+                return p
+        return -1
+
+    @kernel
+    def take_in_row(state, rows, i, out):
+        """One row of the log, at its time."""
+        term = state.term[0]
+        now_us = rows.time_us[i]
+        kind = rows.kind[i]
+        if kind == APPEND:
+            take_in_append(state, rows.offset[i], rows.code[i], now_us, out)
+            return
+        if kind == SILENCE:
+            for p in range(term.replicas):
+                facts.settle(state.fetches[p], term, now_us)
+            term.silent_from_us = now_us
+            term.silent_until_us = rows.until_us[i]
+            for r in range(len(state.leaders)):
+                if state.params[r].check_period_ms != 0:
+                    defer_check(state, r)
+            return
+        if kind == CHECK:
+            for r in range(len(state.leaders)):
+                leader = state.leaders[r]
+                if (
+                    state.params[r].check_period_ms != 0
+                    and now_us - CHECK_SLACK_US <= leader.check_us <= rows.until_us[i] + CHECK_SLACK_US
+                ):
+                    leader.check_us = rows.until_us[i]
+            return
+        p = position_of(state, rows.replica_id[i])
+        if p < 0:
+            term.ignored += 1
+            return
+        if kind == FETCH:
+            # Two connections of one follower: what came by the older one is recorded first.
+            if state.fetches[p].stage == ARRIVED:
+                take_in(state, p, READ, now_us, out)
+            if state.fetches[p].stage == READ:
+                take_in(state, p, RECORDED, now_us, out)
+            if rows.code[i] == 0 and rows.offset[i] > term.log_end_offset:
+                # A follower holds nothing that its leader lacks: the append is older than its stamp.
+                take_in_append(state, rows.offset[i], -1, now_us, out)
+            facts.arrive(state.fetches[p], term, state.history, rows, i)
+            take_in(state, p, ARRIVED, now_us, out)
+            return
+        for r in range(len(state.leaders)):
+            if kind == REMOVED:
+                remove(state, r, p, now_us, out)
+            elif kind == ELIGIBLE:
+                state.followers[r, p].eligible = rows.code[i]
+            schedule_crossing(state, r)
+
+    @entry
+    def advance(state, rows, until_us, out):
+        """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
+
+        Returns 1 when all is done, 0 when ``out`` has to be emptied first; call again with the same rows.
+        """
+        term = state.term[0]
+        room = room_for_a_row(len(state.leaders), term.replicas)
+        while term.row < len(rows.time_us):
+            if max(out.filled) + room > len(out.replica):
+                return 0
+            i = term.row
+            if rows.time_us[i] > term.end_us:
+                term.ignored += len(rows.time_us) - i
+                term.row = len(rows.time_us)
+                break
+            fire_timers(state, rows.time_us[i], out)
+            take_in_row(state, rows, i, out)
+            term.row += 1
+        if max(out.filled) + room > len(out.replica):
+            return 0
+        fire_timers(state, min(until_us, term.end_us), out)
+        return 1
+
+    return Kernels(begin_term, advance)

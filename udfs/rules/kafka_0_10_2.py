@@ -1,0 +1,82 @@
+"""kafka-0.10.2: a fetch that asks for the log end of the previous fetch proves that the follower was caught up then.
+
+In force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but
+keeps pace, is no longer dropped. A new term now grants every member of the ISR a fresh lag time, and
+the high watermark also waits for followers outside the ISR that were caught up within the lag time,
+so that one of them can join without losing committed records.
+
+What it broke: a follower of an idle partition has its time refreshed only by fetches, so whatever
+holds up its fetches (slow ISR writes, a leader change) drops it although it lacks nothing, and the
+writes for thousands of idle partitions hold up the next ones (KAFKA-7152). 2.0.1 alone also asks a
+joining follower to have reached the start of the leader's epoch (KAFKA-7128): parameter
+``joins_from_epoch_start`` = 1.
+
+isr-expiration runs twice a lag time: a follower leaves between 1 and 1.5 lag times after it was last
+caught up.
+
+Source: Replica.updateLogReadResult, Partition.makeLeader, maybeIncrementLeaderHW of 0.10.2.2, 2.0.1.
+"""
+
+from udfs.bookkeeping import grant_fresh_start, record_caught_up
+from udfs.jit import kernel
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    grant_fresh_start(follower, leader, in_isr, now_ms)
+    follower.last_fetch_time_ms = now_ms
+    if leader_is_new:
+        follower.log_end_offset = -1
+        follower.last_fetch_leader_log_end_offset = -1
+        follower.last_fetch_time_ms = -1
+
+
+@kernel
+def on_recorded(follower, leader, fetch, params):
+    """Record the fetch; an error makes position and previous fetch unknown."""
+    if fetch.error_code != 0:
+        follower.log_end_offset = -1
+        follower.last_fetch_leader_log_end_offset = -1
+        follower.last_fetch_time_ms = -1
+    else:
+        record_caught_up(follower, fetch)
+        follower.last_fetch_leader_log_end_offset = fetch.leader_log_end_offset
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """It has everything below the high watermark (2.0.1: and below the start of the leader's epoch)."""
+    return follower.log_end_offset >= leader.high_watermark and (
+        params.joins_from_epoch_start == 0 or follower.log_end_offset >= leader.leader_epoch_start_offset
+    )
+
+
+@kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """It was not caught up within the lag time."""
+    return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the ISR, and for those who may join it next."""
+    return (
+        follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
+    )
+
+
+RULE = Rule(
+    id="kafka-0.10.2",
+    in_force="0.10.2.0 - 2.0.1",
+    source="KAFKA-4485; 2.0.1: KAFKA-7128",
+    begin_term=begin_term,
+    on_recorded=on_recorded,
+    may_join=may_join,
+    out_of_sync=out_of_sync,
+    holds_high_watermark=holds_high_watermark,
+    checks_per_lag_time=2,
+    params={"joins_from_epoch_start": 0},
+)

@@ -1,0 +1,72 @@
+"""kafka-0.9: a follower is in sync if, within the lag time, one of its fetches asked for the leader's log end.
+
+In force from 0.9.0.0 to 0.10.1.1. It replaced the count of messages behind (KAFKA-1546, KIP-16),
+which dropped followers at every burst larger than replica.lag.max.messages and kept the dead ones of
+quiet partitions.
+
+What it broke: under many small produces a follower's fetch is always one batch behind the log end
+when it is read, so a follower that keeps pace is dropped all the same (KAFKA-4485). And a new leader
+does not grant its followers a fresh start: the time at which they were last caught up stays what it
+was when this broker led before, or the time at which it first heard of them.
+
+isr-expiration runs once a lag time, so a follower leaves between 1 and 2 lag times after it was last
+at the log end.
+
+Source: ReplicaManager.fetchMessages, Replica.updateLogReadResult, Partition.getOutOfSyncReplicas of
+0.9.0.1 and 0.10.1.1.
+"""
+
+from udfs.jit import kernel
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Only a new leader forgets where its followers are; when they were caught up it never forgets."""
+    if leader_is_new:
+        follower.log_end_offset = -1
+    if follower.last_caught_up_time_ms < 0:  # first heard of
+        follower.last_caught_up_time_ms = now_ms
+
+
+@kernel
+def on_recorded(follower, leader, fetch, params):
+    """A fetch at the log end makes it caught up now; an error makes its position unknown."""
+    if fetch.error_code != 0:
+        follower.log_end_offset = -1
+    else:
+        follower.log_end_offset = fetch.fetch_offset
+        if fetch.fetch_offset >= fetch.leader_log_end_offset:
+            follower.last_caught_up_time_ms = fetch.handled_us // 1000
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """It has everything below the high watermark."""
+    return follower.log_end_offset >= leader.high_watermark
+
+
+@kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """It was not at the log end within the lag time."""
+    return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the ISR and for nobody else."""
+    return follower.in_isr != 0
+
+
+RULE = Rule(
+    id="kafka-0.9",
+    in_force="0.9.0.0 - 0.10.1.1",
+    source="KIP-16, KAFKA-1546",
+    begin_term=begin_term,
+    on_recorded=on_recorded,
+    may_join=may_join,
+    out_of_sync=out_of_sync,
+    holds_high_watermark=holds_high_watermark,
+    checks_per_lag_time=1,
+)

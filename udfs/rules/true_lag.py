@@ -1,0 +1,90 @@
+"""true-lag: a follower is in sync if the leader's log, one lag time ago, held nothing that it lacks now.
+
+No leader can run this rule: it looks at what the follower holds, not at what its last handled fetch
+told, and acts at the very instant. It is the definition of lag that KAFKA-4485 argues from, made a
+reference for all other rules: whatever they drop and it keeps was keeping pace.
+
+The follower's log ends at the offset of its fetch from the moment at which the request arrives, queue
+or not. Between an answer and the next fetch nobody knows; the earlier offset is taken.
+
+Source: KAFKA-4485, section on the definition of lag.
+"""
+
+from udfs.jit import kernel
+from udfs.records import NEVER_US
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, TRY_TO_JOIN, Rule
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Nobody's position is known before its first fetch."""
+    follower.log_end_offset = -1
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
+
+
+@kernel
+def on_arrival(follower, leader, fetch, params):
+    """The request tells what the follower holds; the log of appends tells since when it lacks something."""
+    if fetch.error_code != 0:
+        return 0
+    follower.log_end_offset = fetch.log_end_offset
+    follower.last_caught_up_time_ms = min(fetch.missing_since_us, fetch.arrival_us) // 1000
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+
+
+@kernel
+def on_append(follower, leader, fetch, params):
+    """Who had everything until now lacks something from now on."""
+    if fetch.missing_since_us < NEVER_US and fetch.log_end_offset >= 0:
+        follower.last_caught_up_time_ms = fetch.missing_since_us // 1000
+    return 0
+
+
+@kernel
+def nothing_when_recorded(follower, leader, fetch, params):
+    """Handling tells nothing that the arrival did not."""
+    return 0
+
+
+@kernel
+def overdue_at_ms(follower, leader, fetch, params):
+    """The first millisecond at which the oldest record that it lacks is older than the lag time."""
+    if fetch.log_end_offset >= leader.log_end_offset:
+        return NEVER_US
+    return fetch.missing_since_us // 1000 + params.replica_lag_time_max_ms + 1
+
+
+@kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """The oldest record that it lacks is older than the lag time."""
+    return now_ms >= overdue_at_ms(follower, leader, fetch, params)
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """It lacks nothing that is older than the lag time, and has everything below the high watermark."""
+    return follower.log_end_offset >= leader.high_watermark and not out_of_sync(
+        follower, leader, fetch, now_ms, params
+    )
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the ISR."""
+    return follower.in_isr != 0
+
+
+RULE = Rule(
+    id="true-lag",
+    in_force="reference",
+    source="KAFKA-4485",
+    begin_term=begin_term,
+    on_arrival=on_arrival,
+    on_append=on_append,
+    on_recorded=nothing_when_recorded,
+    may_join=may_join,
+    out_of_sync=out_of_sync,
+    overdue_at_ms=overdue_at_ms,
+    holds_high_watermark=holds_high_watermark,
+    checks_per_lag_time=CONTINUOUS,
+)

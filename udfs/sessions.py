@@ -1,0 +1,176 @@
+"""Fetch sessions (KIP-227): which partitions each fetch request read, listed or not.
+
+A follower lists in a request only the partitions whose fetch offset changed; the leader fetches all
+others of the session too, at the offset that it remembers. This kernel remembers as the leader did.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.jit import entry, kernel
+
+NOT_ANSWERED = -1
+"""High watermark of a partition that the response did not list."""
+
+
+class SessionCache(NamedTuple):
+    """What the leader remembers of the session in hand; an entry a partition number.
+
+    ``members[:used[0]]`` are the partitions in the session, in the order in which they joined, and
+    ``position`` says where in ``members`` a partition stands (-1: not in the session). ``error`` and
+    ``high_watermark`` belong to the request in hand alone.
+    """
+
+    used: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int64]
+    fetch_offset: npt.NDArray[np.int64]
+    leader_epoch: npt.NDArray[np.int32]
+    error: npt.NDArray[np.int32]
+    high_watermark: npt.NDArray[np.int64]
+
+
+class Requests(NamedTuple):
+    """Fetch requests of a batch, each session's in order.
+
+    ``clear`` (bool, n): forget all before this request: another session, or a full fetch. ``skip``
+    (bool, n): refused as a whole, so nothing was read. Listed, forgotten and answered partitions of
+    request i are the entries ``*_start[i]`` to ``*_start[i + 1]`` (int64, n + 1) of the flat arrays;
+    partitions are numbered from 0 by the caller.
+    """
+
+    clear: npt.NDArray[np.bool_]
+    skip: npt.NDArray[np.bool_]
+    listed_start: npt.NDArray[np.int64]
+    listed: npt.NDArray[np.int64]
+    fetch_offset: npt.NDArray[np.int64]
+    leader_epoch: npt.NDArray[np.int32]
+    forgotten_start: npt.NDArray[np.int64]
+    forgotten: npt.NDArray[np.int64]
+    answered_start: npt.NDArray[np.int64]
+    answered: npt.NDArray[np.int64]
+    error: npt.NDArray[np.int32]
+    high_watermark: npt.NDArray[np.int64]
+
+
+class Fetches(NamedTuple):
+    """Room for the result, a row for each partition that a request read; ``request`` is its row in the batch."""
+
+    request: npt.NDArray[np.int64]
+    partition: npt.NDArray[np.int64]
+    fetch_offset: npt.NDArray[np.int64]
+    leader_epoch: npt.NDArray[np.int32]
+    error: npt.NDArray[np.int32]
+    high_watermark: npt.NDArray[np.int64]
+
+
+def empty_cache(partitions: int) -> SessionCache:
+    """Make a cache with room for partitions 0 to ``partitions - 1``, none of them in the session."""
+    return SessionCache(
+        used=np.zeros(1, np.int64),
+        members=np.zeros(partitions, np.int64),
+        position=np.full(partitions, -1, np.int64),
+        fetch_offset=np.zeros(partitions, np.int64),
+        leader_epoch=np.zeros(partitions, np.int32),
+        error=np.zeros(partitions, np.int32),
+        high_watermark=np.full(partitions, NOT_ANSWERED, np.int64),
+    )
+
+
+def room_for(rows: int) -> Fetches:
+    """Allocate a result of ``rows`` rows."""
+    return Fetches(
+        request=np.empty(rows, np.int64),
+        partition=np.empty(rows, np.int64),
+        fetch_offset=np.empty(rows, np.int64),
+        leader_epoch=np.empty(rows, np.int32),
+        error=np.empty(rows, np.int32),
+        high_watermark=np.empty(rows, np.int64),
+    )
+
+
+@kernel
+def _remove(cache, partition):
+    gap = cache.position[partition]
+    if gap < 0:
+        return
+    cache.used[0] -= 1
+    for place in range(gap, cache.used[0]):
+        moved = cache.members[place + 1]
+        cache.members[place] = moved
+        cache.position[moved] = place
+    cache.position[partition] = -1
+
+
+@kernel
+def _remove_all(cache):
+    for place in range(cache.used[0]):
+        cache.position[cache.members[place]] = -1
+    cache.used[0] = 0
+
+
+@kernel
+def _list(cache, partition, fetch_offset, leader_epoch):
+    if cache.position[partition] < 0:
+        cache.position[partition] = cache.used[0]
+        cache.members[cache.used[0]] = partition
+        cache.used[0] += 1
+    cache.fetch_offset[partition] = fetch_offset
+    cache.leader_epoch[partition] = leader_epoch
+
+
+@entry
+def read_partitions(first, requests: Requests, cache: SessionCache, out: Fetches):
+    """Go through the requests from number ``first`` on, until all are done or ``out`` is full.
+
+    A request that lists a partition and forgets it does not read it: the leader adds first.
+
+    Parameters
+    ----------
+    first : int64
+        Request to begin with: 0, or what the call before returned.
+    requests : Requests
+        The batch.
+    cache : SessionCache
+        Changed in place; keep it for the next batch.
+    out : Fetches
+        Filled from row 0. It must have room for every partition number of the cache.
+
+    Returns
+    -------
+    (int64, int64)
+        The request to go on with (the number of requests when done), and the rows filled.
+    """
+    room = len(out.request)
+    filled = 0
+    for i in range(first, len(requests.clear)):
+        if requests.clear[i]:
+            _remove_all(cache)
+        if requests.skip[i]:
+            continue
+        for k in range(requests.listed_start[i], requests.listed_start[i + 1]):
+            _list(cache, requests.listed[k], requests.fetch_offset[k], requests.leader_epoch[k])
+        for k in range(requests.forgotten_start[i], requests.forgotten_start[i + 1]):
+            _remove(cache, requests.forgotten[k])
+        if filled + cache.used[0] > room:
+            # The next call applies this request again, to the same effect; only clearing must not come twice,
+            # and does no harm when it does.
+            return i, filled
+        for k in range(requests.answered_start[i], requests.answered_start[i + 1]):
+            cache.error[requests.answered[k]] = requests.error[k]
+            cache.high_watermark[requests.answered[k]] = requests.high_watermark[k]
+        for place in range(cache.used[0]):
+            partition = cache.members[place]
+            out.request[filled] = i
+            out.partition[filled] = partition
+            out.fetch_offset[filled] = cache.fetch_offset[partition]
+            out.leader_epoch[filled] = cache.leader_epoch[partition]
+            out.error[filled] = cache.error[partition]
+            out.high_watermark[filled] = cache.high_watermark[partition]
+            filled += 1
+        for k in range(requests.answered_start[i], requests.answered_start[i + 1]):
+            cache.error[requests.answered[k]] = 0
+            cache.high_watermark[requests.answered[k]] = NOT_ANSWERED
+    return len(requests.clear), filled

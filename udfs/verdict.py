@@ -1,0 +1,64 @@
+"""Whose fault a shrink was: every cause that holds, as bits, the first of them being the primary one.
+
+The causes and their order are those of the failure they argue about: a follower that lacks nothing
+(KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that
+lacks nothing that was acknowledged (KAFKA-10853); then what is no mistake.
+"""
+
+import numpy as np
+
+from udfs.facts import settle
+from udfs.jit import kernel
+from udfs.records import NEVER_US
+
+CAUSES = (
+    "caught_up",
+    "keeping_pace",
+    "slow_leader",
+    "unacked_only",
+    "controller",
+    "follower_stopped",
+    "follower_slow",
+    "unknown",
+)
+SPURIOUS = CAUSES[:4]
+VERDICT_OF_CAUSE = {
+    **dict.fromkeys(SPURIOUS, "spurious"),
+    "controller": "excluded",
+    "follower_stopped": "genuine",
+    "follower_slow": "genuine",
+    "unknown": "unknown",
+}
+CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED, FOLLOWER_SLOW, UNKNOWN = (
+    np.int64(1 << i) for i in range(len(CAUSES))
+)
+
+
+@kernel
+def true_lag_us(fetch, now_us):
+    """How long ago the leader first held a record that the follower lacks; 0 when it lacks none."""
+    return 0 if fetch.missing_since_us == NEVER_US else now_us - fetch.missing_since_us
+
+
+@kernel
+def causes_of_shrink(fetch, leader, term, now_us, lag_time_max_ms):
+    """Bits of CAUSES for a follower dropped at ``now_us`` by its leader's rule."""
+    settle(fetch, term, now_us)
+    lag_time_us = lag_time_max_ms * 1000
+    stopped = fetch.last_arrival_us <= now_us - lag_time_us
+    if fetch.log_end_offset < 0:
+        # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
+        return FOLLOWER_STOPPED if now_us - term.start_us > lag_time_us else UNKNOWN
+    causes = 0
+    if fetch.missing_since_us == NEVER_US:
+        causes |= CAUGHT_UP
+    if true_lag_us(fetch, now_us) <= lag_time_us:
+        causes |= KEEPING_PACE
+    held_us = fetch.held_us + fetch.silent_us
+    if held_us > 0 and now_us - fetch.caught_us - held_us <= lag_time_us:
+        causes |= SLOW_LEADER
+    if max(leader.high_watermark, leader.acknowledged_offset) <= fetch.log_end_offset:
+        causes |= UNACKED_ONLY
+    if causes == 0:
+        causes = FOLLOWER_STOPPED if stopped else FOLLOWER_SLOW
+    return causes
