@@ -5,8 +5,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.errors import QualityGateError
+from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.kafka_logs import read_kafka_logs
+from isr_batch.kafka_logs.files import find_logs
 from isr_batch.runs import Counts
 from isr_batch.store import Lake
 from isr_batch.tables import (
@@ -26,6 +27,55 @@ _CUT_BY = (
     (OBSERVED_ISR_CHANGES, "change_time"),
     (BROKER_EVENTS, "event_time"),
 )
+
+
+def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path]:
+    """Find the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
+
+    Parameters
+    ----------
+    folder : Path
+        With a folder per broker, or a folder per cluster.
+    cluster_id : str, optional
+        Name of the one cluster; by default a cluster is named like its folder.
+
+    Returns
+    -------
+    dict of str to Path
+        Folders by the name of their cluster.
+
+    Raises
+    ------
+    NoInputError
+        When there is no broker log.
+    UsageError
+        When one name is given for several clusters.
+    """
+    try:
+        find_logs(folder)
+    except NoInputError:
+        inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        clusters = {path.name: path for path in inside if _has_logs(path)}
+        if not clusters:
+            raise
+    else:
+        clusters = {folder.resolve().name: folder}
+    if cluster_id is None:
+        return clusters
+    if len(clusters) > 1:
+        raise UsageError(
+            f"{folder} holds the clusters {', '.join(clusters)}, which cannot all be {cluster_id}",
+            "leave --cluster out, or give the folder of one of them",
+        )
+    return {cluster_id: folder for folder in clusters.values()}
+
+
+def _has_logs(folder: Path) -> bool:
+    try:
+        find_logs(folder)
+    except NoInputError:
+        return False
+    return True
 
 
 def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Counts:

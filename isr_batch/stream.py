@@ -75,6 +75,7 @@ def _terms(terms: DataFrame) -> DataFrame:
         "replica_lag_time_max_ms",
         F.col("min_insync_replicas").cast("bigint").alias("min_insync_replicas"),
         "check_origin_ms",
+        F.coalesce("isr_write_ms", F.lit(0)).alias("isr_write_ms"),
     )
     return _rows(terms, TERM_STARTS, term.alias("term"), time_us=_us("start_time"), offset=F.col("start_offset"))
 

@@ -1,4 +1,4 @@
-"""What a person wants to see first: shrinks by rule, and how well the replay matches the brokers."""
+"""What a person wants to see first: shrinks by rule; and whether to rely on it."""
 
 from typing import Any, Final
 
@@ -6,14 +6,13 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import QualityGateError
 from isr_batch.store import Lake
+from isr_batch.validate import ValidationSummary
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
 
 SPURIOUS_CAUSES: Final = ("caught_up", "keeping_pace", "slow_leader", "unacked_only")
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
-# Kafka prints lastCaughtUpTimeMs and the log lines in whole milliseconds, each cut off.
-CLOSE_MS: Final = 2
 
 
 def shrinks_by_rule(lake: Lake) -> Rows:
@@ -45,32 +44,7 @@ def shrinks_by_rule(lake: Lake) -> Rows:
     return sorted(rows.values(), key=lambda row: (order.get(row["rule"], len(order)), row["rule"], row["params_json"]))
 
 
-def match_by_leader(lake: Lake) -> Rows:
-    """Count logged and replayed ISR changes by cluster and leader.
-
-    ``close`` are matches at most 2 ms apart; ``offsets_equal`` those whose printed offsets are the replay's.
-    """
-    matched = F.col("status") == "matched"
-    offsets = ("follower_log_end_offset", "leader_log_end_offset", "high_watermark")
-    equal = matched
-    for name in offsets:
-        equal &= F.col(f"observed_{name}") == F.col(f"replayed_{name}")
-    rows = (
-        lake.read("replay_check")
-        .groupBy("cluster_id", "leader_id", "rule")
-        .agg(
-            *(F.count_if(F.col("status") == status).alias(status) for status in ("matched", "missing", "extra")),
-            F.count_if(matched & (F.abs("time_error_ms") <= CLOSE_MS)).alias("close"),
-            F.count_if(matched & F.col("observed_follower_log_end_offset").isNotNull()).alias("with_offsets"),
-            F.count_if(equal).alias("offsets_equal"),
-        )
-        .orderBy("cluster_id", "leader_id", "rule")
-        .collect()
-    )
-    return [row.asDict() for row in rows]
-
-
-def require_match(matches: Rows, min_matched_ratio: float) -> None:
+def require_match(summary: ValidationSummary, min_matched_ratio: float) -> None:
     """Fail when too few ISR changes of brokers and replay are the same.
 
     Raises
@@ -78,12 +52,9 @@ def require_match(matches: Rows, min_matched_ratio: float) -> None:
     QualityGateError
         When the share of matches among all changes is below the limit.
     """
-    matched = sum(row["matched"] for row in matches)
-    others = sum(row["missing"] + row["extra"] for row in matches)
-    ratio = matched / max(matched + others, 1) if others else 1.0
-    if ratio < min_matched_ratio:
+    if summary.matched_ratio < min_matched_ratio:
         raise QualityGateError(
-            f"the replay makes {matched} of {matched + others} ISR changes as the brokers did ({ratio:.2%}, "
-            f"the limit is {min_matched_ratio:.2%})",
+            f"{summary.matched_ratio:.2%} of the ISR changes are the same in replay and brokers "
+            f"({summary.matched} of them; the limit is {min_matched_ratio:.2%})",
             "table replay_check has each change; validation.min_matched_ratio is the limit",
         )

@@ -140,6 +140,7 @@ LEADER_EPOCHS = Table(
         Column("min_insync_replicas", "INT", "min.insync.replicas of the topic", nullable=False),
         Column("broker_version", "STRING", "Kafka version of this broker"),
         Column("check_origin_ms", "BIGINT", "an instant at which isr-expiration ran; all others are whole periods away", nullable=False),
+        Column("isr_write_ms", "BIGINT", "median time from a shrink to the answer of its ISR write on this broker; null when not logged"),
         Column("check_origin_source", "STRING", "shrinks, startup or unknown: how check_origin_ms was found", nullable=False),
         _DATE,
     ),

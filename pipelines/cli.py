@@ -18,6 +18,7 @@ from pipelines.output import Output
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
     from isr_batch.runs import Run
     from isr_batch.store import Lake
+    from isr_batch.validate import ValidationSummary
 
 app = typer.Typer(
     name="isr-batch",
@@ -40,7 +41,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
 Env = Annotated[str | None, typer.Option("--env", help="Take conf/<env>.yaml as well.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
 Rules = Annotated[str | None, typer.Option("--rules", help="all, or names between commas.")]
-Logs = Annotated[Path, typer.Option("--logs", help="One folder per broker.")]
+Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or a folder per cluster with those.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
 Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
@@ -51,7 +52,8 @@ RULE_COLUMNS = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only",
 )  # fmt: skip
 MATCH_COLUMNS = (
-    "cluster_id", "leader_id", "rule", "matched", "missing", "extra", "close", "with_offsets", "offsets_equal",
+    "cluster_id", "leader_id", "kind", "matched", "missing", "extra", "races", "within_100_ms", "time_error_ms_p50",
+    "caught_up_within_2_ms", "follower_log_end_offset_equal", "leader_log_end_offset_equal", "high_watermark_equal",
 )  # fmt: skip
 
 
@@ -94,13 +96,14 @@ def _recorded(job: Job, command: str, window: Window | None = None) -> "Iterator
 
 
 def _ingest(job: Job, done: "Run", folder: Path, cluster: str | None) -> None:
-    from isr_batch.ingest import ingest_kafka_logs, require_clean
+    from isr_batch.ingest import find_clusters, ingest_kafka_logs, require_clean
 
-    with job.out.step(f"ingest {folder}") as facts:
-        counts = ingest_kafka_logs(job.lake, folder, cluster or folder.resolve().name)
-        done.add(counts)
-        facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
-    require_clean(counts, job.settings.ingest.max_quarantine_ratio)
+    for name, logs in find_clusters(folder, cluster).items():
+        with job.out.step(f"ingest {logs}") as facts:
+            counts = ingest_kafka_logs(job.lake, logs, name)
+            done.add(counts)
+            facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
+        require_clean(counts, job.settings.ingest.max_quarantine_ratio)
 
 
 def _replay(job: Job, done: "Run", window: Window) -> None:
@@ -115,17 +118,15 @@ def _replay(job: Job, done: "Run", window: Window) -> None:
         facts |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
 
 
-def _validate(job: Job, done: "Run") -> list[dict[str, Any]]:
+def _validate(job: Job, done: "Run") -> "ValidationSummary":
     from isr_batch.runs import Counts
-    from isr_batch.summaries import match_by_leader
     from isr_batch.validate import validate
 
     with job.out.step("compare with the brokers") as facts:
-        validate(job.lake)
-        matches = match_by_leader(job.lake)
-        facts |= {"changes": sum(row["matched"] + row["missing"] + row["extra"] for row in matches)}
+        summary = validate(job.lake)
+        facts |= {"changes": sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)}
         done.add(Counts(rows_out=facts["changes"]))
-        return matches
+        return summary
 
 
 def _report(job: Job, file: Path) -> None:
@@ -141,8 +142,9 @@ def _show_shrinks(job: Job) -> None:
     job.out.table("Shrinks by rule, and the causes of the spurious ones", shrinks_by_rule(job.lake), RULE_COLUMNS)
 
 
-def _show_match(job: Job, matches: list[dict[str, Any]]) -> None:
-    job.out.table("ISR changes of replay and brokers (close: at most 2 ms apart)", matches, MATCH_COLUMNS)
+def _show_match(job: Job, summary: "ValidationSummary") -> None:
+    rows = [row.asDict() for row in summary.rows]
+    job.out.table("ISR changes of replay and brokers, and shares of the matched", rows, MATCH_COLUMNS)
 
 
 @app.command()
@@ -171,7 +173,7 @@ def run(
 
 @ingest_app.command("kafka-logs")
 def ingest_kafka_logs_command(
-    logs: Annotated[Path, typer.Argument(metavar="DIR", help="One folder per broker.")],
+    logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or a folder per cluster with those.")],
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip

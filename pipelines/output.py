@@ -75,10 +75,10 @@ class Output:
             return
         table = Table(title=title or None, title_justify="left")
         for name in columns:
-            numeric = all(isinstance(row[name], int | float) for row in rows)
+            numeric = all(isinstance(row[name], int | float | None) for row in rows)
             table.add_column(name.replace("_", " "), justify="right" if rows and numeric else "left")
         for row in rows:
-            table.add_row(*("" if row[name] is None else str(row[name]) for name in columns))
+            table.add_row(*(_cell(row[name]) for name in columns))
         self._stdout.print(table)
 
     def text(self, text: str) -> None:
@@ -96,3 +96,9 @@ class Output:
 
     def _write_json(self, document: Mapping[str, object]) -> None:
         sys.stdout.write(json.dumps(document, default=str) + "\n")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,50 +1,20 @@
 """A leader, its followers and its ISR, one event at a time: slow, obvious, and written from the spec alone.
 
-It shares no line with ``udfs``: it keeps every append, fetch and silence of a term in lists, and reads each
-answer off them anew. The rules are in ``tests.naive_rules``.
+It shares no line with ``udfs``. What happened is in ``tests.naive_truth``, the rules in ``tests.naive_rules``.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = range(6)
+from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Fetch, Row, Term, Truth
+
 CAUSES = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only", "controller", "follower_stopped", "follower_slow",
     "unknown",
 )  # fmt: skip
-SPURIOUS = frozenset(CAUSES[:4])
 SLACK_US = 2000
 """How far from its schedule a logged check may lie."""
-
-
-class Row(NamedTuple):
-    """An input row; times in us. Columns that a kind does not use are 0, as nobody may look at them."""
-
-    time_us: int
-    kind: int
-    replica_id: int = 0
-    offset: int = 0
-    code: int = 0
-    leader_log_end_offset: int = -1
-    handled_us: int = 0
-    processed_us: int = 0
-    released_us: int = 0
-    until_us: int = 0
-
-
-class Term(NamedTuple):
-    """One leader epoch on one broker."""
-
-    replicas: tuple[int, ...]
-    leader: int
-    start_us: int
-    end_us: int
-    start_offset: int
-    start_high_watermark: int
-    isr: tuple[int, ...]
-    leader_is_new: bool
-    rows: tuple[Row, ...] = ()
 
 
 class Change(NamedTuple):
@@ -89,99 +59,6 @@ class PartitionRow(NamedTuple):
 
 
 @dataclass
-class Fetch:
-    """A fetch, and the leader's log end when it was handled (None: not handled yet)."""
-
-    row: Row
-    read_log_end_offset: int | None = None
-
-
-@dataclass
-class Truth:
-    """All that happened to the log and its followers in one term, whatever a rule makes of it."""
-
-    term: Term
-    appends: list[tuple[int, int]] = field(default_factory=list)  # (us, log end offset)
-    acknowledged_at_once: int = 0
-    fetches: dict[int, list[Fetch]] = field(default_factory=dict)
-    silences: list[tuple[int, int]] = field(default_factory=list)
-    caught_us: dict[int, int] = field(default_factory=dict)
-
-    def log_end_offset(self) -> int:
-        return self.appends[-1][1] if self.appends else self.term.start_offset
-
-    def position(self, replica: int) -> int:
-        """E: where the follower's own log ends, or -1."""
-        for fetch in reversed(self.fetches.get(replica, [])):
-            if fetch.row.code == 0:
-                return fetch.row.offset
-        return 0 if self.term.start_offset == 0 else -1
-
-    def missing_since_us(self, replica: int) -> int | None:
-        """When the first record was appended that the follower lacks; None if it lacks none."""
-        position = self.position(replica)
-        if position < self.term.start_offset:
-            return self.term.start_us
-        return next((time for time, end in self.appends if end > position), None)
-
-    def true_lag_us(self, replica: int, now_us: int) -> int:
-        since = self.missing_since_us(replica)
-        return 0 if since is None else now_us - since
-
-    def note_caught(self, now_us: int) -> None:
-        """Remember followers that lack nothing at this very instant."""
-        for replica in self.term.replicas:
-            if self.true_lag_us(replica, now_us) == 0:
-                self.caught_us[replica] = now_us
-
-    def append(self, now_us: int, end: int) -> None:
-        self.appends.append((now_us, end))
-        self.note_caught(now_us)
-
-    def arrive(self, now_us: int, fetch: Fetch) -> None:
-        replica = fetch.row.replica_id
-        earlier = self.fetches.setdefault(replica, [])
-        counted = [f.read_log_end_offset for f in earlier if f.row.code == 0 and f.read_log_end_offset is not None]
-        self.note_caught(now_us)  # what it lacked nothing of until now: its log may turn out shorter than it was
-        earlier.append(fetch)
-        if fetch.row.code == 0 and counted and fetch.row.offset >= counted[-1]:
-            self.caught_us[replica] = now_us
-        self.note_caught(now_us)
-
-    def held_and_silent_us(self, replica: int, now_us: int) -> tuple[int, int, int]:
-        """Return ``(caught, held, silent)``: waiting since then that was the leader's doing."""
-        caught = now_us if self.true_lag_us(replica, now_us) == 0 else self.caught_us[replica]
-        fetches = self.fetches.get(replica, [])
-        inside = []
-        for number, fetch in enumerate(fetches):
-            replaced_us = fetches[number + 1].row.time_us if number + 1 < len(fetches) else now_us
-            for begin, end in (
-                (fetch.row.time_us, fetch.row.processed_us),
-                (fetch.row.released_us, fetch.row.until_us),
-            ):
-                inside.append((begin, min(end, replaced_us)))
-        held = length(clip(inside, caught, now_us))
-        return caught, held, length(clip(inside + self.silences, caught, now_us)) - held
-
-
-def clip(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
-    return [(max(b, begin), min(e, end)) for b, e in spans if max(b, begin) < min(e, end)]
-
-
-def length(spans: list[tuple[int, int]]) -> int:
-    """Length of the union."""
-    total, reached = 0, None
-    for begin, end in sorted(spans):
-        if reached is None or begin > reached:
-            total += end - begin
-            reached = end
-        elif end > reached:
-            total += end - reached
-            reached = end
-    return total
-
-
-@dataclass
 class Follower:
     """What a leader keeps of a follower. Names as in the spec's notation."""
 
@@ -216,7 +93,7 @@ class Leader:
         self.leo = self.epoch_start_offset = term.start_offset
         self.hw = term.start_high_watermark
         self.isr = frozenset(term.isr)
-        self.waiting: dict[int, Fetch] = {}  # fetches that arrived and are not handled yet
+        self.waiting: dict[int, Fetch] = {}  # fetches that arrived and are not recorded yet
         for replica in term.replicas:
             self.truth.caught_us[replica] = term.start_us
         self.truth.note_caught(term.start_us)
@@ -247,22 +124,23 @@ class Leader:
 
     def _pass_time(self, until_us: int) -> None:
         while True:
-            due = []
+            due: list[tuple[int, int, int, Fetch | None]] = []
             if (check_us := self._next_check_us()) is not None:
                 due.append((max(check_us, self.now_us), 0, 0, None))
             for replica, fetch in self.waiting.items():
                 position = self.term.replicas.index(replica)
-                due.append((max(fetch.row.handled_us, self.now_us), 1, position, fetch))
-            if not due:
-                return
-            time_us, _, _, fetch = min(due, key=lambda d: d[:3])
+                step_us = fetch.row.handled_us if fetch.read_log_end_offset is None else fetch.row.processed_us
+                due.append((max(step_us, self.now_us), 1, position, fetch))
+            time_us, _, _, next_fetch = min(due, key=lambda d: d[:3], default=(until_us + 1, 0, 0, None))
             if time_us > until_us:
                 return
             self.now_us = time_us
-            if fetch is None:
+            if next_fetch is None:
                 self._check()
+            elif next_fetch.read_log_end_offset is None:
+                self._read(next_fetch)
             else:
-                self._handle(fetch)
+                self._record(next_fetch)
 
     def _scheduled_from(self, time_us: int) -> int:
         """First instant of the schedule at or after ``time_us``."""
@@ -290,17 +168,18 @@ class Leader:
             if begin <= self.check_us < end:
                 self.check_us = end
 
-    def _handle(self, fetch: Fetch) -> None:
+    def _read(self, fetch: Fetch) -> None:
+        """Take T and L; what is known to be there and was not yet is an append that the log has too late or not."""
+        known = fetch.row.leader_log_end_offset
+        self.grow(known)
+        fetch.read_log_end_offset = known if known >= 0 else self.leo
+
+    def _record(self, fetch: Fetch) -> None:
         row = fetch.row
+        assert fetch.read_log_end_offset is not None
         del self.waiting[row.replica_id]
-        if row.leader_log_end_offset >= 0:
-            if row.leader_log_end_offset > self.leo:
-                self.grow(row.leader_log_end_offset)  # an append that the log does not have, or has too late
-                self.write()
-            fetch.read_log_end_offset = row.leader_log_end_offset
-        else:
-            fetch.read_log_end_offset = self.leo
-        self.rule.on_handled(
+        fetch.recorded = True
+        self.rule.on_recorded(
             self.followers[row.replica_id], self, row, fetch.read_log_end_offset, row.handled_us // 1000
         )
         self.write()
@@ -308,7 +187,6 @@ class Leader:
     # -- what comes in
 
     def _take(self, row: Row) -> None:
-        follower = next((f for f in self.remote if f.replica == row.replica_id), None)
         if row.kind == SILENCE:
             self.truth.silences.append((row.time_us, row.until_us))
             self._defer_check()
@@ -316,31 +194,39 @@ class Leader:
             if row.time_us - SLACK_US <= self.check_us <= row.until_us + SLACK_US:
                 self.check_us = row.until_us
         elif row.kind == APPEND:
-            if row.offset > self.leo:
-                if row.code in (0, 1):
-                    self.truth.acknowledged_at_once = row.offset
-                self.grow(row.offset)
-        elif follower is None:
-            return
-        elif row.kind == REMOVED:
-            if follower.replica in self.isr:
-                self.shrink([follower], by_controller=True)
+            if row.code in (0, 1):
+                self.truth.acknowledged_at_once = max(self.truth.acknowledged_at_once, row.offset)
+            self.grow(row.offset)
+        elif follower := next((f for f in self.remote if f.replica == row.replica_id), None):
+            self._take_of_follower(follower, row)
+        self.write()
+
+    def _take_of_follower(self, follower: Follower, row: Row) -> None:
+        if row.kind == REMOVED and follower.replica in self.isr:
+            self.shrink([follower], by_controller=True)
         elif row.kind == ELIGIBLE:
             follower.eligible = row.code == 1
         elif row.kind == FETCH:
-            if row.replica_id in self.waiting:
-                self._handle(self.waiting[row.replica_id])
+            if former := self.waiting.get(row.replica_id):
+                if former.read_log_end_offset is None:
+                    self._read(former)
+                self._record(former)
+            if row.code == 0:
+                self.grow(row.offset)  # a follower holds nothing that its leader lacks
             self.waiting[row.replica_id] = fetch = Fetch(row)
             self.truth.arrive(self.now_us, fetch)
             self.rule.on_arrival(follower, self, row)
-        self.write()
 
     def grow(self, end: int) -> None:
+        """Append, unless that much is there already."""
+        if end <= self.leo:
+            return
         self.leo = end
         self.truth.append(self.now_us, end)
         for follower in self.remote:
             self.rule.on_append(follower, self)
         self.advance_hw(self.now_ms)
+        self.write()
 
     # -- what the leader does
 
@@ -366,18 +252,18 @@ class Leader:
         truth, position, limit_us = self.truth, self.truth.position(replica), self.rule.lag_time_max_ms * 1000
         if position < 0:
             return frozenset({"follower_stopped" if self.now_us - self.term.start_us > limit_us else "unknown"})
+        arrivals = [fetch.row.time_us for fetch in truth.fetches.get(replica, [])]
+        alive = any(self.now_us - limit_us < arrival <= self.now_us for arrival in arrivals)
         caught, held, silent = truth.held_and_silent_us(replica, self.now_us)
         holds = {
             "caught_up": position >= self.leo,
-            "keeping_pace": truth.true_lag_us(replica, self.now_us) <= limit_us,
+            "keeping_pace": alive and truth.true_lag_us(replica, self.now_us) <= limit_us,
             "slow_leader": held + silent > 0 and (self.now_us - caught) - (held + silent) <= limit_us,
-            "unacked_only": max(self.hw, truth.acknowledged_at_once) <= position,
+            "unacked_only": alive and max(self.hw, truth.acknowledged_at_once) <= position,
         }
         if causes := frozenset(cause for cause, true in holds.items() if true):
             return causes
-        arrivals = [fetch.row.time_us for fetch in truth.fetches.get(replica, [])]
-        heard = any(self.now_us - limit_us < arrival <= self.now_us for arrival in arrivals)
-        return frozenset({"follower_slow" if heard else "follower_stopped"})
+        return frozenset({"follower_slow" if alive else "follower_stopped"})
 
     # -- what it writes down
 
@@ -430,9 +316,9 @@ class Rule:
         raise NotImplementedError
 
     def on_arrival(self, follower: Follower, leader: Leader, row: Row) -> None:
-        """Most rules do not see a fetch before it is handled."""
+        """Most rules do not see a fetch before it is recorded."""
 
-    def on_handled(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
+    def on_recorded(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
         """``read_leo`` is L and ``read_ms`` is T."""
 
     def on_append(self, follower: Follower, leader: Leader) -> None:
@@ -441,13 +327,13 @@ class Rule:
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
         raise NotImplementedError
 
-    def overdue_us(self, follower: Follower, leader: Leader) -> int | None:
+    def overdue_us(self, _follower: Follower, _leader: Leader) -> int | None:
         """When a member must leave; for rules without periodic checks."""
         return None
 
-    def hw_waits_for(self, follower: Follower, leader: Leader, now_ms: int) -> bool:
+    def hw_waits_for(self, _follower: Follower, _leader: Leader, _now_ms: int) -> bool:
         """Say whether the high watermark waits for this follower though it is not in the ISR."""
         return False
 
-    def frozen(self, leader: Leader) -> bool:
+    def frozen(self, _leader: Leader) -> bool:
         return False

@@ -1,6 +1,7 @@
 """The rules of the naive model, generation by generation as ``spec/kafka-isr-rules.md`` numbers them."""
 
-from tests.naive import Follower, Leader, Row, Rule
+from tests.naive import Follower, Leader, Rule
+from tests.naive_truth import Row
 
 
 class Kafka09(Rule):
@@ -14,7 +15,7 @@ class Kafka09(Rule):
         if leader.term.leader_is_new:
             follower.leo = -1
 
-    def on_handled(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
+    def on_recorded(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
         if row.code:
             follower.leo = -1
         else:
@@ -51,7 +52,7 @@ class Kafka0102(Kafka09):
     def previous_time_of_a_new_leader(self) -> int:
         return -1
 
-    def on_handled(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
+    def on_recorded(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
         if row.code:
             follower.leo = follower.pL = follower.pT = -1
             read_ms = -1
@@ -69,7 +70,7 @@ class Kafka0102(Kafka09):
         follower.pL = self.remembered(follower.pL, read_leo)
         follower.pT = read_ms
 
-    def remembered(self, before: int, read_leo: int) -> int:
+    def remembered(self, _before: int, read_leo: int) -> int:
         return read_leo
 
     def may_join(self, follower: Follower, leader: Leader) -> bool:
@@ -79,7 +80,7 @@ class Kafka0102(Kafka09):
     def needs_epoch_start(self) -> bool:
         return bool(self.flags.get("joins_from_epoch_start"))
 
-    def hw_waits_for(self, follower: Follower, leader: Leader, now_ms: int) -> bool:
+    def hw_waits_for(self, follower: Follower, _leader: Leader, now_ms: int) -> bool:
         return now_ms - follower.cu <= self.lag_time_max_ms
 
 
@@ -98,9 +99,9 @@ class Kafka21(Kafka0102):
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
         return follower.leo != leader.leo and leader.now_ms - follower.cu > self.lag_time_max_ms
 
-    def on_handled(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
+    def on_recorded(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
         if not self.errors_change_nothing():
-            super().on_handled(follower, leader, row, read_leo, read_ms)
+            super().on_recorded(follower, leader, row, read_leo, read_ms)
             return
         if row.code:
             return

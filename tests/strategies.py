@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.naive import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Row, Term
+from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Row, Term
 
 MOVE_BYTES = 10
 KINDS = (APPEND, FETCH, FETCH, FETCH, FETCH, APPEND, FETCH, FETCH, APPEND, FETCH, SILENCE, CHECK, REMOVED, ELIGIBLE)
@@ -87,33 +87,32 @@ class _Builder:
             self.rows.append(Row(self.now_us, kind, self.replica(who), code=what & 1))
 
     def replica(self, who: int) -> int:
-        if not self.followers or who > 250:  # noqa: PLR2004
+        if not self.followers or who > 250:
             return STRANGER
         return self.followers[who % len(self.followers)]
 
     def append(self, who: int, what: int, how: int, _more: bytes) -> None:
         """Mostly a few records more; seldom nothing new, or less."""
         self.leo += (1, 2, 1000, 2**31, 5, 1)[what % 6]
-        self.rows.append(Row(self.now_us, APPEND, offset=self.leo - (how > 240) * what, code=(-1, 1, 0)[who % 3]))  # noqa: PLR2004
+        self.rows.append(Row(self.now_us, APPEND, offset=self.leo - (how > 240) * what, code=(-1, 1, 0)[who % 3]))
 
     def fetch(self, who: int, what: int, how: int, more: bytes) -> None:
         """A fetch after the former one as a rule, sometimes before that is answered or even handled."""
         replica = self.replica(who)
-        if how < 160:  # noqa: PLR2004
+        if how < 160:
             self.now_us = max(self.now_us, self.free_us.get(replica, 0))
         behind = self.leo - what % 3
         choices = (self.seen.get(replica, self.leo), self.leo, self.asked.get(replica, self.leo), behind, behind - 5, 0)
-        offset = max(0, choices[what // 3 % len(choices)]) if what < 250 else self.leo + what - 249  # noqa: PLR2004
-        error = how % 16 == 15  # noqa: PLR2004
+        offset = max(0, choices[what // 3 % len(choices)]) if what < 250 else self.leo + what - 249
+        error = how % 16 == 15
         self.asked[replica], self.seen[replica] = offset, self.leo
         times = [self.now_us]
         for choice in more[1:5]:
-            times.append(times[-1] + (self.duration_us(choice >> 2, more[0]) if choice & 3 == 3 else (choice & 3) * 500))  # noqa: PLR2004
+            step_us = self.duration_us(choice >> 2, more[0]) if choice & 3 == 3 else (choice & 3) * 500
+            times.append(times[-1] + step_us)
         self.free_us[replica] = times[-1]
         known = (-1, -1, -1, self.leo, self.leo, self.leo + 3, self.leo - 2, offset)[(how >> 4) % 8]
-        self.rows.append(
-            Row(self.now_us, FETCH, replica, offset, 6 * error, max(-1, known), *times[1:4], until_us=times[4])
-        )
+        self.rows.append(Row(self.now_us, FETCH, replica, offset, 6 * error, max(-1, known), *times[1:]))
 
     def silence(self, _who: int, what: int, how: int, _more: bytes) -> None:
         if self.now_us >= self.silent_until_us:
@@ -140,7 +139,7 @@ def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
     """A log of one to three terms with ``max_rows`` moves at most in all."""
     head = draw(st.binary(min_size=8, max_size=8))
     lag_ms = LAG_TIMES_MS[head[0] % len(LAG_TIMES_MS)]
-    replicas = tuple(range(1, 5))[: (3, 2, 4, 1)[head[1] % 4]]
+    replicas = tuple(range(1, 5))[: (3, 2, 4, 3, 2, 4, 3, 1)[head[1] % 8]]
     leader = replicas[head[2] % len(replicas)]
     followers = [replica for replica in replicas if replica != leader]
     phase_ms = phases(lag_ms)[head[5] % 4]

@@ -41,6 +41,7 @@ TERM_FIELDS = (
     ("replica_lag_time_max_ms", pa.int64()),
     ("min_insync_replicas", pa.int64()),
     ("check_origin_ms", pa.int64()),
+    ("isr_write_ms", pa.int64()),
 )
 """What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
 
@@ -186,7 +187,7 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
         "min_insync_replicas": term["min_insync_replicas"],
         "check_period_ms": lag_time // rule.checks_per_lag_time if rule.checks_per_lag_time else 0,
         "check_phase_ms": term["check_origin_ms"],
-        "isr_write_latency_ms": 0,
+        "isr_write_latency_ms": term["isr_write_ms"] if rule.isr_write_in_background else 0,
         **rule.params,
         **run.params,
     }

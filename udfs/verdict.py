@@ -3,6 +3,9 @@
 The causes and their order are those of the failure they argue about: a follower that lacks nothing
 (KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that
 lacks nothing that was acknowledged (KAFKA-10853); then what is no mistake.
+
+Only a follower that shows a sign of life can keep pace, or be excused by what was not acknowledged: one
+from which no fetch arrived for the lag time has stopped, or its leader has (docs/verdicts.md).
 """
 
 import numpy as np
@@ -45,20 +48,20 @@ def causes_of_shrink(fetch, leader, term, now_us, lag_time_max_ms):
     """Bits of CAUSES for a follower dropped at ``now_us`` by its leader's rule."""
     settle(fetch, term, now_us)
     lag_time_us = lag_time_max_ms * 1000
-    stopped = fetch.last_arrival_us <= now_us - lag_time_us
+    alive = fetch.last_arrival_us > now_us - lag_time_us
     if fetch.log_end_offset < 0:
         # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
         return FOLLOWER_STOPPED if now_us - term.start_us > lag_time_us else UNKNOWN
     causes = 0
     if fetch.missing_since_us == NEVER_US:
         causes |= CAUGHT_UP
-    if true_lag_us(fetch, now_us) <= lag_time_us:
+    if alive and true_lag_us(fetch, now_us) <= lag_time_us:
         causes |= KEEPING_PACE
     held_us = fetch.held_us + fetch.silent_us
     if held_us > 0 and now_us - fetch.caught_us - held_us <= lag_time_us:
         causes |= SLOW_LEADER
-    if max(leader.high_watermark, leader.acknowledged_offset) <= fetch.log_end_offset:
+    if alive and max(leader.high_watermark, leader.acknowledged_offset) <= fetch.log_end_offset:
         causes |= UNACKED_ONLY
     if causes == 0:
-        causes = FOLLOWER_STOPPED if stopped else FOLLOWER_SLOW
+        causes = FOLLOWER_SLOW if alive else FOLLOWER_STOPPED
     return causes

@@ -10,7 +10,7 @@ _TERM = (*PARTITION, "leader_epoch")
 
 
 def produced(sources: Sources, terms: DataFrame) -> DataFrame:
-    """One row a partition of a produce request: term, append_us, base_offset (null: refused), ``repeated``.
+    """One row a partition of a produce request: term, append_us, base_offset (null: refused), next_offset, ``repeated``.
 
     An offset above -1 was appended, whatever the error. A producer that sends a batch again gets the offset of
     the first time; those rows are ``repeated``, and no appends.
@@ -36,7 +36,10 @@ def produced(sources: Sources, terms: DataFrame) -> DataFrame:
     )  # fmt: skip
     again = Window.partitionBy(*_TERM).orderBy("base_offset", "append_us", "source_line")
     same = F.coalesce(F.lag("base_offset").over(again) == F.col("base_offset"), F.lit(False))
-    return rows.withColumn("repeated", same)
+    following = F.lead("base_offset").over(Window.partitionBy(*_TERM, "repeated").orderBy("base_offset"))
+    return rows.withColumn("repeated", same).withColumn(
+        "next_offset", F.when(F.col("base_offset").isNotNull(), following)
+    )
 
 
 def append_log(rows: DataFrame, sources: Sources, shrinks: DataFrame, terms: DataFrame) -> DataFrame:
@@ -45,10 +48,7 @@ def append_log(rows: DataFrame, sources: Sources, shrinks: DataFrame, terms: Dat
     An append ends where the next one of the term begins. The last one of a term ends at the least offset above its
     beginning that anything else names: a follower that asks for what comes after, a Shrinking line, a later term.
     """
-    order = Window.partitionBy(*_TERM).orderBy("base_offset")
-    once = rows.where("NOT repeated").withColumn(
-        "next_offset", F.when(F.col("base_offset").isNotNull(), F.lead("base_offset").over(order))
-    )
+    once = rows.where("NOT repeated")
     open_ended = once.where("base_offset IS NOT NULL AND next_offset IS NULL").select(*_TERM, "base_offset")
     ends = (
         _evidence(sources, shrinks, terms)
@@ -78,7 +78,7 @@ def _evidence(sources: Sources, shrinks: DataFrame, terms: DataFrame) -> DataFra
     begun = terms.select("topic", "partition_id", "leader_id", "leader_epoch", "start_offset")
     names = ("topic", "partition_id", "named_by", "named_epoch", "named_offset", "named_in")
     return (
-        fetched.distinct().withColumn("named_in", F.lit("fetches")).toDF(*names)
+        fetched.withColumn("named_in", F.lit("fetches")).toDF(*names)
         .unionAll(printed.withColumn("named_in", F.lit("shrinks")).toDF(*names))
         .unionAll(begun.withColumn("named_in", F.lit("terms")).toDF(*names))
     )  # fmt: skip

@@ -31,6 +31,7 @@ _STARTED = r"kafka\.Log4jController`? MBean"
 _STARTING = "Transition from SHUTDOWN to STARTING"
 _CHECKS_SCHEDULED = "[LogDirFailureHandler]: Starting"
 _SAME_START_US = 60_000_000
+_WRITE_TAKES_AT_MOST_US = 5_000_000
 
 _OF_INTEREST = (
     r"Shrinking ISR|ISR updated to|Log4jController|Transition from SHUTDOWN|\[LogDirFailureHandler\]: Starting"
@@ -58,19 +59,25 @@ def parse_server_log(lines: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        broker_id, source_file, source_line, stamp_us (null for settings), message (null where of no interest).
+        broker_id, source_file, source_line, stamp_us (null for settings), message (null where of no interest);
+        ``problem`` and ``detail`` of a file that could not be read.
     """
     setting = F.rlike("value", F.lit(_SETTING))
-    stamped = lines.where(F.col("value").isNotNull()).select("*", stamp_us(F.col("value")).alias("stamp_us"))
-    return stamped.where(F.col("stamp_us").isNotNull() | setting).select(
-        *_SOURCE, F.when(setting | F.rlike("value", F.lit(_OF_INTEREST)), F.col("value")).alias("message")
+    read = setting | F.rlike("value", F.lit(_OF_INTEREST))
+    return _stamped(lines, F.when(read, F.col("value"))).where(
+        F.col("stamp_us").isNotNull() | F.col("problem").isNotNull() | F.rlike("message", F.lit(_SETTING))
     )
 
 
 def parse_state_changes(lines: DataFrame) -> DataFrame:
-    """Keep the stamped lines: broker_id, source_file, source_line, stamp_us, message."""
-    stamped = lines.where(F.col("value").isNotNull()).select("*", stamp_us(F.col("value")).alias("stamp_us"))
-    return stamped.where(F.col("stamp_us").isNotNull()).select(*_SOURCE, F.col("value").alias("message"))
+    """Keep the stamped lines: broker_id, source_file, source_line, stamp_us, message; and problem, detail."""
+    return _stamped(lines, F.col("value")).where("stamp_us IS NOT NULL OR problem IS NOT NULL")
+
+
+def _stamped(lines: DataFrame, message: Column) -> DataFrame:
+    return lines.select(
+        *_SOURCE[:-1], stamp_us(F.col("value")).alias("stamp_us"), message.alias("message"), "problem", "detail"
+    )
 
 
 def shrink_lines(server: DataFrame) -> DataFrame:
@@ -111,6 +118,24 @@ def isr_updated_lines(server: DataFrame) -> DataFrame:
     return server.where(F.rlike("message", F.lit(_ISR_UPDATED))).select(
         *_SOURCE, *_fields("message", _ISR_UPDATED, **text)
     ).withColumn("isr", int_list(F.col("isr")))  # fmt: skip
+
+
+def isr_write_times(server: DataFrame) -> DataFrame:
+    """Median time from a Shrinking line to the ISR updated line that answers it: broker_id, isr_write_ms."""
+    partition = ["broker_id", "topic", "partition_id"]
+    asked = shrink_lines(server).select(
+        *partition, F.array_sort("isr_after").alias("isr"), F.col("stamp_us").alias("asked_us")
+    )
+    answered = isr_updated_lines(server).select(*partition, F.array_sort("isr").alias("isr"), "stamp_us")
+    took_us = F.col("stamp_us") - F.col("asked_us")
+    return (
+        asked.join(answered, [*partition, "isr"])
+        .where(took_us.between(0, _WRITE_TAKES_AT_MOST_US))
+        .groupBy(*partition, "asked_us")
+        .agg(F.min(took_us).alias("took_us"))
+        .groupBy("broker_id")
+        .agg(F.round(F.median("took_us") / 1000).cast("bigint").alias("isr_write_ms"))
+    )
 
 
 def leader_lines(state_changes: DataFrame) -> DataFrame:
@@ -165,7 +190,7 @@ def broker_settings(server: DataFrame, brokers: list[Broker]) -> DataFrame:
     server.properties comes first, then what the broker printed when it started, then Kafka's default.
     """
     names_and_types = dict(setting="string", number="bigint")
-    printed = server.where("stamp_us IS NULL").select("broker_id", *_fields("message", _SETTING, **names_and_types))
+    printed = server.where("stamp_us IS NULL AND message IS NOT NULL").select("broker_id", *_fields("message", _SETTING, **names_and_types))
     printed = printed.groupBy("broker_id").agg(
         *(F.max(F.when(F.col("setting") == name, F.col("number"))).alias(name) for name in (LAG_TIME, MIN_ISR))
     )

@@ -3,16 +3,16 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from isr_batch.kafka_logs.request_log import SESSION_ORDER
 from isr_batch.kafka_logs.terms import epoch_at, in_force, named
 from udfs.session_arrow import KEPT, READ_SCHEMA, partitions_read
 
 
 def fetch_log(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
     """Columns of fetch_log, instants still in microseconds."""
-    order = ("broker_id", "session", "session_epoch", "completed_us", "source_line")
     read = (
-        sessions.select(*KEPT, "session", "session_epoch", "error_code", "topics", "forgotten", "responses")
-        .sortWithinPartitions(*order)
+        sessions.sortWithinPartitions(*SESSION_ORDER)
+        .select(*KEPT, "session", "session_epoch", "error_code", "topics", "forgotten", "responses")
         .mapInArrow(partitions_read, READ_SCHEMA)
         .withColumnsRenamed({"topic": "topic_id", "broker_id": "leader_id"})
     )

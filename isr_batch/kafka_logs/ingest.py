@@ -100,7 +100,7 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
     led = keep(terms.terms(sources, events.last_activity(busy), origins))
     shrinks = keep(isr_changes.led_shrinks(server, led))
     sessions = request_log.in_sessions(requests)
-    produced = appends.produced(sources, led)
+    produced = keep(appends.produced(sources, led))
 
     frames = {
         contracts.FETCH_LOG.name: fetches.fetch_log(sessions, sources.topic_names, led),
@@ -110,7 +110,7 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
             sources, shrinks, led, controller_known=bool(found.of_kind(files.METADATA))
         ),
         contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, origins)),
-        contracts.QUARANTINE.name: _quarantine(spark, found, raw, sources, sessions, produced)
+        contracts.QUARANTINE.name: _quarantine(spark, found, sources, sessions, produced)
         .withColumn("ingest_run", F.lit(run_id)),
     }  # fmt: skip
     conformed = {table.name: _conform(frames[table.name], table, cluster_id) for table in contracts.INPUT_TABLES}
@@ -129,22 +129,23 @@ def _broker_events(sources: terms.Sources, silent: DataFrame, checks: DataFrame)
 
 
 def _quarantine(
-    spark: SparkSession, found: files.LogFolder, raw: dict[str, DataFrame], sources: terms.Sources,
-    sessions: DataFrame, produced: DataFrame,
+    spark: SparkSession, found: files.LogFolder, sources: terms.Sources, sessions: DataFrame, produced: DataFrame,
 ) -> DataFrame:  # fmt: skip
     folder = spark.createDataFrame(
         [(r.source_file, r.reason, r.detail) for r in found.refused], "source_file STRING, reason STRING, detail STRING"
     )
     columns = ("source_file", "source_line", "reason", "detail", "raw")
-    others = [raw[kind].where("problem IS NOT NULL").withColumn("reason", F.col("problem"))
-              for kind in (files.SERVER, files.STATE_CHANGE, files.METADATA)]  # fmt: skip
     parts = [
         sources.requests.where(F.col("kind").isin(REFUSED, FILE)),
-        *others,
+        *(frame.where("problem IS NOT NULL").withColumn("reason", F.col("problem"))
+          for frame in (sources.server, sources.state_changes, sources.metadata)),
         broker_log.unreadable_lines(sources.server, sources.state_changes),
         sources.metadata.where("malformed").withColumn("reason", F.lit("malformed metadata record")),
         request_log.session_gaps(sessions),
-        produced.where("repeated").withColumn("reason", F.lit("produce request sent again")),
+        produced.where("repeated").withColumns({
+            "reason": F.lit("produce request sent again"),
+            "detail": F.format_string("partition %s-%d has offset %d already", "topic", "partition_id", "base_offset"),
+        }),
     ]
     missing = F.lit(None).cast("string")
     for part in parts:

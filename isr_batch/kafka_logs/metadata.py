@@ -18,19 +18,21 @@ _TOPIC, _BROKER = 2, 4
 
 
 def parse_metadata(lines: DataFrame) -> DataFrame:
-    """Decode the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` where one is not readable."""
-    record = lines.where(F.contains("value", F.lit("payload: "))).select(
-        "source_file", "source_line", "value",
+    """Decode the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` of one that is not readable."""
+    record = lines.where(F.contains("value", F.lit("payload: ")) | F.col("problem").isNotNull()).select(
+        "source_file", "source_line", "value", "problem", "detail",
         *(F.nullif(F.regexp_extract("value", _RECORD, group), F.lit("")).alias(name)
           for group, name in enumerate(("record_offset", "at_ms", "json"), start=1)),
     )  # fmt: skip
     parsed = record.withColumn("r", F.from_json("json", _SCHEMA, {"columnNameOfCorruptRecord": "malformed"}))
-    malformed = F.coalesce(F.col("r.malformed").isNotNull() | F.col("r.type").isNull(), F.lit(True))
+    malformed = F.col("problem").isNull() & F.coalesce(
+        F.col("r.malformed").isNotNull() | F.col("r.type").isNull(), F.lit(True)
+    )
     return parsed.select(
         "source_file", "source_line",
         F.col("record_offset").cast("bigint").alias("record_offset"),
         (F.col("at_ms").cast("bigint") * 1000).alias("at_us"),
-        "r.type", "r.data", malformed.alias("malformed"),
+        "r.type", "r.data", "problem", "detail", malformed.alias("malformed"),
         F.when(malformed, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = "follower fetch", "other fetch", "produce", "other"
 BLANK, REFUSED, FILE = "blank", "refused", "file"
 RAW_CHARACTERS = 500
+SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 
 _PARTITION_ASKED = "partition INT, currentLeaderEpoch INT, fetchOffset BIGINT"
 _PARTITION_ANSWERED = (
@@ -64,17 +65,16 @@ def parse_requests(lines: DataFrame) -> DataFrame:
     )
     api = F.col("r.requestHeader.requestApiKey")
     replica = F.coalesce("r.request.replicaState.replicaId", "r.request.replicaId", F.lit(-1))
-    reason = _why_refused(api)
     kind = (
         F.when(F.col("problem").isNotNull(), FILE)
         .when(F.trim("value") == "", BLANK)
-        .when(reason.isNotNull(), REFUSED)
+        .when(F.col("why").isNotNull(), REFUSED)
         .when((api == _FETCH) & (replica >= 0), FOLLOWER_FETCH)
         .when(api == _FETCH, OTHER_FETCH)
         .when(api == _PRODUCE, PRODUCE)
         .otherwise(OTHER)
     )
-    return _with_instants(parsed.select("*", kind.alias("kind"), reason.alias("why"))).select(
+    return _with_instants(parsed.withColumn("why", _why_refused(api)).withColumn("kind", kind)).select(
         "kind", "broker_id", "source_file", "source_line",
         "arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us",
         replica.alias("replica_id"),
@@ -144,17 +144,17 @@ def in_sessions(requests: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        Hashed by (broker_id, session) and in each sorted by session_epoch, in that physical order; with
-        ``previous_epoch`` (null for the first of a session).
+        Hashed by (broker_id, session) and sorted by `SESSION_ORDER`; with ``previous_epoch`` (null for the first of
+        a session).
     """
     own = -F.col("source_line")  # a request without a session is one of its own
     session = F.coalesce(
         F.when(F.col("session_epoch") <= 0, F.nullif("given_session", F.lit(0))).otherwise(F.col("asked_session")), own
     )
     fetches = requests.where(F.col("kind") == FOLLOWER_FETCH).withColumn("session", session.cast("bigint"))
-    order = Window.partitionBy("broker_id", "session").orderBy("session_epoch", "completed_us", "source_line")
+    order = Window.partitionBy(*SESSION_ORDER[:2]).orderBy(*SESSION_ORDER[2:])
     late = F.coalesce(F.greatest(F.lit(0), F.col("completed_us") - F.lead("arrival_us").over(order)), F.lit(0))
-    linked = fetches.repartition("broker_id", "session").select(
+    linked = fetches.repartition(*SESSION_ORDER[:2]).select(
         "*",
         F.when(F.col("session") > 0, late).otherwise(F.lit(0)).alias("late_us"),
         F.lag("session_epoch").over(order).alias("previous_epoch"),

@@ -45,6 +45,7 @@ def terms(sources: Sources, last_activity: DataFrame, origins: DataFrame) -> Dat
         .join(F.broadcast(last_activity), ["broker_id", "process"], "left")
         .join(F.broadcast(origins), ["broker_id", "process"], "left")
         .join(F.broadcast(broker_log.process_facts(sources.server, sources.settings)), ["broker_id", "process"], "left")
+        .join(F.broadcast(broker_log.isr_write_times(sources.server)), "broker_id", "left")
         .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_us", "next_us"))))
         .withColumn("former_end_us", F.lag("end_us").over(own))
     )
@@ -53,9 +54,9 @@ def terms(sources: Sources, last_activity: DataFrame, origins: DataFrame) -> Dat
         F.col("stamp_us").alias("start_us"), "end_us",
         F.least("stamp_us", F.greatest(F.col("former_end_us") + 1, F.col("stamp_us") - EARLY_US)).alias("in_force_us"),
         "start_offset", "start_high_watermark", "assigned", F.col("isr").alias("isr_at_start"),
-        F.coalesce("previous_leader_id", F.lit(None)).alias("previous_leader_id"),
+        "previous_leader_id",
         "replica_lag_time_max_ms", "min_insync_replicas", "broker_version",
-        F.coalesce("check_origin_ms", F.lit(0)).alias("check_origin_ms"),
+        F.coalesce("check_origin_ms", F.lit(0)).alias("check_origin_ms"), "isr_write_ms",
         F.coalesce("check_origin_source", F.lit("unknown")).alias("check_origin_source"),
     )  # fmt: skip
 

@@ -19,7 +19,8 @@ TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 1, 2
 
 COMMON_PARAMS = ("replica_lag_time_max_ms", "min_insync_replicas", "check_period_ms", "check_phase_ms", "isr_write_latency_ms")
 """Parameters that every rule has. The first two default to the broker's own configuration, the third
-to what the rule says, the fourth to what the log shows, the last to 0."""
+to what the rule says, the fourth to what the log shows, the last to 0, or to what the log shows for a
+rule that writes in the background."""
 
 CONTINUOUS = 0
 """``checks_per_lag_time`` of a rule without a periodic check: it acts at the very instant."""
@@ -71,6 +72,9 @@ class Rule:
         May the high watermark move at all?
     checks_per_lag_time : int
         Runs of isr-expiration in replica.lag.time.max.ms; CONTINUOUS for none.
+    isr_write_in_background : bool
+        The leader goes on while its ISR write is under way (releases since 2.7); its duration is then the
+        broker's, where the log shows it.
     params : dict
         The rule's own parameters and their defaults, beyond COMMON_PARAMS.
     """
@@ -89,6 +93,7 @@ class Rule:
     on_append: Function = nothing
     overdue_at_ms: Function = never_overdue
     may_advance: Function = always
+    isr_write_in_background: bool = False
     params: dict[str, int] = field(default_factory=dict)
     doc: str = ""
 

@@ -81,4 +81,5 @@ RULE = Rule(
     holds_high_watermark=holds_high_watermark,
     may_advance=may_advance,
     checks_per_lag_time=2,
+    isr_write_in_background=True,
 )

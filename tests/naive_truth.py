@@ -1,0 +1,130 @@
+"""What happened to a log and its followers, whatever a rule makes of it: all kept, every answer read off anew."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = range(6)
+
+
+class Row(NamedTuple):
+    """An input row; times in us. Columns that a kind does not use are 0, as nobody may look at them."""
+
+    time_us: int
+    kind: int
+    replica_id: int = 0
+    offset: int = 0
+    code: int = 0
+    leader_log_end_offset: int = -1
+    handled_us: int = 0
+    processed_us: int = 0
+    released_us: int = 0
+    until_us: int = 0
+
+
+class Term(NamedTuple):
+    """One leader epoch on one broker."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    start_us: int
+    end_us: int
+    start_offset: int
+    start_high_watermark: int
+    isr: tuple[int, ...]
+    leader_is_new: bool
+    rows: tuple[Row, ...] = ()
+
+
+@dataclass
+class Fetch:
+    """A fetch, and the leader's log end when an io thread read for it (None: it has not yet)."""
+
+    row: Row
+    read_log_end_offset: int | None = None
+    recorded: bool = False
+
+
+@dataclass
+class Truth:
+    """All that happened to the log and its followers in one term, whatever a rule makes of it."""
+
+    term: Term
+    appends: list[tuple[int, int]] = field(default_factory=list)  # (us, log end offset)
+    acknowledged_at_once: int = 0
+    fetches: dict[int, list[Fetch]] = field(default_factory=dict)
+    silences: list[tuple[int, int]] = field(default_factory=list)
+    caught_us: dict[int, int] = field(default_factory=dict)
+
+    def log_end_offset(self) -> int:
+        return self.appends[-1][1] if self.appends else self.term.start_offset
+
+    def position(self, replica: int) -> int:
+        """E: where the follower's own log ends, or -1."""
+        for fetch in reversed(self.fetches.get(replica, [])):
+            if fetch.row.code == 0:
+                return fetch.row.offset
+        return 0 if self.term.start_offset == 0 else -1
+
+    def missing_since_us(self, replica: int) -> int | None:
+        """When the first record was appended that the follower lacks; None if it lacks none."""
+        position = self.position(replica)
+        if position < self.term.start_offset:
+            return self.term.start_us
+        return next((time for time, end in self.appends if end > position), None)
+
+    def true_lag_us(self, replica: int, now_us: int) -> int:
+        since = self.missing_since_us(replica)
+        return 0 if since is None else now_us - since
+
+    def note_caught(self, now_us: int) -> None:
+        """Remember followers that lack nothing at this very instant."""
+        for replica in self.term.replicas:
+            if self.true_lag_us(replica, now_us) == 0:
+                self.caught_us[replica] = now_us
+
+    def append(self, now_us: int, end: int) -> None:
+        self.appends.append((now_us, end))
+        self.note_caught(now_us)
+
+    def arrive(self, now_us: int, fetch: Fetch) -> None:
+        replica = fetch.row.replica_id
+        earlier = self.fetches.setdefault(replica, [])
+        counted = [f.read_log_end_offset for f in earlier if f.row.code == 0 and f.recorded]
+        self.note_caught(now_us)  # what it lacked nothing of until now: its log may turn out shorter than it was
+        earlier.append(fetch)
+        if fetch.row.code == 0 and counted and fetch.row.offset >= (counted[-1] or 0):
+            self.caught_us[replica] = now_us
+        self.note_caught(now_us)
+
+    def held_and_silent_us(self, replica: int, now_us: int) -> tuple[int, int, int]:
+        """Return ``(caught, held, silent)``: waiting since then that was the leader's doing."""
+        caught = now_us if self.true_lag_us(replica, now_us) == 0 else self.caught_us[replica]
+        fetches = self.fetches.get(replica, [])
+        inside = []
+        for number, fetch in enumerate(fetches):
+            replaced_us = fetches[number + 1].row.time_us if number + 1 < len(fetches) else now_us
+            for begin, end in (
+                (fetch.row.time_us, fetch.row.processed_us),
+                (fetch.row.released_us, fetch.row.until_us),
+            ):
+                inside.append((begin, min(end, replaced_us)))
+        held = length(clip(inside, caught, now_us))
+        return caught, held, length(clip(inside + self.silences, caught, now_us)) - held
+
+
+def clip(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    return [(max(b, begin), min(e, end)) for b, e in spans if max(b, begin) < min(e, end)]
+
+
+def length(spans: list[tuple[int, int]]) -> int:
+    """Length of the union."""
+    total, reached = 0, None
+    for begin, end in sorted(spans):
+        if reached is None or begin > reached:
+            total += end - begin
+            reached = end
+        elif end > reached:
+            total += end - reached
+            reached = end
+    return total

@@ -1,0 +1,253 @@
+"""What surrounds the analysis: ingest into a lake, the log of runs, exit codes, the tables at the end of a run."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from isr_batch import ingest
+from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.output_tables import PARTITION_TIMELINE, REPLAY_CHECK, SHRINK_VERDICTS
+from isr_batch.replay import ReplaySummary
+from isr_batch.runs import Counts, recorded
+from isr_batch.store import Lake
+from isr_batch.summaries import require_match, shrinks_by_rule
+from isr_batch.tables import APPEND_LOG, FETCH_LOG, INPUT_TABLES, OBSERVED_ISR_CHANGES, QUARANTINE, Table
+from isr_batch.validate import ValidationSummary, summary
+from pipelines import cli
+
+ALL_TABLES = ingest._CUT_BY
+SET = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
+
+
+def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
+    """Rows of a contract; times are text."""
+    types = ", ".join(f"{c.name} {'STRING' if c.type in ('TIMESTAMP', 'DATE') else c.type}" for c in table.columns)
+    full = [dict.fromkeys(table.column_names) | SET | row for row in rows]
+    kept = [{name: row[name] for name in table.column_names} for row in full]
+    data = spark.createDataFrame(kept, types)
+    return data.selectExpr(*(f"CAST({c.name} AS {c.type}) AS {c.name}" for c in table.columns))
+
+
+def append(time: str, offset: int) -> dict[str, Any]:
+    return {
+        "append_time": time,
+        "base_offset": offset,
+        "log_end_offset": offset + 1,
+        "log_end_source": "appends",
+        "acks": -1,
+        "error_code": 0,
+        "event_date": time[:10],
+    }
+
+
+@dataclass
+class Logs:
+    """Stands for `isr_batch.kafka_logs.KafkaLogs`."""
+
+    tables: dict[str, DataFrame]
+    released: bool = False
+
+    def account(self) -> dict[str, int]:
+        return {"lines read": 10}
+
+    def release(self) -> None:
+        self.released = True
+
+
+@pytest.fixture
+def ingested(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counts]:
+    """Ingest made-up rows, by table name."""
+
+    def run(**rows: list[dict[str, Any]]) -> Counts:
+        logs = Logs({t.name: frame(lake.spark, t, *rows.get(t.name, [])) for t in INPUT_TABLES})
+        monkeypatch.setattr(ingest, "read_kafka_logs", lambda *_: logs)
+        # The other tables go the same way, and each costs seconds.
+        monkeypatch.setattr(
+            ingest, "_CUT_BY", [pair for pair in ALL_TABLES if pair[0] in (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES)]
+        )
+        counts = ingest.ingest_kafka_logs(lake, Path(), "c")
+        assert logs.released
+        return counts
+
+    return run
+
+
+def test_ingest_replaces_the_time_that_the_logs_cover(lake: Lake, ingested: Callable[..., Counts]) -> None:
+    refused = {"source_file": "f", "reason": "r", "ingest_run": "x"}
+    change = {
+        "change_time": "2026-01-01 12:00:00",
+        "kind": "shrink",
+        "replica_id": 2,
+        "isr_before": [1, 2],
+        "isr_after": [1],
+        "made_by": "leader",
+        "event_date": "2026-01-01",
+    }
+    day = [append("2026-01-01 00:00:05.000001", 0), append("2026-01-01 23:59:59", 9)]
+    assert ingested(append_log=day, observed_isr_changes=[change], quarantine=[refused]) == Counts(10, 3, 1)
+    # The next folder begins a little before midnight, and must not take the day before with it.
+    ingested(append_log=[append("2026-01-01 23:59:59", 9), append("2026-01-02 00:00:00", 10)])
+    offsets = [row["base_offset"] for row in lake.read(APPEND_LOG.name).orderBy("append_time").collect()]
+    assert offsets == [0, 9, 10]
+    assert lake.read(OBSERVED_ISR_CHANGES.name).count() == 1
+    assert lake.read(QUARANTINE.name).count() == 0
+    # Read again by a version that finds no change in it: the old one must not stay.
+    ingested(append_log=day)
+    assert lake.read(OBSERVED_ISR_CHANGES.name).count() == 0
+
+
+def test_too_much_in_quarantine_fails() -> None:
+    ingest.require_clean(Counts(100, 0, 1), 0.01)
+    with pytest.raises(QualityGateError, match=r"2 of 100 .*2.00%"):
+        ingest.require_clean(Counts(100, 0, 2), 0.01)
+
+
+def test_failed_run_is_recorded_where_there_is_a_lake(lake: Lake) -> None:
+    def fail() -> None:
+        with recorded(lake, "replay", "2026-01-01..", "hash"):
+            raise NoInputError("nothing there")
+
+    with pytest.raises(NoInputError):
+        fail()
+    assert not Path(lake.root).exists()
+    lake.ensure(APPEND_LOG)
+    with pytest.raises(NoInputError):
+        fail()
+    run = lake.read("run_log").collect()[0]
+    assert (run["status"], run["exit_code"], run["message"]) == ("failed", 3, "nothing there")
+    assert run["input_table_versions"] == {"append_log": 0}
+
+
+def verdict(rule: str, verdict: str, cause: str) -> dict[str, Any]:
+    return {
+        "rule": rule,
+        "params_json": "{}",
+        "change_time": "2026-01-01 12:00:00",
+        "kind": "shrink",
+        "replica_id": 2,
+        "isr_before": [1, 2],
+        "isr_after": [1],
+        "made_by": "rule",
+        "verdict": verdict,
+        "primary_cause": cause,
+        "causes": [cause],
+        "event_date": "2026-01-01",
+    }
+
+
+def check(status: str, error_ms: float, observed_hw: int = 5) -> dict[str, Any]:
+    at = "2026-01-01 12:00:00"
+    pair = dict.fromkeys(("follower_log_end_offset", "leader_log_end_offset", "high_watermark"), 5)
+    return {
+        "rule": "kafka-3.7",
+        "params_json": "{}",
+        "replica_id": 2,
+        "kind": "shrink",
+        "status": status,
+        "observed_time": None if status == "extra" else at,
+        "replayed_time": None if status == "missing" else at,
+        "time_error_ms": error_ms,
+        "event_date": "2026-01-01",
+        **{f"observed_{name}": value for name, value in pair.items()},
+        **{f"replayed_{name}": value for name, value in pair.items()},
+        "observed_high_watermark": observed_hw,
+    }
+
+
+def write_results(lake: Lake) -> None:
+    state = {"params_json": "{}", "time": "2026-01-01", "isr": [1], "event_date": "2026-01-01"}
+    rows = {
+        PARTITION_TIMELINE.name: [state | {"rule": rule} for rule in ("true-lag", "kafka-3.7", "kafka-0.9")],
+        SHRINK_VERDICTS.name: [
+            verdict("kafka-3.7", "spurious", "slow_leader"),
+            verdict("kafka-3.7", "genuine", "follower_slow"),
+            verdict("kafka-0.9", "unknown", "unknown"),
+        ],
+        REPLAY_CHECK.name: [check("matched", 1.5), check("matched", -3.0, observed_hw=4), check("missing", 0.0)],
+    }
+    for table in (PARTITION_TIMELINE, SHRINK_VERDICTS, REPLAY_CHECK):
+        lake.replace(table, frame(lake.spark, table, *rows[table.name]), "true")
+
+
+def test_summaries(lake: Lake) -> None:
+    write_results(lake)
+    rows = shrinks_by_rule(lake)
+    assert [row["rule"] for row in rows] == ["kafka-0.9", "kafka-3.7", "true-lag"]
+    assert [(row["shrinks"], row["spurious"], row["genuine"], row["slow_leader"]) for row in rows] == [
+        (1, 0, 0, 0),
+        (2, 1, 1, 1),
+        (0, 0, 0, 0),
+    ]
+    match = summary(lake)
+    assert (match.matched, round(match.matched_ratio, 2)) == (2, 0.67)
+    require_match(match, 0.6)
+    with pytest.raises(QualityGateError, match="66.67%"):
+        require_match(match, 0.7)
+    require_match(ValidationSummary([]), 1.0)
+
+
+def test_clusters_are_found_and_named(tmp_path: Path) -> None:
+    for cluster in ("a", "b"):
+        broker = tmp_path / cluster / "broker-1"
+        broker.mkdir(parents=True)
+        (broker / "server.log").touch()
+    (tmp_path / "notes").mkdir()
+    assert ingest.find_clusters(tmp_path) == {"a": tmp_path / "a", "b": tmp_path / "b"}
+    assert ingest.find_clusters(tmp_path / "a") == {"a": tmp_path / "a"}
+    assert ingest.find_clusters(tmp_path / "a", "x") == {"x": tmp_path / "a"}
+    with pytest.raises(UsageError, match="a, b, which cannot all be x"):
+        ingest.find_clusters(tmp_path, "x")
+    for folder in ("notes", "nowhere"):
+        with pytest.raises(NoInputError):
+            ingest.find_clusters(tmp_path / folder)
+
+
+def test_run_ends_with_tables_report_and_exit_code(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The parts are stand-ins here: this is about how they are put together."""
+    modules: dict[str, dict[str, Any]] = {
+        "isr_batch.report": {"write_report": lambda _lake, file: file.write_text("page")},
+    }
+    for name, functions in modules.items():
+        module = ModuleType(name)
+        vars(module).update(**functions)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("isr_batch.validate.validate", summary)
+    monkeypatch.setattr(ingest, "find_clusters", lambda *_: {"c": tmp_path})
+    monkeypatch.setattr(ingest, "ingest_kafka_logs", lambda *_: Counts(100, 50, 0))
+
+    def replay(lake: Lake, *_: object) -> ReplaySummary:
+        write_results(lake)
+        return ReplaySummary(50, {"shrink_verdicts": 3})
+
+    monkeypatch.setattr("isr_batch.replay.replay", replay)
+    with pytest.raises(SystemExit) as exited:
+        cli.main(["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"])
+    captured = capsys.readouterr()
+    assert exited.value.code == 4  # one logged change in three is missing
+    assert "validation.min_matched_ratio" in captured.err
+    assert "kafka-3.7" in captured.out
+    assert f"tables: {lake.root}" in captured.out
+    assert (Path(lake.root) / "report.html").read_text() == "page"
+
+
+def test_sql_answers_and_tells_mistakes(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    write_results(lake)
+    for query, code, told in (
+        ("SELECT rule FROM spurious_shrinks", 0, '"rule": "kafka-3.7"'),
+        ("SELECT rule FROM spurious_shrink", 2, "spurious_shrinks"),
+        ("SELEC rule", 2, "PARSE_SYNTAX_ERROR"),
+    ):
+        with pytest.raises(SystemExit) as exited:
+            cli.main(["sql", "--json", "--quiet", "--lake", lake.root, query])
+        captured = capsys.readouterr()
+        assert (exited.value.code or 0) == code
+        assert told in captured.out + captured.err
+        assert "Traceback" not in captured.err
