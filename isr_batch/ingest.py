@@ -67,7 +67,8 @@ def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path
             f"{folder} holds the clusters {', '.join(clusters)}, which cannot all be {cluster_id}",
             "leave --cluster out, or give the folder of one of them",
         )
-    return {cluster_id: folder for folder in clusters.values()}
+    (only,) = clusters.values()
+    return {cluster_id: only}
 
 
 def _has_logs(folder: Path) -> bool:

@@ -41,7 +41,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
 Env = Annotated[str | None, typer.Option("--env", help="Take conf/<env>.yaml as well.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
 Rules = Annotated[str | None, typer.Option("--rules", help="all, or names between commas.")]
-Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or a folder per cluster with those.")]
+Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
 Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
@@ -173,7 +173,7 @@ def run(
 
 @ingest_app.command("kafka-logs")
 def ingest_kafka_logs_command(
-    logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or a folder per cluster with those.")],
+    logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip

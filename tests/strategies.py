@@ -34,6 +34,8 @@ class Log(NamedTuple):
     """Terms of one leader of one partition."""
 
     terms: tuple[Term, ...]
+    lag_ms: int = 100
+    """The lag time that its gaps are made of."""
 
     @property
     def rows(self) -> int:
@@ -167,7 +169,7 @@ def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
         terms.append(builder.finish(cut >> 2 if number % 2 else cut))
         start_us = terms[-1].end_us + (0, 1000, 1, lag_ms * 500)[cut % 4]
         leo = max(0, builder.leo - (0, 0, 3, 1)[new >> 1 & 3])
-    return Log(tuple(terms))
+    return Log(tuple(terms), lag_ms)
 
 
 def phases(lag_ms: int) -> tuple[int, int, int, int]:
@@ -176,12 +178,13 @@ def phases(lag_ms: int) -> tuple[int, int, int, int]:
 
 
 @st.composite
-def settings_of_runs(draw: st.DrawFn, variant: int) -> list[Setting]:
-    """Three rules, ``VARIANTS[variant]`` first, with parameters that make things happen in these logs."""
+def cases(draw: st.DrawFn, variant: int) -> tuple[Log, list[Setting]]:
+    """A log, and three rules, ``VARIANTS[variant]`` first, with parameters that make things happen in this log."""
+    log = draw(logs())
     found = []
     for number in range(3):
         choice, lag, min_isr, phase = draw(st.binary(min_size=4, max_size=4))
         rule, flags = VARIANTS[variant if number == 0 else (choice + variant) % len(VARIANTS)]
-        lag_ms = LAG_TIMES_MS[lag % len(LAG_TIMES_MS)]
+        lag_ms = max(2, (log.lag_ms, 2 * log.lag_ms, log.lag_ms // 2, log.lag_ms * 3 // 4 | 1)[lag % 4])
         found.append(Setting(rule, lag_ms, 1 + min_isr % 3, phases(lag_ms)[phase % 4], flags))
-    return found
+    return log, found

@@ -15,6 +15,15 @@ def _overlap(from_us, until_us, other_from_us, other_until_us):
 
 
 @kernel
+def caught_up(fetch, now_us):
+    """Until now it lacked nothing, or it just reached the log end of its previous fetch: blame starts anew."""
+    fetch.caught_us = now_us
+    fetch.held_us = 0
+    fetch.silent_us = 0
+    fetch.settled_us = now_us
+
+
+@kernel
 def settle(fetch, term, now_us):
     """Sum up how long the follower was held up by its leader, until ``now_us``.
 
@@ -22,6 +31,9 @@ def settle(fetch, term, now_us):
     to. Silent: the leader did nothing for anybody, and no fetch of this follower was inside that would
     show it.
     """
+    if fetch.missing_since_us == NEVER_US:
+        caught_up(fetch, now_us)
+        return
     from_us = fetch.settled_us
     if now_us <= from_us:
         return
@@ -38,15 +50,6 @@ def settle(fetch, term, now_us):
         )
     fetch.held_us += held
     fetch.silent_us += silent
-    fetch.settled_us = now_us
-
-
-@kernel
-def caught_up(fetch, now_us):
-    """Until now it lacked nothing, or it just reached the log end of its previous fetch: blame starts anew."""
-    fetch.caught_us = now_us
-    fetch.held_us = 0
-    fetch.silent_us = 0
     fetch.settled_us = now_us
 
 
@@ -68,21 +71,16 @@ def arrive(fetch, term, history: History, rows, i):
     if fetch.error_code != 0:
         return
     fetch.log_end_offset = fetch.fetch_offset
-    if fetch.log_end_offset >= term.log_end_offset:
-        fetch.missing_since_us = NEVER_US
+    fetch.missing_since_us = missing_since(history, fetch.log_end_offset)
+    previous = fetch.previous_leader_log_end_offset
+    if fetch.missing_since_us >= now_us or (previous >= 0 and fetch.log_end_offset >= previous):
         caught_up(fetch, now_us)
-    else:
-        fetch.missing_since_us = missing_since(history, fetch.log_end_offset)
-        previous = fetch.previous_leader_log_end_offset
-        if previous >= 0 and fetch.log_end_offset >= previous:
-            caught_up(fetch, now_us)
 
 
 @kernel
 def read(fetch, term):
     """An io thread reads for it: the leader's log end is what the log says, else what the appends say."""
     fetch.stage = READ
-    term.log_end_offset = max(term.log_end_offset, fetch.leader_log_end_offset)
     if fetch.leader_log_end_offset < 0:
         fetch.leader_log_end_offset = term.log_end_offset
 

@@ -125,7 +125,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
     may_advance = calls.may_advance
 
     @kernel
-    def advance_high_watermark(state, r, now_us):
+    def advance_high_watermark(state, r, clock_ms):
         """The high watermark is the least log end of those that it waits for, and never moves back."""
         leader = state.leaders[r]
         params = state.params[r]
@@ -138,7 +138,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 continue
             follower = state.followers[r, p]
             if follower.log_end_offset < candidate and holds_high_watermark(
-                code, follower, leader, state.fetches[p], now_us // 1000, params
+                code, follower, leader, state.fetches[p], clock_ms, params
             ):
                 candidate = follower.log_end_offset
         leader.high_watermark = max(leader.high_watermark, candidate)
@@ -157,7 +157,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             follower = state.followers[r, p]
             follower.in_isr = member
             follower.in_maximal_isr = member
-        advance_high_watermark(state, r, now_us)
+        advance_high_watermark(state, r, now_us // 1000)
         for p in range(leader.replicas):
             if p != state.term[0].leader:
                 show(out, r, p, now_us, state.followers[r, p], leader)
@@ -190,7 +190,9 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             follower.in_maximal_isr = 1
             _write_isr(state, r, isr, now_us, out)
         if todo & ADVANCE_HIGH_WATERMARK:
-            advance_high_watermark(state, r, now_us)
+            # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
+            fetch = state.fetches[p]
+            advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
         show(out, r, p, now_us, follower, leader)
         show_leader(out, r, now_us, leader)
 

@@ -86,6 +86,7 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
     )
     for name in ("last_caught_up_time_ms", "log_end_offset"):
         state.followers[name] = -1
+    state.followers["eligible"] = 1
     return state
 
 
@@ -146,7 +147,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             leader.check_us = state.term[0].silent_until_us
 
     @kernel
-    def schedule_crossing(state, r):
+    def schedule_crossing(state, r, now_us):
         """A rule without periodic checks acts when the first member of the ISR becomes overdue."""
         if state.params[r].check_period_ms != 0:
             return
@@ -157,7 +158,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             if p != state.term[0].leader and follower.in_isr != 0:
                 overdue_ms = overdue_at_ms(state.codes[r], follower, leader, state.fetches[p], state.params[r])
                 if overdue_ms < leader.check_us // 1000:
-                    leader.check_us = overdue_ms * 1000
+                    leader.check_us = max(overdue_ms * 1000, now_us)
 
     @entry
     def begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
@@ -182,7 +183,6 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             leader.check_us = NEVER_US
             for p in range(term.replicas):
                 follower = state.followers[r, p]
-                follower.eligible = 1
                 follower.shown_log_end_offset = -2
                 member = (isr_at_start >> p) & 1
                 if p != term.leader:
@@ -193,31 +193,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             commit(state, r, term.start_us, out)
             show_leader(out, r, term.start_us, leader)
             schedule_check(state, r, term.start_us - 1)
-            schedule_crossing(state, r)
-
-    @kernel
-    def take_in(state, p, stage, now_us, out):
-        """One instant of the follower's latest fetch, for the facts and for every rule."""
-        fetch = state.fetches[p]
-        if stage == READ:
-            facts.read(fetch, state.term[0])
-            return
-        fetch.stage = stage
-        for r in range(len(state.leaders)):
-            follower = state.followers[r, p]
-            leader = state.leaders[r]
-            leader.log_end_offset = state.term[0].log_end_offset
-            params = state.params[r]
-            if stage == ARRIVED:
-                todo = on_arrival(state.codes[r], follower, leader, fetch, params)
-            elif stage == RECORDED:
-                todo = on_recorded(state.codes[r], follower, leader, fetch, params)
-            else:
-                todo = on_completed(state.codes[r], follower, leader, fetch, params)
-            after_fetch(state, r, p, todo, now_us, out)
-            schedule_crossing(state, r)
-        if stage == RECORDED and fetch.error_code == 0:
-            fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
+            schedule_crossing(state, r, term.start_us)
 
     @kernel
     def take_in_append(state, log_end_offset, acks, now_us, out):
@@ -242,9 +218,38 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             for p in range(term.replicas):
                 if p != term.leader:
                     on_append(state.codes[r], state.followers[r, p], leader, state.fetches[p], state.params[r])
-            advance_high_watermark(state, r, now_us)
+            advance_high_watermark(state, r, now_us // 1000)
+            for p in range(term.replicas):
+                if p != term.leader:
+                    show(out, r, p, now_us, state.followers[r, p], leader)
             show_leader(out, r, now_us, leader)
-            schedule_crossing(state, r)
+            schedule_crossing(state, r, now_us)
+
+    @kernel
+    def take_in(state, p, stage, now_us, out):
+        """One instant of the follower's latest fetch, for the facts and for every rule."""
+        fetch = state.fetches[p]
+        if stage == READ:
+            # No-op unless the row tells of an append that the log has later, or not at all.
+            take_in_append(state, fetch.leader_log_end_offset, -1, now_us, out)
+            facts.read(fetch, state.term[0])
+            return
+        fetch.stage = stage
+        for r in range(len(state.leaders)):
+            follower = state.followers[r, p]
+            leader = state.leaders[r]
+            leader.log_end_offset = state.term[0].log_end_offset
+            params = state.params[r]
+            if stage == ARRIVED:
+                todo = on_arrival(state.codes[r], follower, leader, fetch, params)
+            elif stage == RECORDED:
+                todo = on_recorded(state.codes[r], follower, leader, fetch, params)
+            else:
+                todo = on_completed(state.codes[r], follower, leader, fetch, params)
+            after_fetch(state, r, p, todo, now_us, out)
+            schedule_crossing(state, r, now_us)
+        if stage == RECORDED and fetch.error_code == 0:
+            fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
 
     @kernel
     def fire_timers(state, until_us, out):
@@ -274,11 +279,12 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             elif state.leaders[which].commit_us == due_us:
                 commit(state, which, due_us, out)
                 show_leader(out, which, due_us, state.leaders[which])
-                schedule_crossing(state, which)
+                schedule_crossing(state, which, due_us)
             else:
                 check(state, which, due_us, out)
-                schedule_check(state, which, due_us)
-                schedule_crossing(state, which)
+                # A check that the log has a little early must not run again when it was due.
+                schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
+                schedule_crossing(state, which, due_us)
 
     @kernel
     def position_of(state, replica_id):
@@ -335,7 +341,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
                 remove(state, r, p, now_us, out)
             elif kind == ELIGIBLE:
                 state.followers[r, p].eligible = rows.code[i]
-            schedule_crossing(state, r)
+            schedule_crossing(state, r, now_us)
 
     @entry
     def advance(state, rows, until_us, out):

@@ -111,6 +111,8 @@ def _why_refused(api: Column) -> Column:
         .when(F.col("stamp_us").isNull(), "no readable time stamp")
         .when(~F.startswith("body", F.lit('{"')), "request log format of an older broker (text)")
         .when((F.col("json") == "") | F.col("r.malformed").isNotNull(), "malformed JSON")
+        # The JSON reader does not mind what comes after the first object.
+        .when(F.contains("body", F.lit(" Completed request:")), "two requests in one line")
         .when(api.isNull() | unmeasured, "request without api key or durations")
         .when(((api == _FETCH) & odd_fetch) | ((api == _PRODUCE) & odd_produce), "values out of range")
     )

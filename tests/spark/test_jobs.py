@@ -187,7 +187,7 @@ def test_summaries(lake: Lake) -> None:
     match = summary(lake)
     assert (match.matched, round(match.matched_ratio, 2)) == (2, 0.67)
     require_match(match, 0.6)
-    with pytest.raises(QualityGateError, match="66.67%"):
+    with pytest.raises(QualityGateError, match=r"66\.67%"):
         require_match(match, 0.7)
     require_match(ValidationSummary([]), 1.0)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.naive import CAUSES, Change, Leader, PartitionRow, ReplicaRow
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, Row, Term
-from tests.strategies import VARIANTS, Log, Setting, logs, settings_of_runs
+from tests.strategies import VARIANTS, Log, Setting, cases
 from udfs.records import CHANGE_KINDS, MADE_BY, Output, Rows, new_output
 from udfs.replay import kernels, new_state, room_for_a_row
 from udfs.rules import REGISTRY
@@ -143,11 +143,9 @@ def against_naive(variant: int, examples: int) -> None:
         max_examples=examples, deadline=None, database=None, derandomize=examples == LOGS_A_VARIANT,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    @given(
-        logs(), settings_of_runs(variant), st.lists(st.integers(0, 60), max_size=3), st.sampled_from([10_000, 0, 1, 7])
-    )
-    def compare(log: Log, runs: list[Setting], cuts: list[int], spare: int) -> None:
-        assert_agree(log, runs, tuple(cuts), spare)
+    @given(cases(variant), st.lists(st.integers(0, 60), max_size=3), st.sampled_from([10_000, 0, 1, 7]))
+    def compare(case: tuple[Log, list[Setting]], cuts: list[int], spare: int) -> None:
+        assert_agree(*case, tuple(cuts), spare)
 
     compare()
 

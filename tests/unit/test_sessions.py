@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from udfs.session_arrow import DIVERGED, partitions_read
@@ -127,6 +127,7 @@ def request_logs(draw: st.DrawFn) -> list[Request]:
     return rows
 
 
+@settings(max_examples=500, deadline=None)  # the first call compiles
 @given(st.data(), request_logs())
 def test_kernel_reads_what_the_dicts_read_however_the_log_is_cut(data: st.DataObject, log: list[Request]) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(log)), max_size=4))
