@@ -52,8 +52,7 @@ RULE_COLUMNS = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only",
 )  # fmt: skip
 MATCH_COLUMNS = (
-    "cluster_id", "leader_id", "kind", "matched", "missing", "extra", "races", "within_100_ms", "time_error_ms_p50",
-    "caught_up_within_2_ms", "follower_log_end_offset_equal", "leader_log_end_offset_equal", "high_watermark_equal",
+    "cluster_id", "leader_id", "rule", "matched", "missing", "extra", "close", "with_offsets", "offsets_equal",
 )  # fmt: skip
 
 
@@ -142,9 +141,11 @@ def _show_shrinks(job: Job) -> None:
     job.out.table("Shrinks by rule, and the causes of the spurious ones", shrinks_by_rule(job.lake), RULE_COLUMNS)
 
 
-def _show_match(job: Job, summary: "ValidationSummary") -> None:
-    rows = [row.asDict() for row in summary.rows]
-    job.out.table("ISR changes of replay and brokers, and shares of the matched", rows, MATCH_COLUMNS)
+def _show_match(job: Job) -> None:
+    from isr_batch.summaries import match_by_leader
+
+    title = "ISR changes of replay and brokers (close: at most 2 ms apart)"
+    job.out.table(title, match_by_leader(job.lake), MATCH_COLUMNS)
 
 
 @app.command()
@@ -166,7 +167,7 @@ def run(
         matches = _validate(job, done)
         _report(job, file)
         _show_shrinks(job)
-        _show_match(job, matches)
+        _show_match(job)
         out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
         require_match(matches, job.settings.validation.min_matched_ratio)
 
@@ -207,7 +208,7 @@ def validate(
     job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
     with _recorded(job, "validate") as done:
         matches = _validate(job, done)
-        _show_match(job, matches)
+        _show_match(job)
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 

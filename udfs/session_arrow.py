@@ -17,14 +17,14 @@ ROWS_OUT = 100_000
 
 KEPT = (
     "broker_id", "replica_id", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us",
-    "source_file", "source_line",
+    "answered_us", "source_file", "source_line",
 )  # fmt: skip
 """Columns of a request that its partitions inherit."""
 
 READ_SCHEMA = (
     "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
-    "completed_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, leader_epoch INT, "
-    "fetch_offset BIGINT, error_code INT, high_watermark BIGINT"
+    "completed_us BIGINT, answered_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, leader_epoch INT, "
+    "fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT"
 )
 """Columns of the rows that `partitions_read` gives, as Spark spells them."""
 
@@ -138,6 +138,7 @@ class _Reader:
             answered=number[edges[1] :],
             error=np.where((error == 0) & diverged, DIVERGED, error).astype(np.int32),
             high_watermark=_int64(pc.struct_field(answered, "highWatermark"), missing=NOT_ANSWERED),
+            records_size=_int64(pc.struct_field(answered, "recordsSizeInBytes")),
         )
 
     def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -168,10 +169,14 @@ class _Reader:
                 pa.array(rows.fetch_offset.copy()),
                 pa.array(rows.error.copy()),
                 pa.array(rows.high_watermark.copy(), mask=~answered),
+                pa.array(rows.records_size.copy()),
             ]
             yield pa.RecordBatch.from_arrays(
                 taken,
-                [*KEPT, "topic", "partition_id", "leader_epoch", "fetch_offset", "error_code", "high_watermark"],
+                [
+                    *KEPT, "topic", "partition_id", "leader_epoch", "fetch_offset", "error_code", "high_watermark",
+                    "records_size",
+                ],
             )
 
 

@@ -19,8 +19,8 @@ class SessionCache(NamedTuple):
     """What the leader remembers of the session in hand; an entry a partition number.
 
     ``members[:used[0]]`` are the partitions in the session, in the order in which they joined, and
-    ``position`` says where in ``members`` a partition stands (-1: not in the session). ``error`` and
-    ``high_watermark`` belong to the request in hand alone.
+    ``position`` says where in ``members`` a partition stands (-1: not in the session). ``error``,
+    ``high_watermark`` and ``records_size`` belong to the request in hand alone.
     """
 
     used: npt.NDArray[np.int64]
@@ -30,6 +30,7 @@ class SessionCache(NamedTuple):
     leader_epoch: npt.NDArray[np.int32]
     error: npt.NDArray[np.int32]
     high_watermark: npt.NDArray[np.int64]
+    records_size: npt.NDArray[np.int64]
 
 
 class Requests(NamedTuple):
@@ -53,6 +54,7 @@ class Requests(NamedTuple):
     answered: npt.NDArray[np.int64]
     error: npt.NDArray[np.int32]
     high_watermark: npt.NDArray[np.int64]
+    records_size: npt.NDArray[np.int64]
 
 
 class Fetches(NamedTuple):
@@ -64,6 +66,7 @@ class Fetches(NamedTuple):
     leader_epoch: npt.NDArray[np.int32]
     error: npt.NDArray[np.int32]
     high_watermark: npt.NDArray[np.int64]
+    records_size: npt.NDArray[np.int64]
 
 
 def empty_cache(partitions: int) -> SessionCache:
@@ -76,6 +79,7 @@ def empty_cache(partitions: int) -> SessionCache:
         leader_epoch=np.zeros(partitions, np.int32),
         error=np.zeros(partitions, np.int32),
         high_watermark=np.full(partitions, NOT_ANSWERED, np.int64),
+        records_size=np.zeros(partitions, np.int64),
     )
 
 
@@ -88,6 +92,7 @@ def room_for(rows: int) -> Fetches:
         leader_epoch=np.empty(rows, np.int32),
         error=np.empty(rows, np.int32),
         high_watermark=np.empty(rows, np.int64),
+        records_size=np.empty(rows, np.int64),
     )
 
 
@@ -161,6 +166,7 @@ def read_partitions(first, requests: Requests, cache: SessionCache, out: Fetches
         for k in range(requests.answered_start[i], requests.answered_start[i + 1]):
             cache.error[requests.answered[k]] = requests.error[k]
             cache.high_watermark[requests.answered[k]] = requests.high_watermark[k]
+            cache.records_size[requests.answered[k]] = requests.records_size[k]
         for place in range(cache.used[0]):
             partition = cache.members[place]
             out.request[filled] = i
@@ -169,8 +175,10 @@ def read_partitions(first, requests: Requests, cache: SessionCache, out: Fetches
             out.leader_epoch[filled] = cache.leader_epoch[partition]
             out.error[filled] = cache.error[partition]
             out.high_watermark[filled] = cache.high_watermark[partition]
+            out.records_size[filled] = cache.records_size[partition]
             filled += 1
         for k in range(requests.answered_start[i], requests.answered_start[i + 1]):
             cache.error[requests.answered[k]] = 0
             cache.high_watermark[requests.answered[k]] = NOT_ANSWERED
+            cache.records_size[requests.answered[k]] = 0
     return len(requests.clear), filled

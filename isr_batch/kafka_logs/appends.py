@@ -27,7 +27,7 @@ def produced(sources: Sources, terms: DataFrame) -> DataFrame:
         .withColumn("partition_id", F.col("p.index"))
         .join(F.broadcast(in_force(terms)), list(PARTITION), "left")
         .select(
-            *PARTITION, epoch_at("processed_us").alias("leader_epoch"), F.col("processed_us").alias("append_us"),
+            *PARTITION, epoch_at("processed_us").alias("leader_epoch"), F.col("processed_us").alias("append_us"), "handled_us",
             F.when(F.col("p.baseOffset") >= 0, F.col("p.baseOffset")).alias("base_offset"), "acks",
             F.when((F.col("acks") != 0) & (F.col("p.errorCode") == 0), F.col("completed_us"))
             .when(F.col("acks") == 0, F.col("processed_us")).alias("acknowledged_us"),
@@ -40,6 +40,19 @@ def produced(sources: Sources, terms: DataFrame) -> DataFrame:
     return rows.withColumn("repeated", same).withColumn(
         "next_offset", F.when(F.col("base_offset").isNotNull(), following)
     )
+
+
+def seen_by_followers(rows: DataFrame, fetched: DataFrame) -> DataFrame:
+    """Take an append back to the first answer that brought it to a follower, where that came before local work was done.
+
+    The answer went to a fetch that asked for exactly its first offset, so the log had grown by then. A leader that just
+    woke up goes on with a produce request for tens of milliseconds after that.
+    """
+    brought = fetched.where("records_size > 0").groupBy(*PARTITION, F.col("fetch_offset").alias("base_offset")).agg(
+        F.min("answered_us").alias("answered_us")
+    )
+    began = F.greatest("handled_us", F.least("append_us", F.coalesce("answered_us", "append_us")))
+    return rows.join(brought, [*PARTITION, "base_offset"], "left").withColumn("append_us", began)
 
 
 def append_log(rows: DataFrame, sources: Sources, shrinks: DataFrame, terms: DataFrame) -> DataFrame:

@@ -8,8 +8,8 @@ from isr_batch.kafka_logs.terms import epoch_at, in_force, named
 from udfs.session_arrow import KEPT, READ_SCHEMA, partitions_read
 
 
-def fetch_log(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
-    """Columns of fetch_log, instants still in microseconds."""
+def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
+    """Columns of fetch_log, instants still in microseconds; and ``records_size`` (bytes) and ``answered_us``."""
     read = (
         sessions.sortWithinPartitions(*SESSION_ORDER)
         .select(*KEPT, "session", "session_epoch", "error_code", "topics", "forgotten", "responses")

@@ -100,10 +100,11 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
     led = keep(terms.terms(sources, events.last_activity(busy), origins))
     shrinks = keep(isr_changes.led_shrinks(server, led))
     sessions = request_log.in_sessions(requests)
-    produced = keep(appends.produced(sources, led))
+    fetched = keep(fetches.fetches_of(sessions, sources.topic_names, led))
+    produced = keep(appends.seen_by_followers(appends.produced(sources, led), fetched))
 
     frames = {
-        contracts.FETCH_LOG.name: fetches.fetch_log(sessions, sources.topic_names, led),
+        contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: appends.append_log(produced, sources, shrinks, led),
         contracts.LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(

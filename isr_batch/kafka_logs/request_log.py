@@ -13,7 +13,8 @@ SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 
 _PARTITION_ASKED = "partition INT, currentLeaderEpoch INT, fetchOffset BIGINT"
 _PARTITION_ANSWERED = (
-    "partitionIndex INT, index INT, errorCode INT, highWatermark BIGINT, baseOffset BIGINT, divergingEpoch STRUCT<epoch: INT>"
+    "partitionIndex INT, index INT, errorCode INT, highWatermark BIGINT, recordsSizeInBytes BIGINT, "
+    "baseOffset BIGINT, divergingEpoch STRUCT<epoch: INT>"
 )
 _SCHEMA = f"""
     requestHeader STRUCT<requestApiKey: INT>,
@@ -161,7 +162,7 @@ def in_sessions(requests: DataFrame) -> DataFrame:
         F.when(F.col("session") > 0, late).otherwise(F.lit(0)).alias("late_us"),
         F.lag("session_epoch").over(order).alias("previous_epoch"),
     )
-    instants = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us")
+    instants = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
     return linked.withColumns({name: F.col(name) - F.col("late_us") for name in instants})
 
 

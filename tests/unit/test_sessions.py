@@ -19,12 +19,12 @@ def _entries(partitions: pa.DataType) -> pa.DataType:
 
 ASKED = pa.struct([("partition", pa.int32()), ("currentLeaderEpoch", pa.int32()), ("fetchOffset", pa.int64())])
 ANSWERED = pa.struct([
-    ("partitionIndex", pa.int32()), ("errorCode", pa.int32()), ("highWatermark", pa.int64()),
+    ("partitionIndex", pa.int32()), ("errorCode", pa.int32()), ("highWatermark", pa.int64()), ("recordsSizeInBytes", pa.int64()),
     ("divergingEpoch", pa.struct([("epoch", pa.int32())])),
 ])  # fmt: skip
 SCHEMA = pa.schema([
     ("broker_id", pa.int32()), ("replica_id", pa.int32()),
-    *((f"{name}_us", pa.int64()) for name in ("arrival", "handled", "processed", "released", "completed")),
+    *((f"{name}_us", pa.int64()) for name in ("arrival", "handled", "processed", "released", "completed", "answered")),
     ("source_file", pa.string()), ("source_line", pa.int64()),
     ("session", pa.int64()), ("session_epoch", pa.int32()), ("error_code", pa.int32()),
     ("topics", _entries(ASKED)), ("forgotten", _entries(pa.int32())), ("responses", _entries(ANSWERED)),
@@ -32,7 +32,7 @@ SCHEMA = pa.schema([
 
 
 def request(line: int, session: int = 1, epoch: int = 0, **given: Any) -> Request:
-    times = {f"{name}_us": line for name in ("arrival", "handled", "processed", "released", "completed")}
+    times = {f"{name}_us": line for name in ("arrival", "handled", "processed", "released", "completed", "answered")}
     row = {"broker_id": 1, "replica_id": 2, **times, "source_file": "f", "source_line": line, "session": session,
            "session_epoch": epoch, "error_code": 0, "topics": [], "forgotten": [], "responses": []}  # fmt: skip
     return row | given
@@ -47,6 +47,7 @@ def listed(topic: str, **offsets: int) -> dict[str, Any]:
 
 def answered(topic: str, partition: int, error: int = 0, watermark: int = 9, *, diverges: bool = False) -> dict[str, Any]:
     row = {"partitionIndex": partition, "errorCode": error, "highWatermark": watermark,
+           "recordsSizeInBytes": 7,
            "divergingEpoch": {"epoch": 1} if diverges else None}  # fmt: skip
     return {"topicId": topic, "topic": None, "partitions": [row]}
 
@@ -58,7 +59,7 @@ def in_batches(requests: list[Request], cuts: list[int]) -> Iterator[pa.RecordBa
 
 
 def read(requests: list[Request], cuts: list[int] | None = None, rows_out: int = 1000) -> list[tuple[Any, ...]]:
-    columns = ("source_line", "topic", "partition_id", "leader_epoch", "fetch_offset", "error_code", "high_watermark")
+    columns = ("source_line", "topic", "partition_id", "leader_epoch", "fetch_offset", "error_code", "high_watermark", "records_size")
     out = []
     for batch in partitions_read(in_batches(requests, cuts or []), rows_out):
         out += list(zip(*(batch.column(name).to_pylist() for name in columns), strict=True))
@@ -87,10 +88,10 @@ def read_by_dicts(requests: list[Request]) -> list[tuple[Any, ...]]:
         for entry in row["responses"]:
             for p in entry["partitions"]:
                 error = p["errorCode"] or (DIVERGED if p["divergingEpoch"] else 0)
-                answers[entry["topicId"] or entry["topic"], p["partitionIndex"]] = (error, p["highWatermark"])
+                answers[entry["topicId"] or entry["topic"], p["partitionIndex"]] = (error, p["highWatermark"], p["recordsSizeInBytes"])
         for (topic, partition), (epoch, offset) in cached.items():
-            error, watermark = answers.get((topic, partition), (0, None))
-            out.append((row["source_line"], topic, partition, epoch, offset, error, watermark))
+            error, watermark, size = answers.get((topic, partition), (0, None, 0))
+            out.append((row["source_line"], topic, partition, epoch, offset, error, watermark, size))
     return out
 
 
@@ -111,7 +112,7 @@ def request_logs(draw: st.DrawFn) -> list[Request]:
         st.integers(0, 2**40),
     )  # fmt: skip
     response = st.builds(
-        lambda p, e, w, d: {"partitionIndex": p, "errorCode": e, "highWatermark": w, "divergingEpoch": d and {"epoch": 1}},
+        lambda p, e, w, d: {"partitionIndex": p, "errorCode": e, "highWatermark": w, "recordsSizeInBytes": w // 7, "divergingEpoch": d and {"epoch": 1}},
         PARTITION, st.sampled_from([0, 0, 6]), st.integers(0, 2**40), st.sampled_from([None, None, True]),
     )  # fmt: skip
     rows = []
@@ -141,7 +142,7 @@ def test_partitions_not_listed_are_read_at_their_last_offset() -> None:
         request(2, epoch=1, topics=[listed("a", p1=8)], responses=[answered("a", 0)]),
         request(3, epoch=2),
     ]
-    assert [row[:3] + row[4:] for row in read(log)] == [
+    assert [row[:3] + row[4:7] for row in read(log)] == [
         (1, "a", 0, 5, 0, None), (1, "a", 1, 7, 0, None),
         (2, "a", 0, 5, 0, 9), (2, "a", 1, 8, 0, None),
         (3, "a", 0, 5, 0, None), (3, "a", 1, 8, 0, None),
