@@ -4,7 +4,7 @@ Every row belongs to a set: one partition on one leader. Facts about a broker as
 checks seen, who may join) become rows of each set that they concern.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.store import Lake
@@ -142,26 +142,23 @@ def _checks(changes: DataFrame, broker_events: DataFrame) -> DataFrame:
 def _eligibility(terms: DataFrame, broker_events: DataFrame) -> DataFrame:
     """When each follower of a term may not join the ISR, and when it may again.
 
-    A broker that is fenced or shuts down may not join. What was so when the term began is told at its
-    beginning.
+    A broker that is fenced or shuts down may not join. What was told before the term began holds from
+    its beginning; ``handled_us`` keeps the order in which it was told.
     """
-    of_broker = Window.partitionBy("cluster_id", "broker_id").orderBy("event_time")
-    states = (
-        broker_events.where("kind IN ('fenced', 'unfenced', 'shutting_down')")
-        .withColumn("may_join", F.col("kind") == "unfenced")
-        .withColumn("next_time", F.lead("event_time").over(of_broker))
-        .select("cluster_id", F.col("broker_id").alias("replica_id"), "event_time", "next_time", "may_join")
+    states = broker_events.where("kind IN ('fenced', 'unfenced', 'shutting_down')").select(
+        "cluster_id", F.col("broker_id").alias("replica_id"), "event_time", "kind"
     )
     followers = (
-        terms.withColumn("replica_id", F.explode("assigned"))
+        terms.select(*SET_COLUMNS, "start_time", "end_time", F.explode("assigned").alias("replica_id"))
         .where("replica_id <> leader_id")
         .join(F.broadcast(states), ["cluster_id", "replica_id"])
-        .where("event_time < end_time AND coalesce(next_time > start_time, true)")
+        .where("event_time < end_time")
     )
     return _rows(
         followers,
         ELIGIBLE,
         time_us=F.greatest(_us("event_time"), _us("start_time")),
+        handled_us=_us("event_time"),
         replica_id=F.col("replica_id"),
-        code=F.col("may_join"),
+        code=F.col("kind") == "unfenced",
     )

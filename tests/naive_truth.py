@@ -98,9 +98,10 @@ class Truth:
         self.note_caught(now_us)
 
     def held_and_silent_us(self, replica: int, now_us: int) -> tuple[int, int, int]:
-        """Return ``(caught, held, silent)``: waiting since then that was the leader's doing."""
+        """Return ``(since, held, silent)``: waiting that was the leader's doing, since caught up or last heard of."""
         caught = now_us if self.true_lag_us(replica, now_us) == 0 else self.caught_us[replica]
         fetches = self.fetches.get(replica, [])
+        caught = min(caught, fetches[-1].row.time_us if fetches else self.term.start_us)
         inside = []
         for number, fetch in enumerate(fetches):
             replaced_us = fetches[number + 1].row.time_us if number + 1 < len(fetches) else now_us

@@ -15,15 +15,6 @@ def _overlap(from_us, until_us, other_from_us, other_until_us):
 
 
 @kernel
-def caught_up(fetch, now_us):
-    """Until now it lacked nothing, or it just reached the log end of its previous fetch: blame starts anew."""
-    fetch.caught_us = now_us
-    fetch.held_us = 0
-    fetch.silent_us = 0
-    fetch.settled_us = now_us
-
-
-@kernel
 def settle(fetch, term, now_us):
     """Sum up how long the follower was held up by its leader, until ``now_us``.
 
@@ -31,9 +22,6 @@ def settle(fetch, term, now_us):
     to. Silent: the leader did nothing for anybody, and no fetch of this follower was inside that would
     show it.
     """
-    if fetch.missing_since_us == NEVER_US:
-        caught_up(fetch, now_us)
-        return
     from_us = fetch.settled_us
     if now_us <= from_us:
         return
@@ -54,10 +42,30 @@ def settle(fetch, term, now_us):
 
 
 @kernel
+def _caught_up(fetch, now_us):
+    """It lacks nothing, or has just reached the log end of its previous fetch."""
+    fetch.caught_us = now_us
+    fetch.held_at_caught_us = fetch.held_us
+    fetch.silent_at_caught_us = fetch.silent_us
+
+
+@kernel
+def _explain_since_caught(fetch):
+    """A sign of life: what was before it was last caught up needs no explanation any more."""
+    fetch.since_us = fetch.caught_us
+    fetch.held_us -= fetch.held_at_caught_us
+    fetch.silent_us -= fetch.silent_at_caught_us
+    fetch.held_at_caught_us = 0
+    fetch.silent_at_caught_us = 0
+
+
+@kernel
 def arrive(fetch, term, history: History, rows, i):
     """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
     now_us = rows.time_us[i]
     settle(fetch, term, now_us)
+    if fetch.missing_since_us == NEVER_US:
+        _caught_up(fetch, now_us)
     fetch.stage = ARRIVED
     fetch.arrival_us = now_us
     fetch.handled_us = rows.handled_us[i]
@@ -68,13 +76,13 @@ def arrive(fetch, term, history: History, rows, i):
     fetch.error_code = rows.code[i]
     fetch.leader_log_end_offset = rows.leader_log_end_offset[i]
     fetch.last_arrival_us = now_us
-    if fetch.error_code != 0:
-        return
-    fetch.log_end_offset = fetch.fetch_offset
-    fetch.missing_since_us = missing_since(history, fetch.log_end_offset)
-    previous = fetch.previous_leader_log_end_offset
-    if fetch.missing_since_us >= now_us or (previous >= 0 and fetch.log_end_offset >= previous):
-        caught_up(fetch, now_us)
+    if fetch.error_code == 0:
+        fetch.log_end_offset = fetch.fetch_offset
+        fetch.missing_since_us = missing_since(history, fetch.log_end_offset)
+        previous = fetch.previous_leader_log_end_offset
+        if fetch.missing_since_us >= now_us or (previous >= 0 and fetch.log_end_offset >= previous):
+            _caught_up(fetch, now_us)
+    _explain_since_caught(fetch)
 
 
 @kernel
@@ -89,8 +97,9 @@ def read(fetch, term):
 def append(fetch, term, now_us):
     """The leader's log has grown: who lacked nothing lacks something from now on."""
     if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:
+        settle(fetch, term, now_us)
+        _caught_up(fetch, now_us)
         fetch.missing_since_us = now_us
-        caught_up(fetch, now_us)
 
 
 @kernel
@@ -102,4 +111,8 @@ def begin(fetch, term):
     fetch.previous_leader_log_end_offset = -1
     fetch.last_arrival_us = -1
     fetch.leader_log_end_offset = -1
-    caught_up(fetch, term.start_us)
+    fetch.held_us = 0
+    fetch.silent_us = 0
+    fetch.settled_us = term.start_us
+    _caught_up(fetch, term.start_us)
+    _explain_since_caught(fetch)

@@ -111,9 +111,12 @@ FETCH_STATE = _record(
     "last_arrival_us",
     "missing_since_us",  # append of the first record that it lacks; NEVER_US when it lacks none
     "caught_us",  # last instant at which it lacked nothing, or reached the log end of its previous fetch
-    "held_us",  # since caught_us: its fetches inside the leader
-    "silent_us",  # since caught_us: leader silent while no fetch was inside
+    "since_us",  # the earlier of caught_us and its last arrival: from here on it has something to explain
+    "held_us",  # since then: its fetches inside the leader
+    "silent_us",  # since then: leader silent while no fetch was inside
     "settled_us",  # held_us and silent_us are summed up to here
+    "held_at_caught_us",  # what they were at caught_us
+    "silent_at_caught_us",
 )
 """What the log says of a follower whatever the rule: its latest fetch, and what it lacks."""
 

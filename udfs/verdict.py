@@ -58,7 +58,7 @@ def causes_of_shrink(fetch, leader, term, now_us, lag_time_max_ms):
     if alive and true_lag_us(fetch, now_us) <= lag_time_us:
         causes |= KEEPING_PACE
     held_us = fetch.held_us + fetch.silent_us
-    if held_us > 0 and now_us - fetch.caught_us - held_us <= lag_time_us:
+    if held_us > 0 and now_us - fetch.since_us - held_us <= lag_time_us:
         causes |= SLOW_LEADER
     if alive and max(leader.high_watermark, leader.acknowledged_offset) <= fetch.log_end_offset:
         causes |= UNACKED_ONLY

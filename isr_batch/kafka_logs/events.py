@@ -3,6 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from isr_batch.kafka_logs import broker_log
 from isr_batch.kafka_logs.broker_log import process_of
 from isr_batch.kafka_logs.request_log import FOLLOWER_FETCH, OTHER_FETCH
 
@@ -32,11 +33,6 @@ def activity(requests: DataFrame, server: DataFrame, settings: DataFrame) -> Dat
     return buckets.join(F.broadcast(settings.select("broker_id", "starts_us")), "broker_id").select(
         "broker_id", process_of("last_us").alias("process"), "first_us", "last_us"
     )
-
-
-def last_activity(busy: DataFrame) -> DataFrame:
-    """By broker_id and process: last_us."""
-    return busy.groupBy("broker_id", "process").agg(F.max("last_us").alias("last_us"))
 
 
 def silences(busy: DataFrame, requests: DataFrame) -> DataFrame:
@@ -95,12 +91,30 @@ def _period_ms() -> Column:
     return F.floor(F.col("replica_lag_time_max_ms") / 2)
 
 
-def check_origins(checks: DataFrame, facts: DataFrame) -> DataFrame:
-    """By broker_id and process: check_origin_ms, check_origin_source ('shrinks' or 'startup').
+def processes(busy: DataFrame, server: DataFrame, settings: DataFrame, checks: DataFrame) -> DataFrame:
+    """Describe every broker process: broker_id, process, last_us (of its activity), broker_version, check_origin.
 
     isr-expiration runs at fixed distances from the start of its process, and a run is sometimes late but never
-    early. So the origin is the check with the most others at the same phase or a little later.
+    early. So the origin is the check with the most others at the same phase or a little later; else about when the
+    task was scheduled.
     """
+    key = ["broker_id", "process"]
+    facts = broker_log.process_facts(server, settings)
+    return (
+        busy.groupBy(*key)
+        .agg(F.max("last_us").alias("last_us"))
+        .join(F.broadcast(facts), key, "left")
+        .join(F.broadcast(_phases(checks)), key, "left")
+        .select(
+            *key, "last_us", "broker_version",
+            F.coalesce("shrink_ms", F.floor(F.col("startup_us") / 1000), F.lit(0)).alias("check_origin_ms"),
+            F.when(F.col("shrink_ms").isNotNull(), "shrinks").when(F.col("startup_us").isNotNull(), "startup")
+            .otherwise("unknown").alias("check_origin_source"),
+        )
+    )  # fmt: skip
+
+
+def _phases(checks: DataFrame) -> DataFrame:
     regular = checks.where("silent_from_us IS NULL").groupBy("broker_id", "process").agg(
         F.array_sort(F.collect_set(F.floor(F.col("at_us") / 1000))).alias("at_ms"), F.max("period_ms").alias("period_ms")
     )  # fmt: skip
@@ -109,16 +123,10 @@ def check_origins(checks: DataFrame, facts: DataFrame) -> DataFrame:
         return F.size(F.filter("at_ms", lambda ms: F.pmod(ms - first_ms, F.col("period_ms")) <= _PHASE_SPREAD_MS))
 
     best = F.array_max(F.transform("at_ms", lambda ms: F.struct(followed_by(ms).alias("n"), (-ms).alias("minus_ms"))))
-    by_shrinks = regular.select("broker_id", "process", (-best.minus_ms).alias("shrink_ms"))
-    return facts.join(F.broadcast(by_shrinks), ["broker_id", "process"], "left").select(
-        "broker_id", "process",
-        F.coalesce("shrink_ms", F.floor(F.col("startup_us") / 1000), F.lit(0)).alias("check_origin_ms"),
-        F.when(F.col("shrink_ms").isNotNull(), "shrinks").when(F.col("startup_us").isNotNull(), "startup")
-        .otherwise("unknown").alias("check_origin_source"),
-    )  # fmt: skip
+    return regular.select("broker_id", "process", (-best.minus_ms).alias("shrink_ms"))
 
 
-def check_events(checks: DataFrame, origins: DataFrame) -> DataFrame:
+def check_events(checks: DataFrame, known: DataFrame) -> DataFrame:
     """Checks with the instant at which each was due: broker_id, kind, at_us, end_us.
 
     A check seen right after a silence was the first that fell due in it; the broker then makes up for the others.
@@ -130,6 +138,6 @@ def check_events(checks: DataFrame, origins: DataFrame) -> DataFrame:
     due = F.when(F.col("check_origin_source") == "unknown", F.col("at_us")).otherwise(
         F.least(first_due, last_due, "at_us")
     )
-    return checks.join(F.broadcast(origins), ["broker_id", "process"]).select(
+    return checks.join(F.broadcast(known), ["broker_id", "process"]).select(
         "broker_id", F.lit("check").alias("kind"), due.alias("at_us"), F.col("at_us").alias("end_us")
     )

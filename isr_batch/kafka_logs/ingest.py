@@ -16,7 +16,7 @@ from isr_batch.kafka_logs.request_log import FILE, REFUSED
 
 @dataclass(frozen=True)
 class KafkaLogs:
-    """What a folder of broker logs says, as tables; nothing is read before a table is.
+    """What a folder of broker logs says, as tables.
 
     Parameters
     ----------
@@ -80,6 +80,11 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
         kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return frame
 
+    def small(frame: DataFrame) -> DataFrame:
+        # All small, and broadcast later, which takes them here anyway. Plans that start from the rows, and not from
+        # how these came about, are analysed in half the time.
+        return spark.createDataFrame(frame.toArrow(), frame.schema)
+
     raw = {kind: lines.read_lines(spark, found.of_kind(kind))
            for kind in (files.REQUEST, files.SERVER, files.STATE_CHANGE, files.METADATA)}  # fmt: skip
     requests = keep(request_log.parse_requests(raw[files.REQUEST]))
@@ -89,16 +94,17 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
     names = metadata.topic_names(records).unionAll(broker_log.topic_ids(state_changes))
     sources = terms.Sources(
         requests, server, state_changes, records,
-        settings=keep(broker_log.broker_settings(server, list(found.brokers.values()))),
-        topic_names=keep(names.groupBy("topic_id").agg(F.max("topic").alias("topic"))),
+        settings=small(broker_log.broker_settings(server, list(found.brokers.values()))),
+        topic_names=small(names.groupBy("topic_id").agg(F.max("topic").alias("topic"))),
+        min_isr=small(metadata.min_isr_settings(records)),
     )  # fmt: skip
 
     busy = keep(events.activity(requests, server, sources.settings))
-    silent = keep(events.silences(busy, requests))
-    checks = keep(events.checks_seen(broker_log.shrink_lines(server), sources.settings, silent))
-    origins = keep(events.check_origins(checks, broker_log.process_facts(server, sources.settings)))
-    led = keep(terms.terms(sources, events.last_activity(busy), origins))
-    shrinks = keep(isr_changes.led_shrinks(server, led))
+    silent = small(events.silences(busy, requests))
+    checks = small(events.checks_seen(broker_log.shrink_lines(server), sources.settings, silent))
+    processes = small(events.processes(busy, server, sources.settings, checks))
+    led = small(terms.terms(sources, processes))
+    shrinks = small(isr_changes.led_shrinks(server, led))
     sessions = request_log.in_sessions(requests)
     fetched = keep(fetches.fetches_of(sessions, sources.topic_names, led))
     produced = keep(appends.seen_by_followers(appends.produced(sources, led), fetched))
@@ -110,7 +116,7 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
             sources, shrinks, led, controller_known=bool(found.of_kind(files.METADATA))
         ),
-        contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, origins)),
+        contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, processes)),
         contracts.QUARANTINE.name: _quarantine(spark, found, sources, sessions, produced)
         .withColumn("ingest_run", F.lit(run_id)),
     }  # fmt: skip

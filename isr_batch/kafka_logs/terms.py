@@ -18,7 +18,7 @@ UNKNOWN_EPOCH = -1
 
 @dataclass(frozen=True)
 class Sources:
-    """What the log files say, parsed; `topic_names` maps topic_id to topic."""
+    """What the log files say, parsed; the last three are small (topic_id to topic; min.insync.replicas as set)."""
 
     requests: DataFrame
     server: DataFrame
@@ -26,9 +26,10 @@ class Sources:
     metadata: DataFrame
     settings: DataFrame
     topic_names: DataFrame
+    min_isr: DataFrame
 
 
-def terms(sources: Sources, last_activity: DataFrame, origins: DataFrame) -> DataFrame:
+def terms(sources: Sources, processes: DataFrame) -> DataFrame:
     """Every term: columns of leader_epochs, with ``start_us``, ``end_us`` and ``in_force_us``.
 
     ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before.
@@ -42,9 +43,7 @@ def terms(sources: Sources, last_activity: DataFrame, origins: DataFrame) -> Dat
         .where("start_offset IS NOT NULL")
         .join(F.broadcast(sources.settings), "broker_id")
         .withColumn("process", process_of("stamp_us"))
-        .join(F.broadcast(last_activity), ["broker_id", "process"], "left")
-        .join(F.broadcast(origins), ["broker_id", "process"], "left")
-        .join(F.broadcast(broker_log.process_facts(sources.server, sources.settings)), ["broker_id", "process"], "left")
+        .join(F.broadcast(processes), ["broker_id", "process"], "left")
         .join(F.broadcast(broker_log.isr_write_times(sources.server)), "broker_id", "left")
         .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_us", "next_us"))))
         .withColumn("former_end_us", F.lag("end_us").over(own))
@@ -62,7 +61,7 @@ def terms(sources: Sources, last_activity: DataFrame, origins: DataFrame) -> Dat
 
 
 def _with_topic_facts(spans: DataFrame, sources: Sources) -> DataFrame:
-    config = metadata.min_isr_settings(sources.metadata)
+    config = sources.min_isr
     of_topic = config.where("topic IS NOT NULL").select("topic", F.col("min_insync_replicas").alias("of_topic"))
     of_broker = config.where("resource_broker != ''").select(
         F.col("resource_broker").cast("int").alias("broker_id"), F.col("min_insync_replicas").alias("of_broker")

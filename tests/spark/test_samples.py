@@ -1,0 +1,104 @@
+"""The whole way on the shipped samples: real brokers' logs in, the brokers' own decisions as the measure."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from isr_batch.ingest import find_clusters, ingest_kafka_logs
+from isr_batch.replay import replay, rule_runs
+from isr_batch.report import write_report
+from isr_batch.store import Lake
+from isr_batch.summaries import match_by_leader
+from isr_batch.validate import validate
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "shrinks.csv"
+GOLDEN_COLUMNS = ("cluster_id", "rule", "verdict", "primary_cause", "made_by", "shrinks")
+
+
+@pytest.fixture(scope="module")
+def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """All four samples, replayed through every rule and compared with the brokers."""
+    lake = Lake(spark_session, str(tmp_path_factory.mktemp("samples")), "test")
+    for name, folder in find_clusters(ROOT / "data" / "samples", None).items():
+        counts = ingest_kafka_logs(lake, folder, name)
+        assert counts.rows_quarantined == 0
+    replay(lake, rule_runs(["all"], {}))
+    validate(lake)
+    return lake
+
+
+def rows(lake: Lake, table: str, condition: str = "true") -> list[dict[str, Any]]:
+    return [row.asDict() for row in lake.read(table).where(condition).collect()]
+
+
+def test_every_logged_shrink_is_replayed_and_none_invented(sample_lake: Lake) -> None:
+    counted = sample_lake.read("replay_check").where("kind = 'shrink'").groupBy("cluster_id", "status").count()
+    counts = {(row["cluster_id"], row["status"]): row["count"] for row in counted.collect()}
+    assert counts == {("leader-stop", "matched"): 86, ("follower-stop", "matched"): 58}
+
+
+def test_offsets_and_times_behind_each_shrink_are_the_brokers_own(sample_lake: Lake) -> None:
+    matched = rows(sample_lake, "replay_check", "kind = 'shrink' AND status = 'matched'")
+    assert all(abs(row["last_caught_up_error_ms"]) <= 2 for row in matched)
+    for name in ("follower_log_end_offset", "leader_log_end_offset", "high_watermark"):
+        assert all(row[f"observed_{name}"] == row[f"replayed_{name}"] for row in matched), name
+
+
+def test_expands_are_replayed_where_the_controller_recorded_them(sample_lake: Lake) -> None:
+    checked = rows(sample_lake, "replay_check", "kind = 'expand'")
+    close = [row for row in checked if row["status"] == "matched" and abs(row["time_error_ms"]) <= 100]
+    assert len(close) >= 0.95 * len(checked)
+
+
+def test_followers_dropped_by_a_leader_that_woke_up_are_spurious(sample_lake: Lake) -> None:
+    woken = sample_lake.read("broker_events").where("kind = 'silent'").select(
+        "cluster_id", F.col("broker_id").alias("leader_id"), "end_time"
+    )
+    dropped = (
+        sample_lake.read("shrink_verdicts")
+        .where("cluster_id = 'leader-stop' AND rule = 'kafka-3.7'")
+        .join(woken, ["cluster_id", "leader_id"])
+        .where("change_time BETWEEN end_time AND end_time + INTERVAL 100 MILLISECONDS")
+        .collect()
+    )
+    assert dropped
+    assert {row["verdict"] for row in dropped} == {"spurious"}
+    assert all("slow_leader" in row["causes"] for row in dropped)
+
+
+def test_a_follower_that_stopped_is_a_genuine_failure(sample_lake: Lake) -> None:
+    dropped = rows(sample_lake, "shrink_verdicts", "cluster_id = 'follower-stop' AND rule = 'kafka-3.7'")
+    assert {(row["verdict"], row["primary_cause"]) for row in dropped} == {("genuine", "follower_stopped")}
+
+
+def test_removals_by_the_controller_are_nobodys_mistake(sample_lake: Lake) -> None:
+    removed = rows(sample_lake, "shrink_verdicts", "cluster_id = 'restart' AND rule = 'kafka-3.7'")
+    assert {(row["made_by"], row["verdict"]) for row in removed} == {("controller", "excluded")}
+
+
+def test_shrinks_of_every_rule_are_those_of_the_golden_table(sample_lake: Lake) -> None:
+    counted = (
+        sample_lake.read("shrink_verdicts").groupBy(*GOLDEN_COLUMNS[:-1]).agg(F.count("*").alias("shrinks")).collect()
+    )
+    found = sorted(tuple(str(row[name]) for name in GOLDEN_COLUMNS) for row in counted)
+    with GOLDEN.open(encoding="utf-8") as file:
+        assert found == [tuple(row) for row in csv.reader(file)]
+
+
+def test_timelines_keep_what_holds_for_every_rule(sample_lake: Lake) -> None:
+    partition = sample_lake.read("partition_timeline")
+    assert partition.where("NOT array_contains(isr, leader_id)").isEmpty()
+    assert partition.where("high_watermark > leader_log_end_offset").isEmpty()
+
+
+def test_report_is_one_file_with_the_numbers_of_the_tables(sample_lake: Lake, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write_report(sample_lake, page)
+    text = page.read_text(encoding="utf-8")
+    assert "<script src" not in text
+    assert f">{match_by_leader(sample_lake)[0]['matched']}<" in text
