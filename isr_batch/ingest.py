@@ -1,5 +1,6 @@
 """Broker logs into a lake."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -17,7 +18,11 @@ from isr_batch.tables import (
     LEADER_EPOCHS,
     OBSERVED_ISR_CHANGES,
     QUARANTINE,
+    Table,
 )
+
+TABLES_AT_ONCE = 3
+"""Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
 
 # The time by which a table is cut: the one that event_date is the day of.
 _CUT_BY = (
@@ -103,15 +108,21 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Counts:
     cluster = f"cluster_id = '{_escape(cluster_id)}'"
     try:
         frames = [(table, time, logs.tables[table.name].persist()) for table, time in _CUT_BY]
-        spans = {table.name: _span(frame, time) for table, time, frame in frames}
-        # A table with few rows says little about what its log covers; requests come all the time.
-        served = [span for table in (FETCH_LOG, APPEND_LOG) if (span := spans[table.name])]
-        rows_out = 0
-        for table, time, frame in frames:
-            covered = [*served, *([span] if (span := spans[table.name]) else [])]
-            rows_out += lake.replace(table, frame, f"{cluster} AND {_between(time, covered)}")
+        with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+            spans = dict(zip(_CUT_BY, pool.map(lambda cut: _span(cut[2], cut[1]), frames), strict=True))
+            # A table with few rows says little about what its log covers; requests come all the time.
+            served = [span for (table, _), span in spans.items() if span and table in (FETCH_LOG, APPEND_LOG)]
+
+            def write(cut: tuple[Table, str, DataFrame]) -> int:
+                table, time, frame = cut
+                own = spans[table, time]
+                return lake.replace(table, frame, f"{cluster} AND {_between(time, [*served, *([own] if own else [])])}")
+
+            quarantined = pool.submit(lake.replace, QUARANTINE, logs.tables[QUARANTINE.name], cluster)
+            rows_out = sum(pool.map(write, frames))
+            refused = quarantined.result()
+        for _, _, frame in frames:
             frame.unpersist()
-        refused = lake.replace(QUARANTINE, logs.tables[QUARANTINE.name], cluster)
         return Counts(logs.account()["lines read"], rows_out, refused)
     finally:
         logs.release()

@@ -47,7 +47,9 @@ def rule_runs(rules: Sequence[str], params: dict[str, dict[str, int]]) -> list[R
         For every rule or parameter that does not exist.
     """
     chosen = list(REGISTRY) if list(rules) == ["all"] else list(rules)
-    mistakes = [f"no rule {name!r}: {did_you_mean(name, REGISTRY)}" for name in {*chosen, *params} if name not in REGISTRY]
+    mistakes = [
+        f"no rule {name!r}: {did_you_mean(name, REGISTRY)}" for name in {*chosen, *params} if name not in REGISTRY
+    ]
     for name, values in params.items():
         known = {*COMMON_PARAMS, *REGISTRY[name].params} if name in REGISTRY else set(values)
         mistakes += [f"{name} has no parameter {p!r}: {did_you_mean(p, known)}" for p in values if p not in known]
@@ -85,7 +87,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     if fetches.isEmpty() or lake.read("leader_epochs").isEmpty():
         raise NoInputError(
             f"{lake.root} holds no fetches between {window.start or 'the beginning'} and {window.end or 'the end'}",
-            "`isr-batch sql --lake LAKE \"SELECT event_date, count(*) FROM fetch_log GROUP BY 1\"` shows the days there are",
+            '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows the days there are',
         )
     results = replayed(event_stream(lake, window.end), runs).persist(StorageLevel.DISK_ONLY)
     rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
@@ -98,9 +100,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
             (ISR_CHANGES, changes),
             (SHRINK_VERDICTS, _with_restored_time(changes).where("kind = 'shrink'")),
         )
-        rows_out = {
-            table.name: lake.replace(table, _in_window(rows, table, window), where) for table, rows in tables
-        }
+        rows_out = {table.name: lake.replace(table, _in_window(rows, table, window), where) for table, rows in tables}
     finally:
         results.unpersist()
     return ReplaySummary(rows_in, rows_out)

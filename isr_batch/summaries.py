@@ -12,8 +12,6 @@ from udfs.rules import REGISTRY
 Rows = list[dict[str, Any]]
 
 SPURIOUS_CAUSES: Final = ("caught_up", "keeping_pace", "slow_leader", "unacked_only")
-# Kafka cuts its times to whole milliseconds: the log line's, and those that the rule compares.
-CLOSE_MS: Final = 2
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 
 
@@ -44,31 +42,6 @@ def shrinks_by_rule(lake: Lake) -> Rows:
     }
     order = {rule: position for position, rule in enumerate(REGISTRY)}
     return sorted(rows.values(), key=lambda row: (order.get(row["rule"], len(order)), row["rule"], row["params_json"]))
-
-
-def match_by_leader(lake: Lake) -> Rows:
-    """Count logged and replayed ISR changes by cluster, leader and rule.
-
-    ``close`` are matches at most 2 ms apart; ``offsets_equal`` those of ``with_offsets`` whose printed offsets are
-    the replay's.
-    """
-    matched = F.col("status") == "matched"
-    equal = matched
-    for name in ("follower_log_end_offset", "leader_log_end_offset", "high_watermark"):
-        equal &= F.col(f"observed_{name}") == F.col(f"replayed_{name}")
-    rows = (
-        lake.read("replay_check")
-        .groupBy("cluster_id", "leader_id", "rule")
-        .agg(
-            *(F.count_if(F.col("status") == status).alias(status) for status in ("matched", "missing", "extra")),
-            F.count_if(matched & (F.abs("time_error_ms") <= CLOSE_MS)).alias("close"),
-            F.count_if(matched & F.col("observed_follower_log_end_offset").isNotNull()).alias("with_offsets"),
-            F.count_if(equal).alias("offsets_equal"),
-        )
-        .orderBy("cluster_id", "leader_id", "rule")
-        .collect()
-    )
-    return [row.asDict() for row in rows]
 
 
 def require_match(summary: ValidationSummary, min_matched_ratio: float) -> None:

@@ -18,7 +18,7 @@ class Column:
     nullable: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """A table: its columns in order, constraints by name, and the columns that lay it out on disk."""
 
@@ -74,16 +74,29 @@ FETCH_LOG = Table(
         Column("handled_time", "TIMESTAMP", "an io thread took the request: Kafka's fetch time", nullable=False),
         Column("processed_time", "TIMESTAMP", "local work done: log read, follower state updated", nullable=False),
         Column(
-            "released_time", "TIMESTAMP",
+            "released_time",
+            "TIMESTAMP",
             "end of the long poll that the follower asked for (processed_time if it did not wait); "
-            "what comes after is the leader's delay", nullable=False,
+            "what comes after is the leader's delay",
+            nullable=False,
         ),
         Column("completed_time", "TIMESTAMP", "response written to the socket", nullable=False),
         Column("fetch_offset", "BIGINT", "offset asked for: the follower's log end offset", nullable=False),
         Column("leader_log_end_offset", "BIGINT", "leader's log end offset at handled_time, where the input knows it"),
-        Column("leader_leo_source", "STRING", "logged, appends or inferred: where the leader's log end offset comes from"),
-        Column("high_watermark", "BIGINT", "high watermark in the response, null when the response did not list the partition"),
-        Column("error_code", "INT", "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch", nullable=False),
+        Column(
+            "leader_leo_source", "STRING", "logged, appends or inferred: where the leader's log end offset comes from"
+        ),
+        Column(
+            "high_watermark",
+            "BIGINT",
+            "high watermark in the response, null when the response did not list the partition",
+        ),
+        Column(
+            "error_code",
+            "INT",
+            "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch",
+            nullable=False,
+        ),
         Column("run_length", "INT", "number of identical fetches that the row stands for", nullable=False),
         Column("last_handled_time", "TIMESTAMP", "handled_time of the last of them", nullable=False),
         *_SOURCE,
@@ -106,13 +119,25 @@ APPEND_LOG = Table(
     "An append to the leader's log, or one that it refused",
     (
         *_SET,
-        Column("append_time", "TIMESTAMP", "the log end offset moved (a refused append: when it was refused)", nullable=False),
+        Column(
+            "append_time",
+            "TIMESTAMP",
+            "the log end offset moved (a refused append: when it was refused)",
+            nullable=False,
+        ),
         Column("base_offset", "BIGINT", "first offset of the batch; null when refused"),
         Column("log_end_offset", "BIGINT", "leader's log end offset after the append; null when refused"),
-        Column("log_end_source", "STRING", "appends, fetches, terms or inferred: what closed the open end of the batch"),
+        Column(
+            "log_end_source", "STRING", "appends, fetches, terms or inferred: what closed the open end of the batch"
+        ),
         Column("acks", "INT", "acks of the produce request: -1 all, 1, 0", nullable=False),
         Column("acknowledged_time", "TIMESTAMP", "response written to the producer; null without an acknowledgement"),
-        Column("error_code", "INT", "Kafka error code in the response; an append with an error and an offset still happened", nullable=False),
+        Column(
+            "error_code",
+            "INT",
+            "Kafka error code in the response; an append with an error and an offset still happened",
+            nullable=False,
+        ),
         *_SOURCE,
         _DATE,
     ),
@@ -131,7 +156,12 @@ LEADER_EPOCHS = Table(
         *_SET,
         Column("start_time", "TIMESTAMP", "the leader took up its term", nullable=False),
         Column("end_time", "TIMESTAMP", "it stopped leading, or its log ends", nullable=False),
-        Column("start_offset", "BIGINT", "leader's log end offset at start_time (Kafka: leader epoch start offset)", nullable=False),
+        Column(
+            "start_offset",
+            "BIGINT",
+            "leader's log end offset at start_time (Kafka: leader epoch start offset)",
+            nullable=False,
+        ),
         Column("start_high_watermark", "BIGINT", "high watermark at start_time", nullable=False),
         Column("assigned", "ARRAY<INT>", "assigned replicas, leader included", nullable=False),
         Column("isr_at_start", "ARRAY<INT>", "in-sync replicas at start_time", nullable=False),
@@ -139,9 +169,23 @@ LEADER_EPOCHS = Table(
         Column("replica_lag_time_max_ms", "BIGINT", "replica.lag.time.max.ms of this broker", nullable=False),
         Column("min_insync_replicas", "INT", "min.insync.replicas of the topic", nullable=False),
         Column("broker_version", "STRING", "Kafka version of this broker"),
-        Column("check_origin_ms", "BIGINT", "an instant at which isr-expiration ran; all others are whole periods away", nullable=False),
-        Column("isr_write_ms", "BIGINT", "median time from a shrink to the answer of its ISR write on this broker; null when not logged"),
-        Column("check_origin_source", "STRING", "shrinks, startup or unknown: how check_origin_ms was found", nullable=False),
+        Column(
+            "check_origin_ms",
+            "BIGINT",
+            "an instant at which isr-expiration ran; all others are whole periods away",
+            nullable=False,
+        ),
+        Column(
+            "isr_write_ms",
+            "BIGINT",
+            "median time from a shrink to the answer of its ISR write on this broker; null when not logged",
+        ),
+        Column(
+            "check_origin_source",
+            "STRING",
+            "shrinks, startup or unknown: how check_origin_ms was found",
+            nullable=False,
+        ),
         _DATE,
     ),
     {
@@ -159,20 +203,31 @@ OBSERVED_ISR_CHANGES = Table(
     "A replica that entered or left the ISR, as the brokers logged it",
     (
         *_SET,
-        Column("change_time", "TIMESTAMP", "shrink by the leader: its log line; else the controller's record", nullable=False),
+        Column(
+            "change_time",
+            "TIMESTAMP",
+            "shrink by the leader: its log line; else the controller's record",
+            nullable=False,
+        ),
         Column("kind", "STRING", "shrink or expand", nullable=False),
         Column("replica_id", "INT", "replica that left or joined", nullable=False),
         Column("isr_before", "ARRAY<INT>", "in-sync replicas before", nullable=False),
         Column("isr_after", "ARRAY<INT>", "in-sync replicas after", nullable=False),
         Column("high_watermark", "BIGINT", "as printed by the leader's shrink line"),
         Column("leader_log_end_offset", "BIGINT", "as printed by the leader's shrink line"),
-        Column("follower_log_end_offset", "BIGINT", "as printed by the leader's shrink line; -1 when it had not fetched"),
+        Column(
+            "follower_log_end_offset", "BIGINT", "as printed by the leader's shrink line; -1 when it had not fetched"
+        ),
         Column("last_caught_up_time_ms", "BIGINT", "as printed by the leader's shrink line"),
         Column("made_by", "STRING", "leader or controller", nullable=False),
         *_SOURCE,
         _DATE,
     ),
-    {**_KEY_CHECKS, "kind_known": "kind IN ('shrink', 'expand')", "made_by_known": "made_by IN ('leader', 'controller')"},
+    {
+        **_KEY_CHECKS,
+        "kind_known": "kind IN ('shrink', 'expand')",
+        "made_by_known": "made_by IN ('leader', 'controller')",
+    },
     ("event_date",),
 )
 
@@ -184,9 +239,11 @@ BROKER_EVENTS = Table(
         Column("event_time", "TIMESTAMP", "when it happened or began", nullable=False),
         Column("end_time", "TIMESTAMP", "end of a silence; for a check, when it really ran", nullable=False),
         Column(
-            "kind", "STRING",
+            "kind",
+            "STRING",
             "started; silent (handled no request of anybody); check (isr-expiration: due at event_time, seen at end_time); "
-            "fenced, unfenced, shutting_down (controller's word)", nullable=False,
+            "fenced, unfenced, shutting_down (controller's word)",
+            nullable=False,
         ),
         _DATE,
     ),

@@ -52,7 +52,8 @@ RULE_COLUMNS = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only",
 )  # fmt: skip
 MATCH_COLUMNS = (
-    "cluster_id", "leader_id", "rule", "matched", "missing", "extra", "close", "with_offsets", "offsets_equal",
+    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "races", "within_100_ms",
+    "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
 )  # fmt: skip
 
 
@@ -141,11 +142,8 @@ def _show_shrinks(job: Job) -> None:
     job.out.table("Shrinks by rule, and the causes of the spurious ones", shrinks_by_rule(job.lake), RULE_COLUMNS)
 
 
-def _show_match(job: Job) -> None:
-    from isr_batch.summaries import match_by_leader
-
-    title = "ISR changes of replay and brokers (close: at most 2 ms apart)"
-    job.out.table(title, match_by_leader(job.lake), MATCH_COLUMNS)
+def _show_match(job: Job, summary: "ValidationSummary") -> None:
+    job.out.table("ISR changes of the replay beside those of the brokers", summary.rows, MATCH_COLUMNS)
 
 
 @app.command()
@@ -167,7 +165,7 @@ def run(
         matches = _validate(job, done)
         _report(job, file)
         _show_shrinks(job)
-        _show_match(job)
+        _show_match(job, matches)
         out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
         require_match(matches, job.settings.validation.min_matched_ratio)
 
@@ -208,7 +206,7 @@ def validate(
     job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
     with _recorded(job, "validate") as done:
         matches = _validate(job, done)
-        _show_match(job)
+        _show_match(job, matches)
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 

@@ -322,10 +322,7 @@ def _named(
         named.update(_verdicts(values.pop("causes")))
     named.update(values)
     return pa.RecordBatch.from_arrays(
-        [
-            pa.nulls(rows, f.type) if f.name not in named else _as(named[f.name], f.type)
-            for f in RESULT_SCHEMA
-        ],
+        [pa.nulls(rows, f.type) if f.name not in named else _as(named[f.name], f.type) for f in RESULT_SCHEMA],
         schema=RESULT_SCHEMA,
     )
 

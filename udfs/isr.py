@@ -13,7 +13,6 @@ from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, SHRINK
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
 from udfs.verdict import CONTROLLER, causes_of_shrink, true_lag_us
 
-
 NO_CAUSE = np.int64(0)
 
 
@@ -181,9 +180,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             todo & TRY_TO_JOIN
             and follower.in_isr == 0
             and leader.commit_us == NEVER_US
-            and may_join(
-                state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r]
-            )
+            and may_join(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r])
         ):
             isr = leader.isr | (1 << p)
             _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, state.fetches[p], NO_CAUSE)
@@ -231,12 +228,9 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             return
         isr = (leader.isr if leader.commit_us == NEVER_US else leader.pending_isr) & ~(1 << p)
         if follower.in_isr != 0:
-            _write_change(
-                out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, state.fetches[p], CONTROLLER
-            )
+            _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, state.fetches[p], CONTROLLER)
         leader.pending_isr = isr
         commit(state, r, now_us, out)
         show_leader(out, r, now_us, leader)
 
     return IsrCalls(after_fetch, check, remove, commit, advance_high_watermark, show, show_leader)
-

@@ -52,7 +52,7 @@ def table(functions: Sequence[Compiled]) -> Compiled:
         chain = _either(branch, unique[branch], chain)
 
     @kernel
-    def call(code, *arguments):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002, ANN202 numba infers the types
+    def call(code, *arguments):  # type: ignore[no-untyped-def]
         return chain(branch_of_code[code], *arguments)
 
     return call  # type: ignore[return-value]
@@ -60,7 +60,7 @@ def table(functions: Sequence[Compiled]) -> Compiled:
 
 def _either(branch: int, function: Any, rest: Any) -> Any:
     @kernel
-    def choose(code, *arguments):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002, ANN202
+    def choose(code, *arguments):  # type: ignore[no-untyped-def]
         if code == branch:
             return function(*arguments)
         return rest(code, *arguments)
@@ -70,7 +70,7 @@ def _either(branch: int, function: Any, rest: Any) -> Any:
 
 def _last(function: Any) -> Any:
     @kernel
-    def only(_code, *arguments):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002, ANN202
+    def only(_code, *arguments):  # type: ignore[no-untyped-def]
         return function(*arguments)
 
     return only

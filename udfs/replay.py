@@ -9,7 +9,7 @@ once for all rules.
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -187,7 +187,13 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
                 member = (isr_at_start >> p) & 1
                 if p != term.leader:
                     begin_rule_term(
-                        state.codes[r], follower, leader, member != 0, leader_is_new, term.start_us // 1000, state.params[r]
+                        state.codes[r],
+                        follower,
+                        leader,
+                        member != 0,
+                        leader_is_new,
+                        term.start_us // 1000,
+                        state.params[r],
                     )
             leader.pending_isr = isr_at_start
             commit(state, r, term.start_us, out)

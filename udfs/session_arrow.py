@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.sessions import NOT_ANSWERED, Requests, SessionCache, empty_cache, read_partitions, room_for
+from udfs.sessions import NOT_ANSWERED, Fetches, Requests, SessionCache, empty_cache, read_partitions, room_for
 
 DIVERGED = -1
 """Error code of a partition whose log ends elsewhere than the leader's; Kafka has no code for it."""
@@ -23,8 +23,8 @@ KEPT = (
 
 READ_SCHEMA = (
     "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
-    "completed_us BIGINT, answered_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, leader_epoch INT, "
-    "fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT"
+    "completed_us BIGINT, answered_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, "
+    "leader_epoch INT, fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT"
 )
 """Columns of the rows that `partitions_read` gives, as Spark spells them."""
 
@@ -43,7 +43,9 @@ class _Numbers:
     def key(self, topics: pa.Array, partitions_per_topic: Ints, partitions: Ints) -> Ints:
         """One int64 a partition: the topic's number above, the partition id in the lower 32 bits."""
         encoded = pc.dictionary_encode(topics)
-        codes = np.array([self.topics.setdefault(t, len(self.topics)) for t in encoded.dictionary.to_pylist()], np.int64)
+        codes = np.array(
+            [self.topics.setdefault(t, len(self.topics)) for t in encoded.dictionary.to_pylist()], np.int64
+        )
         per_topic = codes[encoded.indices.to_numpy(zero_copy_only=False)] if len(topics) else np.empty(0, np.int64)
         return (np.repeat(per_topic, partitions_per_topic) << 32) | partitions
 
@@ -100,6 +102,8 @@ def _grown(cache: SessionCache, partitions: int) -> SessionCache:
     if partitions <= room:
         return cache
     larger = empty_cache(max(partitions, 2 * room))
+    new: npt.NDArray[Any]
+    old: npt.NDArray[Any]
     for new, old in zip(larger, cache, strict=True):
         new[: len(old)] = old
     return larger
@@ -158,7 +162,7 @@ class _Reader:
         first = 0
         while first < batch.num_rows:
             first, filled = read_partitions(first, requests, self.cache, out)
-            rows = type(out)(*(column[:filled] for column in out))
+            rows = Fetches._make(column[:filled] for column in out)
             keys = self.numbers.keys[rows.partition]
             taken: list[Any] = [batch.column(name).take(pa.array(rows.request)) for name in KEPT]
             answered = rows.high_watermark != NOT_ANSWERED
@@ -174,7 +178,13 @@ class _Reader:
             yield pa.RecordBatch.from_arrays(
                 taken,
                 [
-                    *KEPT, "topic", "partition_id", "leader_epoch", "fetch_offset", "error_code", "high_watermark",
+                    *KEPT,
+                    "topic",
+                    "partition_id",
+                    "leader_epoch",
+                    "fetch_offset",
+                    "error_code",
+                    "high_watermark",
                     "records_size",
                 ],
             )

@@ -10,7 +10,7 @@ _TERM = (*PARTITION, "leader_epoch")
 
 
 def produced(sources: Sources, terms: DataFrame) -> DataFrame:
-    """One row a partition of a produce request: term, append_us, base_offset (null: refused), next_offset, ``repeated``.
+    """Give a row a partition of a produce request: term, append_us, base_offset (null: refused), next_offset, repeated.
 
     An offset above -1 was appended, whatever the error. A producer that sends a batch again gets the offset of
     the first time; those rows are ``repeated``, and no appends.
@@ -18,7 +18,11 @@ def produced(sources: Sources, terms: DataFrame) -> DataFrame:
     answered = (
         sources.requests.where(F.col("kind") == PRODUCE)
         .select("*", F.explode("responses").alias("t"))
-        .select("*", F.coalesce("t.topicId", "t.topic", "t.name").alias("topic_id"), F.explode("t.partitionResponses").alias("p"))
+        .select(
+            "*",
+            F.coalesce("t.topicId", "t.topic", "t.name").alias("topic_id"),
+            F.explode("t.partitionResponses").alias("p"),
+        )
         .drop("topics", "forgotten", "responses", "t")
     )
     rows = (
@@ -27,7 +31,8 @@ def produced(sources: Sources, terms: DataFrame) -> DataFrame:
         .withColumn("partition_id", F.col("p.index"))
         .join(F.broadcast(in_force(terms)), list(PARTITION), "left")
         .select(
-            *PARTITION, epoch_at("processed_us").alias("leader_epoch"), F.col("processed_us").alias("append_us"), "handled_us",
+            *PARTITION, epoch_at("processed_us").alias("leader_epoch"), F.col("processed_us").alias("append_us"),
+            "handled_us",
             F.when(F.col("p.baseOffset") >= 0, F.col("p.baseOffset")).alias("base_offset"), "acks",
             F.when((F.col("acks") != 0) & (F.col("p.errorCode") == 0), F.col("completed_us"))
             .when(F.col("acks") == 0, F.col("processed_us")).alias("acknowledged_us"),
@@ -43,13 +48,15 @@ def produced(sources: Sources, terms: DataFrame) -> DataFrame:
 
 
 def seen_by_followers(rows: DataFrame, fetched: DataFrame) -> DataFrame:
-    """Take an append back to the first answer that brought it to a follower, where that came before local work was done.
+    """Take an append back to the first answer that brought it to a follower, where that came before its own end.
 
     The answer went to a fetch that asked for exactly its first offset, so the log had grown by then. A leader that just
     woke up goes on with a produce request for tens of milliseconds after that.
     """
-    brought = fetched.where("records_size > 0").groupBy(*PARTITION, F.col("fetch_offset").alias("base_offset")).agg(
-        F.min("answered_us").alias("answered_us")
+    brought = (
+        fetched.where("records_size > 0")
+        .groupBy(*PARTITION, F.col("fetch_offset").alias("base_offset"))
+        .agg(F.min("answered_us").alias("answered_us"))
     )
     began = F.greatest("handled_us", F.least("append_us", F.coalesce("answered_us", "append_us")))
     return rows.join(brought, [*PARTITION, "base_offset"], "left").withColumn("append_us", began)
@@ -66,7 +73,10 @@ def append_log(rows: DataFrame, sources: Sources, shrinks: DataFrame, terms: Dat
     ends = (
         _evidence(sources, shrinks, terms)
         .join(F.broadcast(open_ended), ["topic", "partition_id"])
-        .where("named_offset > base_offset AND (named_epoch > leader_epoch OR (named_epoch = leader_epoch AND named_by = leader_id))")
+        .where(
+            "named_offset > base_offset AND (named_epoch > leader_epoch "
+            "OR (named_epoch = leader_epoch AND named_by = leader_id))"
+        )
         .groupBy(*_TERM)
         .agg(F.min(F.struct("named_offset", "named_in")).alias("end"))
     )

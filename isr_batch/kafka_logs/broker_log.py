@@ -45,11 +45,11 @@ def int_list(text: Column) -> Column:
     return F.filter(F.split(text, r"[,\s]+"), lambda number: number != "").cast("array<int>")
 
 
-def _fields(line: str, pattern: str, **names_and_types: str) -> list[Column]:
-    """A column for each group of the pattern, in order; an empty group is null."""
+def _fields(line: str, pattern: str, names_and_types: str) -> list[Column]:
+    """A column for each group of the pattern, in the order of ``name TYPE, name TYPE``; an empty group is null."""
     return [
         F.nullif(F.regexp_extract(line, pattern, group), F.lit("")).cast(type_).alias(name)
-        for group, (name, type_) in enumerate(names_and_types.items(), start=1)
+        for group, (name, type_) in enumerate((column.split(" ") for column in names_and_types.split(", ")), start=1)
     ]
 
 
@@ -81,9 +81,11 @@ def _stamped(lines: DataFrame, message: Column) -> DataFrame:
 
 
 def shrink_lines(server: DataFrame) -> DataFrame:
-    """Shrinking ISR lines: topic, partition_id, isr_before, isr_after, high_watermark, leader_log_end_offset, dropped."""
-    text = dict(topic="string", partition_id="int", before="string", after="string",
-                high_watermark="bigint", leader_log_end_offset="bigint", out="string")  # fmt: skip
+    """Read the Shrinking ISR lines; ``dropped`` is an array of a struct for each replica that was out of sync."""
+    text = (
+        "topic STRING, partition_id INT, before STRING, after STRING, high_watermark BIGINT, "
+        "leader_log_end_offset BIGINT, out STRING"
+    )
     dropped = F.arrays_zip(*(
         F.regexp_extract_all("out", F.lit(_OUT_OF_SYNC), group).cast(f"array<{type_}>").alias(name)
         for group, (name, type_) in enumerate(
@@ -91,7 +93,7 @@ def shrink_lines(server: DataFrame) -> DataFrame:
     ))  # fmt: skip
     return (
         server.where(F.rlike("message", F.lit(_SHRINK)))
-        .select(*_SOURCE, *_fields("message", _SHRINK, **text))
+        .select(*_SOURCE, *_fields("message", _SHRINK, text))
         .select(
             *_SOURCE, "topic", "partition_id", "high_watermark", "leader_log_end_offset",
             int_list(F.col("before")).alias("isr_before"),
@@ -114,9 +116,9 @@ def unreadable_lines(server: DataFrame, state_changes: DataFrame) -> DataFrame:
 
 def isr_updated_lines(server: DataFrame) -> DataFrame:
     """ISR updated lines of a leader: topic, partition_id, isr, partition_epoch."""
-    text = dict(topic="string", partition_id="int", isr="string", partition_epoch="int")
+    text = "topic STRING, partition_id INT, isr STRING, partition_epoch INT"
     return server.where(F.rlike("message", F.lit(_ISR_UPDATED))).select(
-        *_SOURCE, *_fields("message", _ISR_UPDATED, **text)
+        *_SOURCE, *_fields("message", _ISR_UPDATED, text)
     ).withColumn("isr", int_list(F.col("isr")))  # fmt: skip
 
 
@@ -140,30 +142,34 @@ def isr_write_times(server: DataFrame) -> DataFrame:
 
 def leader_lines(state_changes: DataFrame) -> DataFrame:
     """Starts of a term as leader."""
-    text = dict(topic="string", partition_id="int", leader_epoch="int", start_offset="bigint", partition_epoch="int",
-                start_high_watermark="bigint", isr="string", previous_leader_id="int")  # fmt: skip
+    text = (
+        "topic STRING, partition_id INT, leader_epoch INT, start_offset BIGINT, partition_epoch INT, "
+        "start_high_watermark BIGINT, isr STRING, previous_leader_id INT"
+    )
     return (
         state_changes.where(F.rlike("message", F.lit(_LEADER)))
-        .select(*_SOURCE, *_fields("message", _LEADER, **text))
+        .select(*_SOURCE, *_fields("message", _LEADER, text))
         .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
     )
 
 
 def follower_lines(state_changes: DataFrame) -> DataFrame:
     """Starts of a term as follower: topic, partition_id, leader_epoch."""
-    text = dict(topic="string", partition_id="int", leader_epoch="int")
+    text = "topic STRING, partition_id INT, leader_epoch INT"
     return state_changes.where(F.rlike("message", F.lit(_FOLLOWER))).select(
-        *_SOURCE, *_fields("message", _FOLLOWER, **text)
+        *_SOURCE, *_fields("message", _FOLLOWER, text)
     )
 
 
 def still_leader_lines(state_changes: DataFrame) -> DataFrame:
     """Changes that a leader took note of and stayed leader: isr, replicas, partition_epoch, leader_epoch."""
-    text = dict(topic="string", partition_id="int", leader_id="int", leader_epoch="int", isr="string",
-                partition_epoch="int", replicas="string")  # fmt: skip
+    text = (
+        "topic STRING, partition_id INT, leader_id INT, leader_epoch INT, isr STRING, partition_epoch INT, "
+        "replicas STRING"
+    )
     return (
         state_changes.where(F.rlike("message", F.lit(_STILL_LEADER)))
-        .select(*_SOURCE, *_fields("message", _STILL_LEADER, **text))
+        .select(*_SOURCE, *_fields("message", _STILL_LEADER, text))
         .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
         .withColumn("replicas", int_list(F.coalesce("replicas", F.lit(""))))
     )
@@ -171,16 +177,16 @@ def still_leader_lines(state_changes: DataFrame) -> DataFrame:
 
 def topic_ids(state_changes: DataFrame) -> DataFrame:
     """Topic ids that the lines name: topic_id, topic."""
-    text = dict(topic="string", partition_id="int", topic_id="string")
-    return state_changes.select(*_fields("message", _TOPIC_ID, **text)).where("topic_id IS NOT NULL").select(
+    text = "topic STRING, partition_id INT, topic_id STRING"
+    return state_changes.select(*_fields("message", _TOPIC_ID, text)).where("topic_id IS NOT NULL").select(
         "topic_id", "topic"
     )  # fmt: skip
 
 
 def min_isr_of_logs(server: DataFrame) -> DataFrame:
     """min.insync.replicas printed when a partition's log was created: topic, min_insync_replicas."""
-    text = dict(topic="string", partition_id="int", min_insync_replicas="int")
-    created = server.select(*_fields("message", _MIN_ISR_OF_LOG, **text)).where("topic IS NOT NULL")
+    text = "topic STRING, partition_id INT, min_insync_replicas INT"
+    created = server.select(*_fields("message", _MIN_ISR_OF_LOG, text)).where("topic IS NOT NULL")
     return created.groupBy("topic").agg(F.max("min_insync_replicas").alias("min_insync_replicas"))
 
 
@@ -189,8 +195,9 @@ def broker_settings(server: DataFrame, brokers: list[Broker]) -> DataFrame:
 
     server.properties comes first, then what the broker printed when it started, then Kafka's default.
     """
-    names_and_types = dict(setting="string", number="bigint")
-    printed = server.where("stamp_us IS NULL AND message IS NOT NULL").select("broker_id", *_fields("message", _SETTING, **names_and_types))
+    printed = server.where("stamp_us IS NULL AND message IS NOT NULL").select(
+        "broker_id", *_fields("message", _SETTING, "setting STRING, number BIGINT")
+    )
     printed = printed.groupBy("broker_id").agg(
         *(F.max(F.when(F.col("setting") == name, F.col("number"))).alias(name) for name in (LAG_TIME, MIN_ISR))
     )
@@ -218,12 +225,14 @@ def process_starts(server: DataFrame) -> DataFrame:
     order = Window.partitionBy("broker_id").orderBy("stamp_us", "source_line")
     told = F.lag("first").over(order) & (F.col("stamp_us") - F.lag("stamp_us").over(order) <= _SAME_START_US)
     return (
-        marks.withColumn("told", F.coalesce(told, F.lit(False))).where("first OR NOT told").select("broker_id", "stamp_us")
+        marks.withColumn("told", F.coalesce(told, F.lit(False)))
+        .where("first OR NOT told")
+        .select("broker_id", "stamp_us")
     )
 
 
 def process_of(instant_us: str) -> Column:
-    """Number of the broker process that an instant falls in, where ``starts_us`` is at hand; 0 before the first start."""
+    """Give the number of the broker process that an instant falls in (0: before the first start), by ``starts_us``."""
     return F.size(F.filter("starts_us", lambda start: start <= F.col(instant_us)))
 
 

@@ -20,7 +20,7 @@ def activity(requests: DataFrame, server: DataFrame, settings: DataFrame) -> Dat
 
     Anything counts: a request that arrived, was taken up, done or answered, and a line of server.log.
     """
-    steps = F.array("arrival_us", "handled_us", "processed_us", "completed_us")
+    steps = F.array("arrival_us", "handled_us", "processed_us", "answered_us", "completed_us")
     answered = requests.where("arrival_us IS NOT NULL AND reason IS NULL").select(
         "broker_id", F.explode(steps).alias("at_us")
     )
@@ -42,7 +42,9 @@ def silences(busy: DataFrame, requests: DataFrame) -> DataFrame:
     at the same time, and followers that are stopped send nothing.
     """
     order = Window.partitionBy("broker_id", "process").orderBy("first_us")
-    gaps = busy.select("broker_id", "process", F.lag("last_us").over(order).alias("from_us"), F.col("first_us").alias("until_us"))
+    gaps = busy.select(
+        "broker_id", "process", F.lag("last_us").over(order).alias("from_us"), F.col("first_us").alias("until_us")
+    )
     gaps = gaps.where(F.col("until_us") - F.col("from_us") >= _SILENCE_US)
     waited = (F.col("waiting.from_us") <= F.col("gap.until_us") - _WAITED_US) & (
         F.col("waiting.until_us") >= F.col("gap.until_us")
@@ -70,7 +72,9 @@ def checks_seen(shrinks: DataFrame, settings: DataFrame, silent: DataFrame) -> D
     """
     order = Window.partitionBy("broker_id").orderBy("stamp_us")
     gap = F.col("stamp_us") - F.lag("stamp_us").over(order)
-    first_lines = shrinks.select("broker_id", "stamp_us", gap.alias("gap")).where(f"gap IS NULL OR gap > {_ONE_CHECK_US}")
+    first_lines = shrinks.select("broker_id", "stamp_us", gap.alias("gap")).where(
+        f"gap IS NULL OR gap > {_ONE_CHECK_US}"
+    )
     stretches = silent.groupBy("broker_id").agg(F.collect_list(F.struct("from_us", "until_us")).alias("silent"))
     just_ended = F.filter(
         "silent",
@@ -116,7 +120,8 @@ def processes(busy: DataFrame, server: DataFrame, settings: DataFrame, checks: D
 
 def _phases(checks: DataFrame) -> DataFrame:
     regular = checks.where("silent_from_us IS NULL").groupBy("broker_id", "process").agg(
-        F.array_sort(F.collect_set(F.floor(F.col("at_us") / 1000))).alias("at_ms"), F.max("period_ms").alias("period_ms")
+        F.array_sort(F.collect_set(F.floor(F.col("at_us") / 1000))).alias("at_ms"),
+        F.max("period_ms").alias("period_ms"),
     )  # fmt: skip
 
     def followed_by(first_ms: Column) -> Column:

@@ -23,7 +23,9 @@ def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) ->
         named(read, topic_names)
         .withColumn("unknown_in", unknown)
         .join(F.broadcast(epochs), ["leader_id", "topic", "unknown_in"], "left")
-        .withColumn("leader_epoch", F.when(F.col("in_force").isNull(), F.col("leader_epoch")).otherwise(epoch_at("handled_us")))
+        .withColumn(
+            "leader_epoch", F.when(F.col("in_force").isNull(), F.col("leader_epoch")).otherwise(epoch_at("handled_us"))
+        )
         .withColumns({
             "leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends"),
             "run_length": F.lit(1), "last_handled_us": F.col("handled_us"),

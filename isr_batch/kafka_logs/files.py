@@ -99,9 +99,7 @@ def _add_broker(found: LogFolder, root: Path, folder: Path) -> None:
         return
     broker_id = int(number)
     found.brokers.setdefault(broker_id, Broker(broker_id, _number(settings, LAG_TIME), _number(settings, MIN_ISR)))
-    found.files += [
-        LogFile(kind, broker_id, str(path.relative_to(root)), str(path.resolve())) for kind, path in logs
-    ]
+    found.files += [LogFile(kind, broker_id, str(path.relative_to(root)), str(path.resolve())) for kind, path in logs]
 
 
 def _logs_in(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -9,7 +9,16 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch import tables as contracts
 from isr_batch.kafka_logs import (
-    appends, broker_log, events, fetches, files, isr_changes, lines, metadata, request_log, terms,
+    appends,
+    broker_log,
+    events,
+    fetches,
+    files,
+    isr_changes,
+    lines,
+    metadata,
+    request_log,
+    terms,
 )  # fmt: skip
 from isr_batch.kafka_logs.request_log import FILE, REFUSED
 
@@ -144,15 +153,21 @@ def _quarantine(
     columns = ("source_file", "source_line", "reason", "detail", "raw")
     parts = [
         sources.requests.where(F.col("kind").isin(REFUSED, FILE)),
-        *(frame.where("problem IS NOT NULL").withColumn("reason", F.col("problem"))
-          for frame in (sources.server, sources.state_changes, sources.metadata)),
+        *(
+            frame.where("problem IS NOT NULL").withColumn("reason", F.col("problem"))
+            for frame in (sources.server, sources.state_changes, sources.metadata)
+        ),
         broker_log.unreadable_lines(sources.server, sources.state_changes),
         sources.metadata.where("malformed").withColumn("reason", F.lit("malformed metadata record")),
         request_log.session_gaps(sessions),
-        produced.where("repeated").withColumns({
-            "reason": F.lit("produce request sent again"),
-            "detail": F.format_string("partition %s-%d has offset %d already", "topic", "partition_id", "base_offset"),
-        }),
+        produced.where("repeated").withColumns(
+            {
+                "reason": F.lit("produce request sent again"),
+                "detail": F.format_string(
+                    "partition %s-%d has offset %d already", "topic", "partition_id", "base_offset"
+                ),
+            }
+        ),
     ]
     missing = F.lit(None).cast("string")
     for part in parts:
@@ -162,7 +177,7 @@ def _quarantine(
 
 
 def _conform(frame: DataFrame, table: contracts.Table, cluster_id: str) -> DataFrame:
-    """Give the frame exactly the table's columns: ``x_time`` from ``x_us``, the rest by name, event_date by the first."""
+    """Give the frame exactly the table's columns: ``x_time`` from ``x_us``, the rest by name."""
     instants = {
         contracts.FETCH_LOG.name: {"event_date": "handled_us"},
         contracts.APPEND_LOG.name: {"event_date": "append_us"},

@@ -21,7 +21,9 @@ def led_shrinks(server: DataFrame, terms: DataFrame) -> DataFrame:
     )
 
 
-def observed_isr_changes(sources: Sources, shrinks: DataFrame, terms: DataFrame, *, controller_known: bool) -> DataFrame:
+def observed_isr_changes(
+    sources: Sources, shrinks: DataFrame, terms: DataFrame, *, controller_known: bool
+) -> DataFrame:
     """Columns of observed_isr_changes, instants still in microseconds.
 
     A shrink in the metadata log without a Shrinking line at about that time was made by the controller. A
@@ -45,9 +47,7 @@ def observed_isr_changes(sources: Sources, shrinks: DataFrame, terms: DataFrame,
 
 def _without_line(changes: DataFrame, shrinks: DataFrame) -> DataFrame:
     """Changes that no leader announced by a Shrinking line."""
-    lines = shrinks.select(
-        *_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us")
-    )
+    lines = shrinks.select(*_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us"))
     same = (
         F.col("c.topic").eqNullSafe(F.col("l.topic"))
         & (F.col("c.partition_id") == F.col("l.partition_id"))
@@ -63,10 +63,21 @@ def _from_metadata(sources: Sources) -> DataFrame:
 
 def _from_leaders(sources: Sources, terms: DataFrame) -> DataFrame:
     """Where there is no metadata log: the states that the leaders themselves took note of, earliest line each."""
-    columns = (*_PARTITION, "leader_id", "leader_epoch", "partition_epoch", "isr", "at_us", "source_file", "source_line")
+    columns = (
+        *_PARTITION,
+        "leader_id",
+        "leader_epoch",
+        "partition_epoch",
+        "isr",
+        "at_us",
+        "source_file",
+        "source_line",
+    )
     renamed = {"stamp_us": "at_us", "broker_id": "leader_id"}
     began = broker_log.leader_lines(sources.state_changes).withColumnsRenamed(renamed).select(*columns)
-    stayed = broker_log.still_leader_lines(sources.state_changes).withColumnRenamed("stamp_us", "at_us").select(*columns)
+    stayed = (
+        broker_log.still_leader_lines(sources.state_changes).withColumnRenamed("stamp_us", "at_us").select(*columns)
+    )
     updated = (
         broker_log.isr_updated_lines(sources.server)
         .withColumnsRenamed(renamed)

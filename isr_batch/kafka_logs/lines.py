@@ -3,6 +3,7 @@
 import gzip
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -51,25 +52,20 @@ def lines_of_file(
     blocks = _Blocks(path, block_bytes)
     for block in blocks:
         values = pc.split_pattern(pa.array([block.decode("utf-8", "replace")]), "\n").flatten()
-        yield _batch(name, broker_id, pa.array(np.arange(number, number + len(values))), values)
+        numbers = pa.array(np.arange(number, number + len(values)))
+        yield _batch(broker_id, name, numbers, values)
         number += len(values)
     if blocks.problem:
         nothing = pa.nulls(1, pa.int64()), pa.nulls(1, pa.string())
-        yield _batch(name, broker_id, *nothing, problem=blocks.problem, detail=blocks.detail)
+        yield _batch(broker_id, name, *nothing, pa.array([blocks.problem]), pa.array([blocks.detail], pa.string()))
 
 
-def _batch(
-    name: str, broker_id: int | None, lines: pa.Array, values: pa.Array,
-    problem: str | None = None, detail: str | None = None,
-) -> pa.RecordBatch:  # fmt: skip
-    rows = len(values)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(pa.scalar(broker_id, pa.int32()), rows), pa.repeat(pa.scalar(name), rows), lines, values,
-            pa.repeat(pa.scalar(problem, pa.string()), rows), pa.repeat(pa.scalar(detail, pa.string()), rows),
-        ],
-        schema=_SCHEMA,
-    )  # fmt: skip
+def _batch(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBatch:
+    """Complete a batch in the order of `LINES`; problem and detail may be left out."""
+    rows = len(columns[0])
+    same = pa.repeat(pa.scalar(broker_id, pa.int32()), rows), pa.repeat(pa.scalar(name), rows)
+    missing = [pa.nulls(rows, pa.string())] * (len(_SCHEMA) - len(same) - len(columns))
+    return pa.RecordBatch.from_arrays([*same, *columns, *missing], schema=_SCHEMA)
 
 
 class _Blocks:
@@ -113,4 +109,5 @@ class _Blocks:
             self.problem, self.detail = "unreadable file", error.strerror
 
     def _open(self) -> BinaryIO:
-        return gzip.open(self.path, "rb") if self.path.endswith(".gz") else open(self.path, "rb")  # type: ignore[return-value]
+        # Both have read1, which no common type of the two has.
+        return gzip.open(self.path) if self.path.endswith(".gz") else Path(self.path).open("rb")  # type: ignore[return-value]

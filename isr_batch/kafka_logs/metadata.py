@@ -45,11 +45,13 @@ def topic_names(metadata: DataFrame) -> DataFrame:
 
 
 def min_isr_settings(metadata: DataFrame) -> DataFrame:
-    """min.insync.replicas as last set: topic (null for a broker's), resource_broker ('' for all), min_insync_replicas."""
+    """min.insync.replicas as last set, of a topic, or of a ``resource_broker`` ('' for all brokers)."""
     records = metadata.where("type = 'CONFIG_RECORD' AND data.name = 'min.insync.replicas'")
     kind, name = F.col("data.resourceType"), F.col("data.resourceName")
     return (
-        records.groupBy(F.when(kind == _TOPIC, name).alias("topic"), F.when(kind == _BROKER, name).alias("resource_broker"))
+        records.groupBy(
+            F.when(kind == _TOPIC, name).alias("topic"), F.when(kind == _BROKER, name).alias("resource_broker")
+        )
         .agg(F.max_by("data.value", "record_offset").cast("int").alias("min_insync_replicas"))
         .where("min_insync_replicas IS NOT NULL")
     )
@@ -60,7 +62,9 @@ def partition_history(metadata: DataFrame) -> DataFrame:
 
     A record that names a leader begins a leader epoch. ``position`` orders a partition's states.
     """
-    records = metadata.where("type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')").dropDuplicates(["record_offset"])
+    records = metadata.where("type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')").dropDuplicates(
+        ["record_offset"]
+    )
     order = Window.partitionBy("topic_id", "partition_id").orderBy("record_offset")
     upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     whole = F.col("type") == "PARTITION_RECORD"

@@ -103,8 +103,10 @@ def _why_refused(api: Column) -> Column:
     asked = F.col("r.request.topics")
     odd_fetch = asked.isNull() | F.exists(
         asked,
-        lambda t: (t.topicId.isNull() & t.topic.isNull())
-        | F.exists(t.partitions, lambda p: ~F.coalesce((p.partition >= 0) & (p.fetchOffset >= 0), F.lit(False))),
+        lambda t: (
+            (t.topicId.isNull() & t.topic.isNull())
+            | F.exists(t.partitions, lambda p: ~F.coalesce((p.partition >= 0) & (p.fetchOffset >= 0), F.lit(False)))
+        ),
     )
     odd_produce = ~F.coalesce(F.col("r.request.acks").between(-1, 1), F.lit(False))
     return (

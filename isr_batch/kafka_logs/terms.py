@@ -77,9 +77,7 @@ def _with_topic_facts(spans: DataFrame, sources: Sources) -> DataFrame:
         .join(F.broadcast(of_log), "topic", "left")
         .join(_assignments(sources), ["topic", "partition_id", "leader_epoch"], "left")
         .join(_followers_seen(sources), term, "left")
-        .withColumn(
-            "min_insync_replicas", F.coalesce("of_topic", "of_broker", "of_all", "of_log", "of_properties")
-        )
+        .withColumn("min_insync_replicas", F.coalesce("of_topic", "of_broker", "of_all", "of_log", "of_properties"))
         .withColumn("assigned", F.coalesce("replicas", F.array_union("isr", F.coalesce("fetched", "isr"))))
         .withColumn("assigned", F.array_union("assigned", F.array("broker_id")))
     )
@@ -105,11 +103,16 @@ def _followers_seen(sources: Sources) -> DataFrame:
 
 
 def listed_fetches(sources: Sources) -> DataFrame:
-    """Partitions as follower fetches list them: leader_id, topic, partition_id, leader_epoch, replica_id, fetch_offset."""
+    """Partitions as follower fetches list them, with leader_id, leader_epoch, replica_id and fetch_offset."""
     asked = (
         sources.requests.where(F.col("kind") == FOLLOWER_FETCH)
         .select("broker_id", "replica_id", F.explode("topics").alias("t"))
-        .select("broker_id", "replica_id", F.coalesce("t.topicId", "t.topic").alias("topic_id"), F.explode("t.partitions").alias("p"))
+        .select(
+            "broker_id",
+            "replica_id",
+            F.coalesce("t.topicId", "t.topic").alias("topic_id"),
+            F.explode("t.partitions").alias("p"),
+        )
     )
     return named(asked, sources.topic_names).select(
         F.col("broker_id").alias("leader_id"), "topic", F.col("p.partition").alias("partition_id"),

@@ -68,6 +68,8 @@ def shrinks_in_time(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> alt
         )
         .properties(width=640, height=22 * max(len(rules), 1))
     )
-    return alt.layer(ticks, data=alt.Data(values=list(rows))).facet(row=alt.Row("cluster:N", title=None)).resolve_scale(
-        x="independent"
+    return (
+        alt.layer(ticks, data=alt.Data(values=list(rows)))
+        .facet(row=alt.Row("cluster:N", title=None))
+        .resolve_scale(x="independent")
     )

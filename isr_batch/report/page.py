@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from isr_batch.report.charts import shrinks_by_cause, shrinks_in_time
 from isr_batch.store import Lake
-from isr_batch.summaries import match_by_leader, shrinks_by_rule
+from isr_batch.summaries import shrinks_by_rule
+from isr_batch.validate import summary
 
 Rows = list[dict[str, Any]]
 
@@ -45,7 +46,7 @@ def write_report(lake: Lake, out: Path) -> None:
     html = page.render(
         scope=_scope(lake),
         shrinks=shrinks,
-        matches=match_by_leader(lake),
+        matches=summary(lake).rows,
         findings=[finding(row) for row in shrinks],
         charts={place: _script_safe(chart.to_dict()) for place, chart in charts.items()},
         scripts=_safe(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)),

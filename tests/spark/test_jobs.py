@@ -16,7 +16,7 @@ from isr_batch.output_tables import PARTITION_TIMELINE, REPLAY_CHECK, SHRINK_VER
 from isr_batch.replay import ReplaySummary
 from isr_batch.runs import Counts, recorded
 from isr_batch.store import Lake
-from isr_batch.summaries import match_by_leader, require_match, shrinks_by_rule
+from isr_batch.summaries import require_match, shrinks_by_rule
 from isr_batch.tables import APPEND_LOG, FETCH_LOG, INPUT_TABLES, OBSERVED_ISR_CHANGES, QUARANTINE, Table
 from isr_batch.validate import ValidationSummary, summary
 from pipelines import cli
@@ -184,10 +184,10 @@ def test_summaries(lake: Lake) -> None:
         (2, 1, 1, 1),
         (0, 0, 0, 0),
     ]
-    (counted,) = match_by_leader(lake)
-    names = ("matched", "missing", "extra", "close", "with_offsets", "offsets_equal")
-    assert [counted[name] for name in names] == [2, 1, 0, 1, 2, 1]
     match = summary(lake)
+    (counted,) = match.rows
+    names = ("matched", "missing", "extra", "within_100_ms", "offsets_equal")
+    assert [counted[name] for name in names] == [2, 1, 0, 2, 1]
     assert (match.matched, round(match.matched_ratio, 2)) == (2, 0.67)
     require_match(match, 0.6)
     with pytest.raises(QualityGateError, match=r"66\.67%"):

@@ -31,17 +31,26 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
         missing = [column for column in table.columns if column.name not in rows.columns]
         lake.replace(table, rows.selectExpr("*", *(f"CAST(NULL AS {c.type}) AS {c.name}" for c in missing)), "true")
 
-    put(LEADER_EPOCHS, f"""SELECT {SET}, {at("0")} AS start_time, {at("30000")} AS end_time, 0L AS start_offset,
+    put(
+        LEADER_EPOCHS,
+        f"""SELECT {SET}, {at("0")} AS start_time, {at("30000")} AS end_time, 0L AS start_offset,
         0L AS start_high_watermark, array(1, 2, 3) AS assigned, array(1, 2, 3) AS isr_at_start,
         4000L AS replica_lag_time_max_ms, 2 AS min_insync_replicas, '4.1.0' AS broker_version, 0L AS check_origin_ms,
-        'unknown' AS check_origin_source, DATE'{DAY}' AS event_date""")
-    put(APPEND_LOG, f"""SELECT {SET}, {at("id * 100")} AS append_time, id AS base_offset, id + 1 AS log_end_offset,
-        -1 AS acks, 0 AS error_code, DATE'{DAY}' AS event_date FROM range(300)""")
-    put(FETCH_LOG, f"""SELECT {SET}, r AS replica_id, {at("id * 100 + 1")} AS arrival_time, {at("id * 100 + 2")} AS handled_time,
+        'unknown' AS check_origin_source, DATE'{DAY}' AS event_date""",
+    )
+    put(
+        APPEND_LOG,
+        f"""SELECT {SET}, {at("id * 100")} AS append_time, id AS base_offset, id + 1 AS log_end_offset,
+        -1 AS acks, 0 AS error_code, DATE'{DAY}' AS event_date FROM range(300)""",
+    )
+    put(
+        FETCH_LOG,
+        f"""SELECT {SET}, r AS replica_id, {at("id * 100 + 1")} AS arrival_time, {at("id * 100 + 2")} AS handled_time,
         {at("id * 100 + 3")} AS processed_time, {at("id * 100 + 90")} AS released_time, {at("id * 100 + 91")} AS completed_time,
         id + 1 AS fetch_offset, 'appends' AS leader_leo_source, 0 AS error_code, 1 AS run_length,
         {at("id * 100 + 2")} AS last_handled_time, DATE'{DAY}' AS event_date
-        FROM range(300) LATERAL VIEW explode(array(2, 3)) AS r WHERE r = 2 OR id < 50""")
+        FROM range(300) LATERAL VIEW explode(array(2, 3)) AS r WHERE r = 2 OR id < 50""",
+    )
     for table in (OBSERVED_ISR_CHANGES, BROKER_EVENTS):
         lake.ensure(table)
     return lake
@@ -90,5 +99,3 @@ def test_unknown_rules_and_parameters_are_told_together() -> None:
         rule_runs(["kafka-3.8"], {"kafka-2.1": {"replica_lag_time_ms": 1}})
     assert "did you mean kafka-3.7?" in error.value.message
     assert "did you mean replica_lag_time_max_ms?" in error.value.message
-
-

@@ -12,8 +12,7 @@ from isr_batch.ingest import find_clusters, ingest_kafka_logs
 from isr_batch.replay import replay, rule_runs
 from isr_batch.report import write_report
 from isr_batch.store import Lake
-from isr_batch.summaries import match_by_leader
-from isr_batch.validate import validate
+from isr_batch.validate import summary, validate
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "shrinks.csv"
@@ -56,8 +55,10 @@ def test_expands_are_replayed_where_the_controller_recorded_them(sample_lake: La
 
 
 def test_followers_dropped_by_a_leader_that_woke_up_are_spurious(sample_lake: Lake) -> None:
-    woken = sample_lake.read("broker_events").where("kind = 'silent'").select(
-        "cluster_id", F.col("broker_id").alias("leader_id"), "end_time"
+    woken = (
+        sample_lake.read("broker_events")
+        .where("kind = 'silent'")
+        .select("cluster_id", F.col("broker_id").alias("leader_id"), "end_time")
     )
     dropped = (
         sample_lake.read("shrink_verdicts")
@@ -101,4 +102,4 @@ def test_report_is_one_file_with_the_numbers_of_the_tables(sample_lake: Lake, tm
     write_report(sample_lake, page)
     text = page.read_text(encoding="utf-8")
     assert "<script src" not in text
-    assert f">{match_by_leader(sample_lake)[0]['matched']}<" in text
+    assert f">{summary(sample_lake).rows[0]['matched']}<" in text

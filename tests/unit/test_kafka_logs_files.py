@@ -30,7 +30,13 @@ def read(path: Path, block_bytes: int = 4 << 20) -> tuple[list[tuple[int, str]],
 
 
 def test_logs_plain_rotated_and_compressed_are_found(tmp_path: Path) -> None:
-    for name in ("request.log", "request.log.1", "request.log.2026-11-21-16", "request.log.3.gz", "kafka-request.log.gz"):
+    for name in (
+        "request.log",
+        "request.log.1",
+        "request.log.2026-11-21-16",
+        "request.log.3.gz",
+        "kafka-request.log.gz",
+    ):
         write(tmp_path / "b-7" / name)
     write(tmp_path / "b-7" / "server.properties", b"# c\nnode.id = 3\nreplica.lag.time.max.ms=4000\n")
     for other in ("gc.log", "my-request.log", "partition-debug.log.gz"):

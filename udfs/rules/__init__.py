@@ -35,7 +35,6 @@ BASELINE = "kafka-3.7"
 """What runs today, and what other rules are compared with."""
 
 
-
 def rule_of_release(version: str) -> str:
     """Id of the rule that a Kafka release runs: the newest one that is not newer than the release.
 
@@ -45,7 +44,9 @@ def rule_of_release(version: str) -> str:
         For a release before the first rule.
     """
     release = [int(part) for part in re.findall(r"\d+", version)]
-    older = [rule_id for rule_id in REGISTRY if _release_order(rule_id)[0] == 0 and _release_order(rule_id)[1] <= release]
+    older = [
+        rule_id for rule_id in REGISTRY if _release_order(rule_id)[0] == 0 and _release_order(rule_id)[1] <= release
+    ]
     if not older:
         message = f"no rule of a release as old as {version}"
         raise ValueError(message)

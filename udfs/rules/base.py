@@ -17,7 +17,13 @@ Function = Callable[..., Any]
 TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 1, 2
 """What a leader does after a fetch, as bits."""
 
-COMMON_PARAMS = ("replica_lag_time_max_ms", "min_insync_replicas", "check_period_ms", "check_phase_ms", "isr_write_latency_ms")
+COMMON_PARAMS = (
+    "replica_lag_time_max_ms",
+    "min_insync_replicas",
+    "check_period_ms",
+    "check_phase_ms",
+    "isr_write_latency_ms",
+)
 """Parameters that every rule has. The first two default to the broker's own configuration, the third
 to what the rule says, the fourth to what the log shows, the last to 0, or to what the log shows for a
 rule that writes in the background."""
@@ -27,19 +33,19 @@ CONTINUOUS = 0
 
 
 @kernel
-def nothing(_follower, _leader, _fetch, _params):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def nothing(_follower, _leader, _fetch, _params):  # type: ignore[no-untyped-def]
     """The rule does not look at this stage of a fetch."""
     return 0
 
 
 @kernel
-def always(_leader, _params):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def always(_leader, _params):  # type: ignore[no-untyped-def]
     """The high watermark is never frozen."""
     return True
 
 
 @kernel
-def never_overdue(_follower, _leader, _fetch, _params):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def never_overdue(_follower, _leader, _fetch, _params):  # type: ignore[no-untyped-def]
     """A rule with a periodic check has no instant of its own."""
     return 2**62
 

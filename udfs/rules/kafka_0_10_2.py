@@ -63,9 +63,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
     """The high watermark waits for the ISR, and for those who may join it next."""
-    return (
-        follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
-    )
+    return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 RULE = Rule(
