@@ -87,7 +87,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     if fetches.isEmpty() or lake.read("leader_epochs").isEmpty():
         raise NoInputError(
             f"{lake.root} holds no fetches between {window.start or 'the beginning'} and {window.end or 'the end'}",
-            '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows the days there are',
+            '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is',
         )
     results = replayed(event_stream(lake, window.end), runs).persist(StorageLevel.DISK_ONLY)
     rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))

@@ -4,6 +4,7 @@ Every row belongs to a set: one partition on one leader. Facts about a broker as
 checks seen, who may join) become rows of each set that they concern.
 """
 
+import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -52,7 +53,7 @@ def event_stream(lake: Lake, until: str | None = None) -> DataFrame:
     return stream
 
 
-def _rows(frame: DataFrame, kind: Column | int, *more: Column, **columns: Column) -> DataFrame:
+def _rows(frame: DataFrame, kind: Column | np.int64, *more: Column, **columns: Column) -> DataFrame:
     """Rows of one kind; columns that mean nothing for it are UNKNOWN."""
     given = {"kind": kind if isinstance(kind, Column) else F.lit(int(kind)), **columns}
     values = [given.get(name, F.lit(int(UNKNOWN))).cast("bigint").alias(name) for name in Rows._fields]

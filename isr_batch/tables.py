@@ -66,7 +66,7 @@ _KEY_CHECKS = {"partition_from_0": "partition_id >= 0", "epoch_known": "leader_e
 
 FETCH_LOG = Table(
     "fetch_log",
-    "A follower's fetch of one partition, as its leader served it (listed in the request or implied by its fetch session)",
+    "A follower's fetch of one partition, as its leader served it (listed in the request, or implied by its session)",
     (
         *_SET,
         Column("replica_id", "INT", "follower that fetched", nullable=False),
@@ -128,7 +128,9 @@ APPEND_LOG = Table(
         Column("base_offset", "BIGINT", "first offset of the batch; null when refused"),
         Column("log_end_offset", "BIGINT", "leader's log end offset after the append; null when refused"),
         Column(
-            "log_end_source", "STRING", "appends, fetches, terms or inferred: what closed the open end of the batch"
+            "log_end_source",
+            "STRING",
+            "appends, fetches, shrinks, terms or inferred: what closed the open end of the batch",
         ),
         Column("acks", "INT", "acks of the produce request: -1 all, 1, 0", nullable=False),
         Column("acknowledged_time", "TIMESTAMP", "response written to the producer; null without an acknowledgement"),
@@ -241,7 +243,8 @@ BROKER_EVENTS = Table(
         Column(
             "kind",
             "STRING",
-            "started; silent (handled no request of anybody); check (isr-expiration: due at event_time, seen at end_time); "
+            "started; silent (did nothing though a request waited); check (isr-expiration: due at event_time, ran at "
+            "end_time); "
             "fenced, unfenced, shutting_down (controller's word)",
             nullable=False,
         ),

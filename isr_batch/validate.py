@@ -23,6 +23,8 @@ RACE_MS = 50
 """A fetch or an append so near to a check may have come before or after it: local work of a leader that
 just woke up takes as long, and stamps do not order what happens inside it."""
 
+NEAR_MS = 1
+"""Kafka cuts its clock to whole milliseconds, and so does the log its stamps."""
 CLOSE_MS = 100
 """An expand is recorded by the controller, tens of milliseconds after the leader decided on it."""
 
@@ -90,8 +92,8 @@ def summary(lake: Lake) -> ValidationSummary:
             *(F.count_if(F.col("status") == status).alias(status) for status in ("matched", "missing", "extra")),
             F.count_if(~matched & F.col("note").isNotNull()).alias("races"),
             F.count_if(matched & (F.abs("time_error_ms") <= CLOSE_MS)).alias("within_100_ms"),
-            F.count_if(matched & (caught_up <= 1)).alias("caught_up_within_1_ms"),
-            F.count_if(matched & (caught_up <= 2)).alias("caught_up_within_2_ms"),
+            F.count_if(matched & (caught_up <= NEAR_MS)).alias("caught_up_within_1_ms"),
+            F.count_if(matched & (caught_up <= 2 * NEAR_MS)).alias("caught_up_within_2_ms"),
             F.count_if(equal).alias("offsets_equal"),
         )
         .orderBy("cluster_id", "kind", "leader_id")

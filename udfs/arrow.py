@@ -103,7 +103,7 @@ class SetReplay:
     def __init__(self, runs: Sequence[RuleRun]) -> None:
         self.runs = runs
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
-        self.out = new_output(max(RESULT_ROWS, 2 * room_for_a_row.py_func(len(runs), WIDEST_ASSIGNMENT)))
+        self.out = new_output(max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT)))
         self.marks: list[tuple[Int64Array, dict[str, Any]]] = []  # rows filled when a term was left, and its identity
         self.key: tuple[Any, ...] | None = None
         self.identity: dict[str, Any] | None = None
@@ -134,7 +134,7 @@ class SetReplay:
             "assigned": assigned,
             "params_json": [params_json(run, term) for run in self.runs],
         }
-        if self.room() < room_for_a_row.py_func(len(self.runs), len(assigned)):
+        if self.room() < room_for_a_row(len(self.runs), len(assigned)):
             yield from self.flush()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
         kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)

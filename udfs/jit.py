@@ -18,12 +18,12 @@ def kernel(function: Compiled) -> Compiled:
     The compiled code is not cached on disk: a cache shared by many workers on many hosts has to be
     kept writable, clean and of one version everywhere, to save some seconds a worker.
     """
-    return njit(no_cpython_wrapper=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+    return njit(no_cpython_wrapper=True, **_OPTIONS)(function)
 
 
 def entry(function: Compiled) -> Compiled:
     """Compile a function that Python calls."""
-    return njit(**_OPTIONS)(function)  # type: ignore[no-any-return]
+    return njit(**_OPTIONS)(function)
 
 
 def table(functions: Sequence[Compiled]) -> Compiled:
@@ -52,15 +52,15 @@ def table(functions: Sequence[Compiled]) -> Compiled:
         chain = _either(branch, unique[branch], chain)
 
     @kernel
-    def call(code, *arguments):  # type: ignore[no-untyped-def]
+    def call(code, *arguments):
         return chain(branch_of_code[code], *arguments)
 
-    return call  # type: ignore[return-value]
+    return call
 
 
 def _either(branch: int, function: Any, rest: Any) -> Any:
     @kernel
-    def choose(code, *arguments):  # type: ignore[no-untyped-def]
+    def choose(code, *arguments):
         if code == branch:
             return function(*arguments)
         return rest(code, *arguments)
@@ -70,7 +70,7 @@ def _either(branch: int, function: Any, rest: Any) -> Any:
 
 def _last(function: Any) -> Any:
     @kernel
-    def only(_code, *arguments):  # type: ignore[no-untyped-def]
+    def only(_code, *arguments):
         return function(*arguments)
 
     return only

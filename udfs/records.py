@@ -147,7 +147,8 @@ class Output(NamedTuple):
 
 
 REPLICA_COLUMNS = (
-    "rule", "position", "time_us", "follower_log_end_offset", "lag_ms", "lag_messages", "last_caught_up_time_ms", "in_isr",
+    "rule", "position", "time_us", "follower_log_end_offset", "lag_ms", "lag_messages", "last_caught_up_time_ms",
+    "in_isr",
 )  # fmt: skip
 PARTITION_COLUMNS = ("rule", "time_us", "leader_log_end_offset", "high_watermark", "isr")
 CHANGE_COLUMNS = (

@@ -90,14 +90,16 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
     return state
 
 
-@kernel
-def room_for_a_row(runs, replicas):
+def room_for_a_row(runs: int, replicas: int) -> int:
     """Result rows of a kind that one input row, and the timers before it, can give at most.
 
     Each follower is handled and answered once at most, and joins and leaves once at most; a change of
     the ISR may write every follower's row.
     """
     return runs * replicas * (4 * replicas + 8)
+
+
+compiled_room_for_a_row = kernel(room_for_a_row)
 
 
 class Kernels(NamedTuple):
@@ -356,7 +358,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
         Returns 1 when all is done, 0 when ``out`` has to be emptied first; call again with the same rows.
         """
         term = state.term[0]
-        room = room_for_a_row(len(state.leaders), term.replicas)
+        room = compiled_room_for_a_row(len(state.leaders), term.replicas)
         while term.row < len(rows.time_us):
             if max(out.filled) + room > len(out.replica):
                 return 0

@@ -63,7 +63,7 @@ class KafkaLogs:
 
 
 def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: str) -> KafkaLogs:
-    """Read the brokers' logs in a folder.
+    """Read the brokers' logs in a folder: all lines once, here; the large tables are made when they are used.
 
     Parameters
     ----------

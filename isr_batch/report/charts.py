@@ -24,7 +24,7 @@ _COLOUR = alt.Color(
 )
 
 
-def shrinks_by_cause(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> alt.Chart:
+def shrinks_by_cause(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> dict[str, Any]:
     """Bars: shrinks of each rule by primary cause.
 
     Parameters
@@ -34,8 +34,8 @@ def shrinks_by_cause(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> al
     rules : sequence of str
         In the order in which they are drawn.
     """
-    return (
-        alt.Chart(alt.Data(values=list(rows)))
+    chart = (
+        alt.Chart({"values": list(rows)})
         .mark_bar()
         .encode(
             x=alt.X("shrinks:Q", title="shrinks"),
@@ -45,9 +45,10 @@ def shrinks_by_cause(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> al
         )
         .properties(width=640, height=26 * max(len(rules), 1))
     )
+    return dict(chart.to_dict())
 
 
-def shrinks_in_time(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> alt.Chart:
+def shrinks_in_time(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> dict[str, Any]:
     """Ticks: when each rule dropped somebody, and why; with what the brokers themselves did.
 
     Parameters
@@ -68,8 +69,9 @@ def shrinks_in_time(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> alt
         )
         .properties(width=640, height=22 * max(len(rules), 1))
     )
-    return (
-        alt.layer(ticks, data=alt.Data(values=list(rows)))
+    chart = (
+        alt.layer(ticks, data={"values": list(rows)})
         .facet(row=alt.Row("cluster:N", title=None))
         .resolve_scale(x="independent")
     )
+    return dict(chart.to_dict())

@@ -48,7 +48,7 @@ def write_report(lake: Lake, out: Path) -> None:
         shrinks=shrinks,
         matches=summary(lake).rows,
         findings=[finding(row) for row in shrinks],
-        charts={place: _script_safe(chart.to_dict()) for place, chart in charts.items()},
+        charts={place: _safe(json.dumps(chart)) for place, chart in charts.items()},
         scripts=_safe(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)),
     )
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,8 @@ def finding(row: dict[str, Any]) -> str:
         return f"{row['rule']} makes no shrink."
     causes = {name: row[name] for name in ("caught_up", "keeping_pace", "slow_leader", "unacked_only") if row[name]}
     told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(causes.items(), key=lambda c: -c[1]))
-    return f"{row['rule']} makes {row['shrinks']} shrinks, {row['spurious']} of them spurious{f' ({told})' if told else ''}."
+    spurious = f"{row['spurious']} of them spurious" + (f" ({told})" if told else "")
+    return f"{row['rule']} makes {row['shrinks']} shrinks, {spurious}."
 
 
 def _scope(lake: Lake) -> str:
@@ -100,10 +101,6 @@ def _in_time(lake: Lake) -> Rows:
     return [row.asDict() for row in replayed.unionAll(logged).orderBy("time").limit(MARKS).collect()]
 
 
-def _script_safe(chart: dict[str, Any]) -> Any:
-    return _safe(json.dumps(chart))
-
-
-def _safe(script: str) -> Any:
+def _safe(script: str) -> Markup:
     # Data may hold anything, and a closing tag would end the script.
-    return Markup(script.replace("</", "<\\/"))
+    return Markup(script.replace("</", "<\\/"))  # noqa: S704 (scripts and charts of our own making)

@@ -46,7 +46,8 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     put(
         FETCH_LOG,
         f"""SELECT {SET}, r AS replica_id, {at("id * 100 + 1")} AS arrival_time, {at("id * 100 + 2")} AS handled_time,
-        {at("id * 100 + 3")} AS processed_time, {at("id * 100 + 90")} AS released_time, {at("id * 100 + 91")} AS completed_time,
+        {at("id * 100 + 3")} AS processed_time, {at("id * 100 + 90")} AS released_time,
+        {at("id * 100 + 91")} AS completed_time,
         id + 1 AS fetch_offset, 'appends' AS leader_leo_source, 0 AS error_code, 1 AS run_length,
         {at("id * 100 + 2")} AS last_handled_time, DATE'{DAY}' AS event_date
         FROM range(300) LATERAL VIEW explode(array(2, 3)) AS r WHERE r = 2 OR id < 50""",

@@ -7,7 +7,7 @@ mark spends more.
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int
         params["check_phase_ms"] = run.check_phase_ms
         for name, value in run.flags:
             params[name] = value
-    room: int = cast("Any", room_for_a_row).py_func(len(runs), len(replicas))
+    room = room_for_a_row(len(runs), len(replicas))
     out = new_output(room + spare)
     results: list[Result] = [{"changes": [], "partition": [], "replica": []} for _ in runs]
     for term in log.terms:

@@ -33,19 +33,19 @@ CONTINUOUS = 0
 
 
 @kernel
-def nothing(_follower, _leader, _fetch, _params):  # type: ignore[no-untyped-def]
+def nothing(_follower, _leader, _fetch, _params):
     """The rule does not look at this stage of a fetch."""
     return 0
 
 
 @kernel
-def always(_leader, _params):  # type: ignore[no-untyped-def]
+def always(_leader, _params):
     """The high watermark is never frozen."""
     return True
 
 
 @kernel
-def never_overdue(_follower, _leader, _fetch, _params):  # type: ignore[no-untyped-def]
+def never_overdue(_follower, _leader, _fetch, _params):
     """A rule with a periodic check has no instant of its own."""
     return 2**62
 
