@@ -144,22 +144,28 @@ def _eligibility(terms: DataFrame, broker_events: DataFrame) -> DataFrame:
     """When each follower of a term may not join the ISR, and when it may again.
 
     A broker that is fenced or shuts down may not join. What was told before the term began holds from
-    its beginning; ``handled_us`` keeps the order in which it was told.
+    its beginning; ``handled_us`` keeps the order in which it was told. The leader hears of it some
+    time after the controller wrote it down. Only the good news is delayed here: removals from the ISR
+    are taken at the controller's time, and a follower must not come back in between.
     """
     states = broker_events.where("kind IN ('fenced', 'unfenced', 'shutting_down')").select(
         "cluster_id", F.col("broker_id").alias("replica_id"), "event_time", "kind"
     )
     followers = (
-        terms.select(*SET_COLUMNS, "start_time", "end_time", F.explode("assigned").alias("replica_id"))
+        terms.select(
+            *SET_COLUMNS, "start_time", "end_time", "metadata_delay_ms", F.explode("assigned").alias("replica_id")
+        )
         .where("replica_id <> leader_id")
         .join(F.broadcast(states), ["cluster_id", "replica_id"])
         .where("event_time < end_time")
     )
+    may_join = F.col("kind") == "unfenced"
+    delay_us = F.when(may_join, F.coalesce("metadata_delay_ms", F.lit(0)) * 1000).otherwise(0)
     return _rows(
         followers,
         ELIGIBLE,
-        time_us=F.greatest(_us("event_time"), _us("start_time")),
+        time_us=F.greatest(_us("event_time") + delay_us, _us("start_time")),
         handled_us=_us("event_time"),
         replica_id=F.col("replica_id"),
-        code=F.col("kind") == "unfenced",
+        code=may_join,
     )

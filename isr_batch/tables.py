@@ -183,6 +183,11 @@ LEADER_EPOCHS = Table(
             "median time from a shrink to the answer of its ISR write on this broker; null when not logged",
         ),
         Column(
+            "metadata_delay_ms",
+            "BIGINT",
+            "median time until the controller's records reach this broker; null when not logged",
+        ),
+        Column(
             "check_origin_source",
             "STRING",
             "shrinks, startup or unknown: how check_origin_ms was found",

@@ -9,6 +9,7 @@ from isr_batch.kafka_logs import broker_log, metadata
 from isr_batch.kafka_logs.broker_log import process_of
 from isr_batch.kafka_logs.request_log import FOLLOWER_FETCH
 
+NOTED_WITHIN_US = 5_000_000
 EARLY_US = 100_000
 """State-change lines are written up to so much after the term began."""
 
@@ -45,6 +46,7 @@ def terms(sources: Sources, processes: DataFrame) -> DataFrame:
         .withColumn("process", process_of("stamp_us"))
         .join(F.broadcast(processes), ["broker_id", "process"], "left")
         .join(F.broadcast(broker_log.isr_write_times(sources.server)), "broker_id", "left")
+        .join(F.broadcast(_metadata_delays(sources)), "broker_id", "left")
         .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_us", "next_us"))))
         .withColumn("former_end_us", F.lag("end_us").over(own))
     )
@@ -55,7 +57,7 @@ def terms(sources: Sources, processes: DataFrame) -> DataFrame:
         "start_offset", "start_high_watermark", "assigned", F.col("isr").alias("isr_at_start"),
         "previous_leader_id",
         "replica_lag_time_max_ms", "min_insync_replicas", "broker_version",
-        F.coalesce("check_origin_ms", F.lit(0)).alias("check_origin_ms"), "isr_write_ms",
+        F.coalesce("check_origin_ms", F.lit(0)).alias("check_origin_ms"), "isr_write_ms", "metadata_delay_ms",
         F.coalesce("check_origin_source", F.lit("unknown")).alias("check_origin_source"),
     )  # fmt: skip
 
@@ -80,6 +82,22 @@ def _with_topic_facts(spans: DataFrame, sources: Sources) -> DataFrame:
         .withColumn("min_insync_replicas", F.coalesce("of_topic", "of_broker", "of_all", "of_log", "of_properties"))
         .withColumn("assigned", F.coalesce("replicas", F.array_union("isr", F.coalesce("fetched", "isr"))))
         .withColumn("assigned", F.array_union("assigned", F.array("broker_id")))
+    )
+
+
+def _metadata_delays(sources: Sources) -> DataFrame:
+    """Median time from a controller's record to the leader's line about it: broker_id, metadata_delay_ms."""
+    state = ("topic", "partition_id", "leader_epoch")
+    told = metadata.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
+    told = told.select(*state, F.array_sort("isr").alias("isr"), "at_us")
+    noted = broker_log.still_leader_lines(sources.state_changes)
+    noted = noted.select("broker_id", *state, F.array_sort("isr").alias("isr"), "stamp_us")
+    delay_us = F.col("stamp_us") - F.col("at_us")
+    return (
+        noted.join(told, [*state, "isr"])
+        .where(delay_us.between(0, NOTED_WITHIN_US))
+        .groupBy("broker_id")
+        .agg(F.round(F.median(delay_us) / 1000).cast("bigint").alias("metadata_delay_ms"))
     )
 
 
