@@ -130,10 +130,11 @@ def _checks(changes: DataFrame, broker_events: DataFrame) -> DataFrame:
     """When isr-expiration came to a partition, where the leader printed it.
 
     It visits one partition after the other, and a leader that just woke up takes tens of milliseconds
-    for that. A partition without a line of its own is checked when the check was due.
+    for that. A partition without a line of its own is checked when the check was due. A line about two
+    replicas is told twice, to the same effect.
     """
     checks = broker_events.where("kind = 'check'").withColumnRenamed("broker_id", "leader_id").drop("event_date")
-    lines = changes.where("kind = 'shrink' AND made_by = 'leader'").select(*SET_COLUMNS, "change_time").distinct()
+    lines = changes.where("kind = 'shrink' AND made_by = 'leader'").select(*SET_COLUMNS, "change_time")
     visited = lines.join(F.broadcast(checks), ["cluster_id", "leader_id"]).where(
         "change_time >= end_time AND change_time < end_time + INTERVAL 1 SECOND"
     )

@@ -16,22 +16,29 @@ _PHASE_SPREAD_MS = 100
 
 
 def activity(requests: DataFrame, server: DataFrame, settings: DataFrame) -> DataFrame:
-    """What a broker did, in buckets: broker_id, process, first_us, last_us.
+    """What a broker did, in buckets: broker_id, process, first_us, last_us, last_led_us.
 
-    Anything counts: a request that arrived, was taken up, done or answered, and a line of server.log.
+    Anything counts: a request that arrived, was taken up, done or answered, and a line of server.log. What can be
+    replayed ends earlier: ``last_led_us`` is the last request or Shrinking line, null in a bucket without any. A
+    process that was killed in its sleep may still write a line or two, and leave its last requests without one.
     """
     steps = F.array("arrival_us", "handled_us", "processed_us", "answered_us", "completed_us")
     answered = requests.where("arrival_us IS NOT NULL AND reason IS NULL").select(
-        "broker_id", F.explode(steps).alias("at_us")
+        "broker_id", F.explode(steps).alias("at_us"), F.lit(True).alias("led")
     )
-    told = server.where("stamp_us IS NOT NULL").select("broker_id", "stamp_us")
+    shrinks = F.coalesce(F.contains("message", F.lit("Shrinking ISR")), F.lit(False))
+    told = server.where("stamp_us IS NOT NULL").select("broker_id", "stamp_us", shrinks)
     buckets = (
         answered.unionAll(told)
         .groupBy("broker_id", F.floor(F.col("at_us") / _BUCKET_US).alias("bucket"))
-        .agg(F.min("at_us").alias("first_us"), F.max("at_us").alias("last_us"))
+        .agg(
+            F.min("at_us").alias("first_us"),
+            F.max("at_us").alias("last_us"),
+            F.max(F.when(F.col("led"), F.col("at_us"))).alias("last_led_us"),
+        )
     )
     return buckets.join(F.broadcast(settings.select("broker_id", "starts_us")), "broker_id").select(
-        "broker_id", process_of("last_us").alias("process"), "first_us", "last_us"
+        "broker_id", process_of("last_us").alias("process"), "first_us", "last_us", "last_led_us"
     )
 
 
@@ -96,7 +103,7 @@ def _period_ms() -> Column:
 
 
 def processes(busy: DataFrame, server: DataFrame, settings: DataFrame, checks: DataFrame) -> DataFrame:
-    """Describe every broker process: broker_id, process, last_us (of its activity), broker_version, check_origin.
+    """Describe every broker process: broker_id, process, last_led_us, broker_version, check_origin.
 
     isr-expiration runs at fixed distances from the start of its process, and a run is sometimes late but never
     early. So the origin is the check with the most others at the same phase or a little later; else about when the
@@ -106,11 +113,11 @@ def processes(busy: DataFrame, server: DataFrame, settings: DataFrame, checks: D
     facts = broker_log.process_facts(server, settings)
     return (
         busy.groupBy(*key)
-        .agg(F.max("last_us").alias("last_us"))
+        .agg(F.max("last_led_us").alias("last_led_us"))
         .join(F.broadcast(facts), key, "left")
         .join(F.broadcast(_phases(checks)), key, "left")
         .select(
-            *key, "last_us", "broker_version",
+            *key, "last_led_us", "broker_version",
             F.coalesce("shrink_ms", F.floor(F.col("startup_us") / 1000), F.lit(0)).alias("check_origin_ms"),
             F.when(F.col("shrink_ms").isNotNull(), "shrinks").when(F.col("startup_us").isNotNull(), "startup")
             .otherwise("unknown").alias("check_origin_source"),

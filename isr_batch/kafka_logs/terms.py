@@ -47,7 +47,7 @@ def terms(sources: Sources, processes: DataFrame) -> DataFrame:
         .join(F.broadcast(processes), ["broker_id", "process"], "left")
         .join(F.broadcast(broker_log.isr_write_times(sources.server)), "broker_id", "left")
         .join(F.broadcast(_metadata_delays(sources)), "broker_id", "left")
-        .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_us", "next_us"))))
+        .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_led_us", "next_us"))))
         .withColumn("former_end_us", F.lag("end_us").over(own))
     )
     return _with_topic_facts(spans, sources).select(
