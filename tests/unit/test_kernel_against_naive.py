@@ -251,3 +251,21 @@ def test_a_check_that_ran_a_little_early_does_not_run_again() -> None:
     """It is due at 150 ms, when the follower is overdue; the log has it at 149 ms, when the follower is not."""
     rows = fetch(49_000, 2, 0), append(49_500, 1), Row(149_000, CHECK, until_us=149_000)
     assert_agree(Log((term(*rows),)), each())
+
+
+def test_while_an_isr_write_is_under_way_the_isr_does_not_change_again() -> None:
+    """The naive model writes at once; this is by hand: 50 ms a write, so replica 3 has to come back for its turn."""
+    rows = fetch(0, 2, 0), fetch(10_000, 3, 0), append(30_000, 1), fetch(40_000, 2, 1), fetch(60_000, 3, 1)
+    run = Setting("kafka-3.7", 100, 1, 0, (("isr_write_latency_ms", 50),))
+    (result,) = replay(Log((term(*rows, isr=(1,)),)), [run])
+    joined = [
+        (change.time_us - START_US, change.replica_id, sorted(change.isr_after)) for change in result["changes"][:2]
+    ]
+    assert joined == [(0, 2, [1, 2]), (60_000, 3, [1, 2, 3])]
+    committed = [(row.time_us - START_US, sorted(row.isr)) for row in result["partition"]]
+    isrs = [(time, isr) for n, (time, isr) in enumerate(committed) if n == 0 or isr != committed[n - 1][1]]
+    assert isrs[:3] == [(0, [1]), (50_000, [1, 2]), (110_000, [1, 2, 3])]
+    # The high watermark waits for the one that is about to join, before the write is answered.
+    marks = {row.time_us - START_US: row.high_watermark for row in result["partition"]}
+    assert marks[30_000] == 0
+    assert marks[60_000] == 1
