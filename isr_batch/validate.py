@@ -19,9 +19,9 @@ from isr_batch.store import Lake
 from isr_batch.tables import SET_KEY
 from udfs.rules import rule_of_release
 
-RACE_MS = 50
-"""A fetch or an append so near to a check may have come before or after it: local work of a leader that
-just woke up takes as long, and stamps do not order what happens inside it."""
+RACE_MS = 5
+"""A fetch or an append so near to a change may have come before or after it: stamps are cut to milliseconds
+and written some time after the fact. Wider, and every miss on a busy partition would pass for a race."""
 
 NEAR_MS = 1
 """Kafka cuts its clock to whole milliseconds, and so does the log its stamps."""
