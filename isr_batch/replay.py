@@ -16,15 +16,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-from isr_batch.errors import NoInputError, UsageError
+from isr_batch.errors import NoInputError
 from isr_batch.output_tables import ISR_CHANGES, PARTITION_TIMELINE, REPLICA_TIMELINE, SHRINK_VERDICTS
-from isr_batch.settings import did_you_mean
+from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.tables import SET_KEY, Table
 from isr_batch.window import Window
 from udfs.arrow import RESULT_SCHEMA, SET_COLUMNS, RuleRun, replay_batches
-from udfs.rules import COMMON_PARAMS, REGISTRY
+from udfs.rules import REGISTRY
 
 ORDER = (*SET_COLUMNS, "time_us", "kind", "handled_us", "replica_id", "offset")
 """Sort order of the stream. What comes after ``kind`` only makes equal times the same in every run."""
@@ -38,24 +38,10 @@ class ReplaySummary:
     rows_out: dict[str, int]
 
 
-def rule_runs(rules: Sequence[str], params: dict[str, dict[str, int]]) -> list[RuleRun]:
-    """Choose rules (``all`` or ids) and the parameters set for them.
-
-    Raises
-    ------
-    UsageError
-        For every rule or parameter that does not exist.
-    """
-    chosen = list(REGISTRY) if list(rules) == ["all"] else list(rules)
-    mistakes = [
-        f"no rule {name!r}: {did_you_mean(name, REGISTRY)}" for name in {*chosen, *params} if name not in REGISTRY
-    ]
-    for name, values in params.items():
-        known = {*COMMON_PARAMS, *REGISTRY[name].params} if name in REGISTRY else set(values)
-        mistakes += [f"{name} has no parameter {p!r}: {did_you_mean(p, known)}" for p in values if p not in known]
-    if mistakes:
-        raise UsageError("; ".join(sorted(mistakes)), "`isr-batch rules list` and `rules show ID` tell what there is")
-    return [RuleRun(name, params.get(name, {})) for name in chosen]
+def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
+    """Rules (``all`` or ids) with the parameters set for them; the settings have checked both."""
+    chosen = list(REGISTRY) if list(replay.rules) == ["all"] else list(replay.rules)
+    return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 
 def replayed(stream: DataFrame, runs: Sequence[RuleRun]) -> DataFrame:

@@ -58,7 +58,7 @@ class ReplaySettings(_Section):
     """What is replayed: rules (``all`` or their names) and parameters that differ from the defaults."""
 
     rules: Annotated[list[str], NoDecode, BeforeValidator(_split)] = Field(default=["all"], min_length=1)
-    params: dict[str, dict[str, int]] = {}
+    params: dict[str, dict[str, int | str]] = {}
 
 
 class ValidationSettings(_Section):
@@ -120,7 +120,8 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
         merged = _merge(merged, layer)
     try:
         settings = Settings(**merged)
-        mistakes += _rule_mistakes(settings.replay, layers)
+        replay = _read_params(settings.replay, layers, mistakes)
+        settings = settings.model_copy(update={"replay": replay})
     except ValidationError as error:
         mistakes += [_mistake(details["loc"], details, layers) for details in error.errors()]
     if mistakes:
@@ -132,27 +133,30 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
     return settings
 
 
-def parse_params(assignments: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Read ``RULE.PARAM=VALUE`` options; a rule's name may have dots itself.
+def parse_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Read ``RULE.PARAM=VALUE`` options; a rule's name may have dots itself, and so may Kafka's own names.
 
     Raises
     ------
     UsageError
         When one of them does not have this form.
     """
-    params: dict[str, dict[str, int]] = {}
+    from udfs.rules import REGISTRY
+
+    params: dict[str, dict[str, str]] = {}
     wrong = []
     for assignment in assignments:
         left, _, value = assignment.partition("=")
-        rule, _, name = left.rpartition(".")
-        if not rule or not name or not value.strip().lstrip("-").isdecimal():
+        known = max((rule for rule in REGISTRY if left.startswith(f"{rule}.")), key=len, default="")
+        rule, _, name = (known, ".", left[len(known) + 1 :]) if known else left.rpartition(".")
+        if not rule or not name or not value.strip():
             wrong.append(repr(assignment))
         else:
-            params.setdefault(rule, {})[name] = int(value)
+            params.setdefault(rule, {})[name] = value.strip()
     if wrong:
         raise UsageError(
-            f"--set takes RULE.PARAM=VALUE with a whole number, not {', '.join(wrong)}",
-            "such as --set kafka-3.7.replica_lag_time_max_ms=10000; `isr-batch rules show RULE` lists the parameters",
+            f"--set takes RULE.PARAM=VALUE, not {', '.join(wrong)}",
+            "such as --set kafka-3.7.replica.lag.time.max.ms=10000; `isr-batch rules show RULE` lists the parameters",
         )
     return params
 
@@ -241,26 +245,33 @@ def _layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -
     return "settings"
 
 
-def _rule_mistakes(replay: ReplaySettings, layers: list[tuple[str, Tree]]) -> list[str]:
+def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistakes: list[str]) -> ReplaySettings:
+    """Check rules and parameters against the registry; names become ours, values numbers."""
     if replay.rules == ["all"] and not replay.params:
-        return []
+        return replay
     from udfs.rules import COMMON_PARAMS, REGISTRY  # takes numba, which most looks at the settings need not wait for
 
     where = _layer_of(("replay", "rules"), layers)
-    mistakes = [
+    mistakes += [
         f"{where}: replay.rules: no rule {name}; {did_you_mean(name, REGISTRY)}"
         for name in replay.rules
         if name not in REGISTRY and replay.rules != ["all"]
     ]
+    read: dict[str, dict[str, int | str]] = {}
     for rule, params in replay.params.items():
         where = _layer_of(("replay", "params", rule), layers)
         if rule not in REGISTRY:
             mistakes.append(f"{where}: replay.params: no rule {rule}; {did_you_mean(rule, REGISTRY)}")
             continue
-        known = (*COMMON_PARAMS, *REGISTRY[rule].params)
-        mistakes += [
-            f"{where}: replay.params.{rule}: no parameter {name}; {did_you_mean(name, known)}"
-            for name in params
-            if name not in known
-        ]
-    return mistakes
+        for given, value in params.items():
+            name = given.replace(".", "_").replace("-", "_")  # Kafka's own spelling is welcome
+            param = REGISTRY[rule].param(name)
+            if param is None:
+                known = (*COMMON_PARAMS, *REGISTRY[rule].params)
+                mistakes.append(f"{where}: replay.params.{rule}: no parameter {given}; {did_you_mean(name, known)}")
+                continue
+            try:
+                read.setdefault(rule, {})[name] = param.value(value)
+            except ValueError as error:
+                mistakes.append(f"{where}: replay.params.{rule}.{given}: {error}")
+    return replay.model_copy(update={"params": read})

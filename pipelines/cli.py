@@ -110,7 +110,7 @@ def _replay(job: Job, done: "Run", window: Window) -> None:
     from isr_batch.replay import replay, rule_runs
     from isr_batch.runs import Counts
 
-    rules = rule_runs(job.settings.replay.rules, job.settings.replay.params)
+    rules = rule_runs(job.settings.replay)
     with job.out.step(f"replay {len(rules)} rules") as facts:
         summary = replay(job.lake, rules, window)
         counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
@@ -250,13 +250,20 @@ def show_rule(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json 
         raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
     rule = REGISTRY[name]
     out = Output(as_json=as_json)
+    params = [
+        {
+            "parameter": name,
+            "default": "" if param.default is None else param.name_of(param.default),
+            "what": param.says,
+        }
+        for name, param in {**rule.params, **COMMON_PARAMS}.items()
+    ]
     if as_json:
-        facts = {"rule": rule.id, "in_force": rule.in_force, "source": rule.source}
-        out.say(**facts, params=rule.params, common_params=COMMON_PARAMS, doc=rule.doc)
+        out.say(rule=rule.id, in_force=rule.in_force, source=rule.source, params=params, doc=rule.doc)
         return
     out.text(rule.doc + "\n")
     out.say(in_force=rule.in_force, source=rule.source)
-    out.say(parameters=", ".join([*(f"{name}={value}" for name, value in rule.params.items()), *COMMON_PARAMS]))
+    out.table("", params, ("parameter", "default", "what"))
 
 
 @config_app.command("show")

@@ -26,7 +26,7 @@ from udfs.records import (
     new_output,
 )
 from udfs.replay import State, kernels, new_state, room_for_a_row
-from udfs.rules import REGISTRY
+from udfs.rules import REGISTRY, Param, Rule
 from udfs.verdict import CAUSES, VERDICT_OF_CAUSE
 
 SET_COLUMNS = ("cluster_id", "topic", "partition_id", "leader_id")
@@ -188,15 +188,23 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
         "check_period_ms": lag_time // rule.checks_per_lag_time if rule.checks_per_lag_time else 0,
         "check_phase_ms": term["check_origin_ms"],
         "isr_write_latency_ms": term["isr_write_ms"] if rule.isr_write_in_background else 0,
-        **rule.params,
+        **{name: param.default or 0 for name, param in rule.params.items()},
         **run.params,
     }
 
 
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
     """The parameters that tell one run of a rule from another, as JSON with sorted keys."""
-    told = {"replica_lag_time_max_ms", "min_insync_replicas", *REGISTRY[run.rule].params, *run.params}
-    return json.dumps({k: v for k, v in resolved_params(run, term).items() if k in told}, sort_keys=True)
+    rule = REGISTRY[run.rule]
+    told = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
+    values = {name: value for name, value in resolved_params(run, term).items() if name in told}
+    return json.dumps({name: _param(rule, name).name_of(value) for name, value in values.items()}, sort_keys=True)
+
+
+def _param(rule: Rule, name: str) -> Param:
+    param = rule.param(name)
+    assert param is not None
+    return param
 
 
 def replay_batches(batches: Iterator[pa.RecordBatch], runs: Sequence[RuleRun]) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from udfs.jit import kernel, table
-from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, SHRINK
+from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, RELINQUISH, SHRINK
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
 from udfs.verdict import CONTROLLER, causes_of_shrink, true_lag_us
 
@@ -21,6 +21,7 @@ class RuleCalls(NamedTuple):
 
     begin_term: Callable[..., Any]
     on_arrival: Callable[..., Any]
+    on_read: Callable[..., Any]
     on_recorded: Callable[..., Any]
     on_completed: Callable[..., Any]
     on_append: Callable[..., Any]
@@ -29,6 +30,8 @@ class RuleCalls(NamedTuple):
     overdue_at_ms: Callable[..., Any]
     holds_high_watermark: Callable[..., Any]
     may_advance: Callable[..., Any]
+    advances_on_commit: Callable[..., Any]
+    gives_up_at_us: Callable[..., Any]
 
 
 def rule_calls(rules: Sequence[Rule]) -> RuleCalls:
@@ -42,10 +45,11 @@ class IsrCalls(NamedTuple):
     after_fetch: Callable[..., Any]
     check: Callable[..., Any]
     remove: Callable[..., Any]
+    relinquish: Callable[..., Any]
+    install: Callable[..., Any]
     commit: Callable[..., Any]
     advance_high_watermark: Callable[..., Any]
-    show: Callable[..., Any]
-    show_leader: Callable[..., Any]
+    show_all: Callable[..., Any]
 
 
 @kernel
@@ -122,6 +126,8 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
     out_of_sync = calls.out_of_sync
     holds_high_watermark = calls.holds_high_watermark
     may_advance = calls.may_advance
+    advances_on_commit = calls.advances_on_commit
+    begin_rule_term = calls.begin_term
 
     @kernel
     def advance_high_watermark(state, r, clock_ms):
@@ -143,23 +149,37 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader.high_watermark = max(leader.high_watermark, candidate)
 
     @kernel
-    def commit(state, r, now_us, out):
-        """The ISR write is answered: committed and maximal ISR are what was asked for."""
+    def install(state, r, isr, now_us):
+        """From now on this is the ISR; what was in flight is void."""
         leader = state.leaders[r]
-        leader.isr = leader.pending_isr
+        leader.isr = isr
+        leader.pending_isr = isr
         leader.commit_us = NEVER_US
         leader.isr_size = 0
         leader.last_isr_change_time_ms = now_us // 1000
         for p in range(leader.replicas):
-            member = (leader.isr >> p) & 1
+            member = (isr >> p) & 1
             leader.isr_size += member
-            follower = state.followers[r, p]
-            follower.in_isr = member
-            follower.in_maximal_isr = member
-        advance_high_watermark(state, r, now_us // 1000)
+            state.followers[r, p].in_isr = member
+            state.followers[r, p].in_maximal_isr = member
+
+    @kernel
+    def show_all(state, r, now_us, out):
+        """Write whatever changed."""
+        leader = state.leaders[r]
         for p in range(leader.replicas):
             if p != state.term[0].leader:
                 show(out, r, p, now_us, state.followers[r, p], leader)
+        show_leader(out, r, now_us, leader)
+
+    @kernel
+    def commit(state, r, now_us, out):
+        """The ISR write is answered: committed and maximal ISR are what was asked for."""
+        install(state, r, state.leaders[r].pending_isr, now_us)
+        state.leaders[r].last_isr_write_time_ms = now_us // 1000
+        if advances_on_commit(state.codes[r], state.params[r]):
+            advance_high_watermark(state, r, now_us // 1000)
+        show_all(state, r, now_us, out)
 
     @kernel
     def _write_isr(state, r, isr, now_us, out):
@@ -210,12 +230,18 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             ):
                 isr &= ~(1 << p)
         if isr == leader.isr:
+            if params.check_period_ms == 0:
+                # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
+                advance_high_watermark(state, r, now_us // 1000)
+                show_leader(out, r, now_us, leader)
             return
         for p in range(leader.replicas):
             if (leader.isr & ~isr) >> p & 1:
                 fetch = state.fetches[p]
                 causes = causes_of_shrink(fetch, leader, state.term[0], now_us, params.replica_lag_time_max_ms)
                 _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, state.followers[r, p], leader, fetch, causes)
+        if not advances_on_commit(state.codes[r], params):
+            advance_high_watermark(state, r, now_us // 1000)
         _write_isr(state, r, isr, now_us, out)
         show_leader(out, r, now_us, leader)
 
@@ -226,11 +252,38 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         follower = state.followers[r, p]
         if follower.in_maximal_isr == 0:
             return
-        isr = (leader.isr if leader.commit_us == NEVER_US else leader.pending_isr) & ~(1 << p)
+        isr = leader.isr & ~(1 << p)
         if follower.in_isr != 0:
             _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, state.fetches[p], CONTROLLER)
-        leader.pending_isr = isr
-        commit(state, r, now_us, out)
-        show_leader(out, r, now_us, leader)
+        install(state, r, isr, now_us)
+        advance_high_watermark(state, r, now_us // 1000)
+        show_all(state, r, now_us, out)
 
-    return IsrCalls(after_fetch, check, remove, commit, advance_high_watermark, show, show_leader)
+    @kernel
+    def relinquish(state, r, now_us, out):
+        """The next member of the ISR takes over: an epoch of its own begins, with the ISR as it stands."""
+        leader = state.leaders[r]
+        term = state.term[0]
+        leader.give_up_us = NEVER_US
+        if leader.isr_size < 2:
+            return
+        itself = state.followers[r, term.leader]
+        itself.log_end_offset = leader.log_end_offset
+        itself.last_caught_up_time_ms = now_us // 1000
+        _write_change(
+            out, r, term.leader, now_us, RELINQUISH, BY_RULE, leader.isr, itself, leader, state.fetches[term.leader],
+            NO_CAUSE,
+        )  # fmt: skip
+        leader.epoch_start_us = now_us
+        leader.leader_epoch_start_offset = leader.log_end_offset
+        install(state, r, leader.isr, now_us)
+        for p in range(leader.replicas):
+            if p != term.leader:
+                follower = state.followers[r, p]
+                begin_rule_term(
+                    state.codes[r], follower, leader, follower.in_isr != 0, True, now_us // 1000, state.params[r]
+                )
+        advance_high_watermark(state, r, now_us // 1000)
+        show_all(state, r, now_us, out)
+
+    return IsrCalls(after_fetch, check, remove, relinquish, install, commit, advance_high_watermark, show_all)

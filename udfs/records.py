@@ -13,6 +13,8 @@ Int64Array = npt.NDArray[np.int64]
 
 NEVER_US = np.int64(2**62)
 """Later than any event."""
+LONG_AGO = np.int64(-(2**62))
+"""Earlier than any event."""
 UNKNOWN = np.int64(-1)
 """An offset or a time that nobody knows; Kafka's own value for a follower that has not fetched."""
 
@@ -68,6 +70,8 @@ FOLLOWER = _record(
     "in_isr",  # committed ISR
     "in_maximal_isr",  # and with a pending expansion, before it is committed
     "eligible",  # the controller would let it join
+    "pending_fetch",  # KIP-501: its latest fetch keeps it in sync until it is answered
+    "acknowledged_at_read",  # KAFKA-10853: what was acknowledged when its latest fetch was read
     # as last written to the timeline
     "shown_log_end_offset",
     "shown_last_caught_up_time_ms",
@@ -85,8 +89,11 @@ LEADER = _record(
     "acknowledged_offset",  # end of the last append with acks 0 or 1: acknowledged at once
     "last_append_time_ms",
     "last_isr_change_time_ms",
+    "last_isr_write_time_ms",  # of this leader's own; LONG_AGO: none in this term
     "pending_isr",  # what the ISR becomes when the write in flight is answered
     "commit_us",  # when that is; NEVER_US: nothing in flight
+    "epoch_start_us",  # of the term, or of the epoch that the rule began by giving up leadership
+    "give_up_us",  # when the rule gives up leadership; NEVER_US: no fetch takes that long
     "check_due_us",  # next run of isr-expiration by its schedule
     "check_us",  # and when it really runs (later when the leader was stopped)
     "shown_log_end_offset",

@@ -28,6 +28,7 @@ from udfs.records import (
     FETCH_STATE,
     FOLLOWER,
     LEADER,
+    LONG_AGO,
     NEVER_US,
     NO_FETCH,
     READ,
@@ -37,7 +38,7 @@ from udfs.records import (
     TERM,
 )
 from udfs.rules import COMMON_PARAMS, REGISTRY
-from udfs.rules.base import Rule
+from udfs.rules.base import NOTHING, Rule
 
 CHECK_SLACK_US = 2_000
 """A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
@@ -93,10 +94,10 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
 def room_for_a_row(runs: int, replicas: int) -> int:
     """Result rows of a kind that one input row, and the timers before it, can give at most.
 
-    Each follower is handled and answered once at most, and joins and leaves once at most; a change of
-    the ISR may write every follower's row.
+    Each follower is read, recorded and answered once at most, joins, leaves and makes the leader give up
+    once at most; a change of the ISR may write every follower's row.
     """
-    return runs * replicas * (4 * replicas + 8)
+    return runs * replicas * (6 * replicas + 12)
 
 
 compiled_room_for_a_row = kernel(room_for_a_row)
@@ -120,14 +121,11 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
     calls = rule_calls(rules)
     isr = isr_calls(calls)
     begin_rule_term, overdue_at_ms = calls.begin_term, calls.overdue_at_ms
-    on_arrival, on_recorded, on_completed, on_append = (
-        calls.on_arrival,
-        calls.on_recorded,
-        calls.on_completed,
-        calls.on_append,
-    )
+    on_arrival, on_read, on_recorded = calls.on_arrival, calls.on_read, calls.on_recorded
+    on_completed, on_append, gives_up_at_us = calls.on_completed, calls.on_append, calls.gives_up_at_us
     after_fetch, check, remove, commit = isr.after_fetch, isr.check, isr.remove, isr.commit
-    advance_high_watermark, show, show_leader = isr.advance_high_watermark, isr.show, isr.show_leader
+    install, relinquish = isr.install, isr.relinquish
+    advance_high_watermark, show_all = isr.advance_high_watermark, isr.show_all
 
     @kernel
     def schedule_check(state, r, after_us):
@@ -150,17 +148,38 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
 
     @kernel
     def schedule_crossing(state, r, now_us):
-        """A rule without periodic checks acts when the first member of the ISR becomes overdue."""
+        """A rule without periodic checks acts when a member of the ISR becomes overdue, or an outsider does.
+
+        The outsider has nothing to leave, but the high watermark may have waited for it.
+        """
         if state.params[r].check_period_ms != 0:
             return
         leader = state.leaders[r]
         leader.check_us = NEVER_US
+        if leader.commit_us != NEVER_US:
+            return
         for p in range(leader.replicas):
             follower = state.followers[r, p]
-            if p != state.term[0].leader and follower.in_isr != 0:
-                overdue_ms = overdue_at_ms(state.codes[r], follower, leader, state.fetches[p], state.params[r])
-                if overdue_ms < leader.check_us // 1000:
+            if p == state.term[0].leader:
+                continue
+            overdue_ms = overdue_at_ms(state.codes[r], follower, leader, state.fetches[p], state.params[r])
+            if overdue_ms < leader.check_us // 1000:
+                if follower.in_isr != 0:
                     leader.check_us = max(overdue_ms * 1000, now_us)
+                elif overdue_ms * 1000 > now_us:
+                    leader.check_us = overdue_ms * 1000
+
+    @kernel
+    def schedule_giving_up(state, r, now_us):
+        """The next instant at which a fetch of the rule's present epoch has taken too long."""
+        leader = state.leaders[r]
+        leader.give_up_us = NEVER_US
+        for p in range(leader.replicas):
+            fetch = state.fetches[p]
+            if ARRIVED <= fetch.stage <= RECORDED and fetch.arrival_us >= leader.epoch_start_us:
+                at_us = gives_up_at_us(state.codes[r], fetch, state.params[r])
+                if at_us >= now_us:
+                    leader.give_up_us = min(leader.give_up_us, at_us)
 
     @entry
     def begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
@@ -181,11 +200,14 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             leader.acknowledged_offset = 0
             leader.last_append_time_ms = 0
             leader.shown_log_end_offset = -2
-            leader.commit_us = NEVER_US
             leader.check_us = NEVER_US
+            leader.epoch_start_us = term.start_us
+            leader.give_up_us = NEVER_US
+            leader.last_isr_write_time_ms = LONG_AGO
             for p in range(term.replicas):
                 follower = state.followers[r, p]
                 follower.shown_log_end_offset = -2
+                follower.pending_fetch = 0
                 member = (isr_at_start >> p) & 1
                 if p != term.leader:
                     begin_rule_term(
@@ -197,9 +219,9 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
                         term.start_us // 1000,
                         state.params[r],
                     )
-            leader.pending_isr = isr_at_start
-            commit(state, r, term.start_us, out)
-            show_leader(out, r, term.start_us, leader)
+            install(state, r, isr_at_start, term.start_us)
+            advance_high_watermark(state, r, term.start_us // 1000)
+            show_all(state, r, term.start_us, out)
             schedule_check(state, r, term.start_us - 1)
             schedule_crossing(state, r, term.start_us)
 
@@ -227,10 +249,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
                 if p != term.leader:
                     on_append(state.codes[r], state.followers[r, p], leader, state.fetches[p], state.params[r])
             advance_high_watermark(state, r, now_us // 1000)
-            for p in range(term.replicas):
-                if p != term.leader:
-                    show(out, r, p, now_us, state.followers[r, p], leader)
-            show_leader(out, r, now_us, leader)
+            show_all(state, r, now_us, out)
             schedule_crossing(state, r, now_us)
 
     @kernel
@@ -241,7 +260,6 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             # No-op unless the row tells of an append that the log has later, or not at all.
             take_in_append(state, fetch.leader_log_end_offset, -1, now_us, out)
             facts.read(fetch, state.term[0])
-            return
         fetch.stage = stage
         for r in range(len(state.leaders)):
             follower = state.followers[r, p]
@@ -250,18 +268,25 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             params = state.params[r]
             if stage == ARRIVED:
                 todo = on_arrival(state.codes[r], follower, leader, fetch, params)
+                schedule_giving_up(state, r, now_us)
+            elif stage == READ:
+                todo = on_read(state.codes[r], follower, leader, fetch, params)
             elif stage == RECORDED:
                 todo = on_recorded(state.codes[r], follower, leader, fetch, params)
             else:
                 todo = on_completed(state.codes[r], follower, leader, fetch, params)
-            after_fetch(state, r, p, todo, now_us, out)
-            schedule_crossing(state, r, now_us)
+            if todo != NOTHING:
+                after_fetch(state, r, p, todo, now_us, out)
+                schedule_crossing(state, r, now_us)
         if stage == RECORDED and fetch.error_code == 0:
             fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
 
     @kernel
     def fire_timers(state, until_us, out):
-        """Everything due up to ``until_us`` in order of time; at equal times answers, checks and commits, reads."""
+        """Everything due up to ``until_us`` in order of time.
+
+        At equal times: answers, leadership given up, ISR writes answered, checks, reads.
+        """
         while True:
             due_us = NEVER_US
             stage, which = NO_FETCH, NOBODY
@@ -271,7 +296,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
                     due_us, stage, which = fetch.completed_us, COMPLETED, p
             for r in range(len(state.leaders)):
                 leader = state.leaders[r]
-                at_us = min(leader.check_us, leader.commit_us)
+                at_us = min(leader.check_us, leader.commit_us, leader.give_up_us)
                 if at_us < due_us:
                     due_us, stage, which = at_us, NOBODY, r
             for p in range(state.term[0].replicas):
@@ -284,9 +309,11 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
                 return
             if stage != NOBODY:
                 take_in(state, which, stage, due_us, out)
+            elif state.leaders[which].give_up_us == due_us:
+                relinquish(state, which, due_us, out)
+                schedule_giving_up(state, which, due_us)
             elif state.leaders[which].commit_us == due_us:
                 commit(state, which, due_us, out)
-                show_leader(out, which, due_us, state.leaders[which])
                 schedule_crossing(state, which, due_us)
             else:
                 check(state, which, due_us, out)
@@ -333,11 +360,11 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             term.ignored += 1
             return
         if kind == FETCH:
-            # Two connections of one follower: what came by the older one is recorded first.
-            if state.fetches[p].stage == ARRIVED:
-                take_in(state, p, READ, now_us, out)
-            if state.fetches[p].stage == READ:
-                take_in(state, p, RECORDED, now_us, out)
+            # Two connections of one follower: what came by the older one is over first.
+            state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)
+            for stage in range(READ, COMPLETED + 1):
+                if ARRIVED <= state.fetches[p].stage < stage:
+                    take_in(state, p, stage, now_us, out)
             if rows.code[i] == 0 and rows.offset[i] > term.log_end_offset:
                 # A follower holds nothing that its leader lacks: the append is older than its stamp.
                 take_in_append(state, rows.offset[i], -1, now_us, out)

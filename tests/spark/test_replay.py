@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch.errors import NoInputError, UsageError
+from isr_batch.errors import NoInputError
 from isr_batch.replay import replay, replayed, rule_runs
+from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, Table
@@ -58,7 +59,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 
 
 def test_plan_has_one_exchange_and_one_sort(lake: Lake) -> None:
-    plan = replayed(event_stream(lake), rule_runs(["all"], {}))._jdf.queryExecution().executedPlan().toString()
+    plan = replayed(event_stream(lake), rule_runs(ReplaySettings()))._jdf.queryExecution().executedPlan().toString()
     exchanges = [line for line in plan.splitlines() if "Exchange" in line and "BroadcastExchange" not in line]
     assert len(exchanges) == 1, plan
     assert "hashpartitioning(cluster_id" in exchanges[0]
@@ -66,7 +67,7 @@ def test_plan_has_one_exchange_and_one_sort(lake: Lake) -> None:
 
 
 def test_a_stopped_follower_is_dropped_and_judged(lake: Lake) -> None:
-    replay(lake, rule_runs(["kafka-3.7"], {}))
+    replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
     (row,) = lake.read("shrink_verdicts").collect()
     # Last caught up by the fetch handled at 12:00:04.902; checks run at even seconds.
     assert str(row["change_time"])[:19].endswith("12:00:10")
@@ -76,15 +77,17 @@ def test_a_stopped_follower_is_dropped_and_judged(lake: Lake) -> None:
 
 
 def test_a_rerun_changes_nothing_and_other_rules_stay(lake: Lake) -> None:
-    replay(lake, rule_runs(["all"], {}))
+    replay(lake, rule_runs(ReplaySettings()))
     before = sorted(map(str, lake.read("isr_changes").collect()))
-    replay(lake, rule_runs(["kafka-3.7"], {}))
-    replay(lake, rule_runs(["all"], {}))
+    replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
+    replay(lake, rule_runs(ReplaySettings()))
     assert sorted(map(str, lake.read("isr_changes").collect())) == before
 
 
 def test_parameters_are_told_with_every_row(lake: Lake) -> None:
-    replay(lake, rule_runs(["kafka-3.7"], {"kafka-3.7": {"replica_lag_time_max_ms": 20_000}}))
+    replay(
+        lake, rule_runs(ReplaySettings(rules=["kafka-3.7"], params={"kafka-3.7": {"replica_lag_time_max_ms": 20_000}}))
+    )
     assert lake.read("shrink_verdicts").isEmpty() is False
     (params,) = lake.read("partition_timeline").select("params_json").distinct().collect()
     assert params["params_json"] == '{"min_insync_replicas": 2, "replica_lag_time_max_ms": 20000}'
@@ -92,11 +95,4 @@ def test_parameters_are_told_with_every_row(lake: Lake) -> None:
 
 def test_days_without_fetches_are_no_input(lake: Lake) -> None:
     with pytest.raises(NoInputError, match="2027-01-01"):
-        replay(lake, rule_runs(["all"], {}), Window("2027-01-01", "2027-01-02"))
-
-
-def test_unknown_rules_and_parameters_are_told_together() -> None:
-    with pytest.raises(UsageError) as error:
-        rule_runs(["kafka-3.8"], {"kafka-2.1": {"replica_lag_time_ms": 1}})
-    assert "did you mean kafka-3.7?" in error.value.message
-    assert "did you mean replica_lag_time_max_ms?" in error.value.message
+        replay(lake, rule_runs(ReplaySettings()), Window("2027-01-01", "2027-01-02"))

@@ -100,14 +100,32 @@ def test_hash_is_of_values_not_of_layers(conf: Path) -> None:
     assert first.hash != load_settings(conf=conf).hash
 
 
-def test_params_take_rules_with_dots() -> None:
-    told = parse_params(["kafka-0.10.2.replica_lag_time_max_ms=10000", "kafka-0.10.2.check_phase_ms=-1"])
-    assert told == {"kafka-0.10.2": {"replica_lag_time_max_ms": 10_000, "check_phase_ms": -1}}
+def test_params_take_names_with_dots() -> None:
+    told = parse_params(["kafka-0.10.2.replica.lag.time.max.ms=10000", "kafka-0.10.2.check_phase_ms=-1"])
+    assert load_settings(options={"replay": {"params": told}}).replay.params == {
+        "kafka-0.10.2": {"replica_lag_time_max_ms": 10_000, "check_phase_ms": -1}
+    }
 
 
-@pytest.mark.parametrize(
-    "text", ["replica_lag_time_max_ms=1", "kafka-3.7.x", "kafka-3.7.x=", "kafka-3.7.x=1.5", ".x=1"]
-)
+def test_params_may_be_choices(conf: Path) -> None:
+    (conf / "dev.yaml").write_text(
+        "replay:\n  params:\n    kip-501-relinquish: {pending-from: arrival, count-long-poll: true}\n"
+    )
+    assert load_settings("dev", conf=conf).replay.params == {
+        "kip-501-relinquish": {"pending_from": 1, "count_long_poll": 1}
+    }
+
+
+def test_wrong_values_of_params_are_told_together() -> None:
+    told = ["kip-501-pending.pending_from=queue", "kafka-3.7.check_period_ms=soon", "true-lag.replica_lag_time_max_ms=0"]
+    with pytest.raises(UsageError) as raised:
+        load_settings(options={"replay": {"params": parse_params(told)}})
+    assert "kip-501-pending.pending_from: handled or arrival is wanted, not 'queue'" in raised.value.message
+    assert "kafka-3.7.check_period_ms: a whole number from 0 on is wanted, not 'soon'" in raised.value.message
+    assert "true-lag.replica_lag_time_max_ms: a whole number from 1 on is wanted, not '0'" in raised.value.message
+
+
+@pytest.mark.parametrize("text", ["replica_lag_time_max_ms=1", "kafka-3.7.x", "kafka-3.7.x=", ".x=1"])
 def test_params_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="takes RULE"):
         parse_params(["kafka-3.7.a=1", text])

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 import re
 
-from udfs.rules.base import COMMON_PARAMS, CONTINUOUS, Rule
+from udfs.rules.base import COMMON_PARAMS, CONTINUOUS, Param, Rule
 
 
 def _find() -> dict[str, Rule]:
@@ -53,4 +53,4 @@ def rule_of_release(version: str) -> str:
     return older[-1]
 
 
-__all__ = ["BASELINE", "COMMON_PARAMS", "CONTINUOUS", "REGISTRY", "Rule", "rule_of_release"]
+__all__ = ["BASELINE", "COMMON_PARAMS", "CONTINUOUS", "REGISTRY", "Param", "Rule", "rule_of_release"]

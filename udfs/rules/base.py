@@ -6,27 +6,77 @@ read only. ``now_ms`` is the leader's clock.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from udfs.jit import kernel
+from udfs.records import NEVER_US
 
 Function = Callable[..., Any]
 
-TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 1, 2
-"""What a leader does after a fetch, as bits."""
+NOTHING, SHOW, TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 0, 1, 2, 4
+"""What a leader does after an instant of a fetch, as bits; SHOW: only write down what has changed."""
 
-COMMON_PARAMS = (
-    "replica_lag_time_max_ms",
-    "min_insync_replicas",
-    "check_period_ms",
-    "check_phase_ms",
-    "isr_write_latency_ms",
-)
-"""Parameters that every rule has. The first two default to the broker's own configuration, the third
-to what the rule says, the fourth to what the log shows, the last to 0, or to what the log shows for a
-rule that writes in the background."""
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a rule; in compiled code an int64.
+
+    Attributes
+    ----------
+    says : str
+        What it means, in a line.
+    default : int, optional
+        None where the log, the broker's configuration or the rule gives it.
+    choices : tuple of str
+        Names of the values 0, 1, ..., for a parameter that is no quantity.
+    least : int
+        Smallest value that makes sense.
+    """
+
+    says: str
+    default: int | None = None
+    choices: tuple[str, ...] = ()
+    least: int = 0
+
+    def value(self, given: object) -> int:
+        """Read a value as users write it: a number, a choice, true or false.
+
+        Raises
+        ------
+        ValueError
+            Saying what would be right.
+        """
+        text = str(given).strip().lower()
+        if self.choices and text in (*self.choices, *(str(i) for i in range(len(self.choices)))):
+            return self.choices.index(text) if text in self.choices else int(text)
+        if not self.choices and re.fullmatch(r"-?\d{1,18}", text) and int(text) >= self.least:
+            return int(text)
+        wanted = " or ".join(self.choices) or f"a whole number from {self.least} on"
+        message = f"{wanted} is wanted, not {given!r}"
+        raise ValueError(message)
+
+    def name_of(self, value: int) -> int | str:
+        """The value as users write it."""
+        return self.choices[value] if self.choices else value
+
+    @property
+    def told_default(self) -> int | str:
+        """The default as users write it; empty where others give it."""
+        return "" if self.default is None else self.name_of(self.default)
+
+
+NO_YES = ("false", "true")
+COMMON_PARAMS = {
+    "replica_lag_time_max_ms": Param("lag time, in ms; by default the broker's", least=1),
+    "min_insync_replicas": Param("by default the topic's or the broker's", least=1),
+    "check_period_ms": Param("between two runs of isr-expiration; by default the rule's part of the lag time"),
+    "check_phase_ms": Param("time of one such run; by default what the log shows", least=-(10**18)),
+    "isr_write_latency_ms": Param("until an ISR write is answered; by default what the log shows, 0 before 2.7"),
+}
+"""Parameters that every rule has."""
 
 CONTINUOUS = 0
 """``checks_per_lag_time`` of a rule without a periodic check: it acts at the very instant."""
@@ -34,20 +84,32 @@ CONTINUOUS = 0
 
 @kernel
 def nothing(_follower, _leader, _fetch, _params):
-    """The rule does not look at this stage of a fetch."""
-    return 0
+    """The rule does not look at this instant of a fetch."""
+    return NOTHING
 
 
 @kernel
-def always(_leader, _params):
+def never_frozen(_leader, _params):
     """The high watermark is never frozen."""
     return True
 
 
 @kernel
+def at_once(_params):
+    """A new ISR counts for the high watermark as soon as it is written."""
+    return True
+
+
+@kernel
+def never_gives_up(_fetch, _params):
+    """The rule does not give up leadership."""
+    return NEVER_US
+
+
+@kernel
 def never_overdue(_follower, _leader, _fetch, _params):
     """A rule with a periodic check has no instant of its own."""
-    return 2**62
+    return NEVER_US
 
 
 @dataclass(frozen=True)
@@ -64,10 +126,10 @@ class Rule:
         KIP, JIRA, release.
     begin_term : ``(follower, leader, in_isr, leader_is_new, now_ms, params)``
         The leader takes up a term: what it forgets and what it grants.
-    on_arrival, on_recorded, on_completed : ``(follower, leader, fetch, params) -> int``
-        Three instants of a fetch: request read from the socket; follower state recorded, after an io
-        thread has read the log (where every Kafka release updates its state); answered. Returns bits
-        of what the leader then does.
+    on_arrival, on_read, on_recorded, on_completed : ``(follower, leader, fetch, params) -> int``
+        Four instants of a fetch: request read from the socket; taken by an io thread, which reads the log;
+        follower state recorded, after the read (where every release since 0.8.2 updates its state);
+        answered. Returns bits of what the leader then does; after NOTHING it does not even look.
     on_append : ``(follower, leader, fetch, params) -> int``
         The leader's log has grown; the result is not used.
     may_join, out_of_sync, holds_high_watermark : ``(follower, leader, fetch, now_ms, params) -> bool``
@@ -76,13 +138,17 @@ class Rule:
         First ms at which a member is out of sync if nothing happens; for continuous rules only.
     may_advance : ``(leader, params) -> bool``
         May the high watermark move at all?
+    advances_on_commit : ``(params) -> bool``
+        Does the high watermark move when an ISR write is answered?
+    gives_up_at_us : ``(fetch, params) -> int``
+        When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US: it does not.
     checks_per_lag_time : int
         Runs of isr-expiration in replica.lag.time.max.ms; CONTINUOUS for none.
     isr_write_in_background : bool
         The leader goes on while its ISR write is under way (releases since 2.7); its duration is then the
         broker's, where the log shows it.
     params : dict
-        The rule's own parameters and their defaults, beyond COMMON_PARAMS.
+        The rule's own parameters, beyond COMMON_PARAMS.
     """
 
     id: str
@@ -95,12 +161,15 @@ class Rule:
     holds_high_watermark: Function
     checks_per_lag_time: int
     on_arrival: Function = nothing
+    on_read: Function = nothing
     on_completed: Function = nothing
     on_append: Function = nothing
     overdue_at_ms: Function = never_overdue
-    may_advance: Function = always
+    may_advance: Function = never_frozen
+    advances_on_commit: Function = at_once
+    gives_up_at_us: Function = never_gives_up
     isr_write_in_background: bool = False
-    params: dict[str, int] = field(default_factory=dict)
+    params: dict[str, Param] = field(default_factory=dict)
     doc: str = ""
 
     def __post_init__(self) -> None:
@@ -108,6 +177,10 @@ class Rule:
         if not self.doc:
             frame = inspect.stack()[2].frame
             object.__setattr__(self, "doc", inspect.cleandoc(frame.f_globals.get("__doc__") or ""))
+
+    def param(self, name: str) -> Param | None:
+        """One of its own parameters, or of the common ones."""
+        return self.params.get(name) or COMMON_PARAMS.get(name)
 
     @property
     def summary(self) -> str:

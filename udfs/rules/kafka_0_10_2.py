@@ -9,7 +9,7 @@ What it broke: a follower of an idle partition has its time refreshed only by fe
 holds up its fetches (slow ISR writes, a leader change) drops it although it lacks nothing, and the
 writes for thousands of idle partitions hold up the next ones (KAFKA-7152). 2.0.1 alone also asks a
 joining follower to have reached the start of the leader's epoch (KAFKA-7128): parameter
-``joins_from_epoch_start`` = 1.
+``joins_from_epoch_start``.
 
 isr-expiration runs twice a lag time: a follower leaves between 1 and 1.5 lag times after it was last
 caught up.
@@ -19,7 +19,7 @@ Source: Replica.updateLogReadResult, Partition.makeLeader, maybeIncrementLeaderH
 
 from udfs.bookkeeping import grant_fresh_start, record_caught_up
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, TRY_TO_JOIN, Param, Rule
 
 
 @kernel
@@ -76,5 +76,5 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     checks_per_lag_time=2,
-    params={"joins_from_epoch_start": 0},
+    params={"joins_from_epoch_start": Param("true: 2.0.1", 0, NO_YES)},
 )

@@ -31,13 +31,16 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """A fetch at the log end makes it caught up now; an error makes its position unknown."""
+    """A fetch at the log end makes it caught up when it is recorded, not when it was read.
+
+    An error makes its position unknown.
+    """
     if fetch.error_code != 0:
         follower.log_end_offset = -1
     else:
         follower.log_end_offset = fetch.fetch_offset
         if fetch.fetch_offset >= fetch.leader_log_end_offset:
-            follower.last_caught_up_time_ms = fetch.handled_us // 1000
+            follower.last_caught_up_time_ms = fetch.processed_us // 1000
     return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
 
 

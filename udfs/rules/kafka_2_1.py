@@ -9,7 +9,7 @@ and then at once, since its lag is counted from its last fetch.
 
 Up to 2.3.1 an error in the read made the follower's position unknown; since 2.4.0 (KAFKA-8841) such a
 fetch changes nothing, and the high watermark is looked at only when the follower's position moved:
-parameter ``errors_change_nothing`` = 1.
+parameter ``errors_change_nothing``.
 
 Source: Partition.readRecords, getOutOfSyncReplicas of 2.1.1; Replica.updateFetchState of 2.4.1.
 """
@@ -17,16 +17,14 @@ Source: Partition.readRecords, getOutOfSyncReplicas of 2.1.1; Replica.updateFetc
 from udfs.bookkeeping import record_caught_up
 from udfs.jit import kernel
 from udfs.rules import kafka_0_10_2
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
 
 
 @kernel
-def on_recorded(follower, leader, fetch, params):
-    """As before; since 2.4 an error is no fetch at all."""
-    if params.errors_change_nothing == 0:
-        return kafka_0_10_2.on_recorded(follower, leader, fetch, params)
+def on_recorded_since_2_4(follower, leader, fetch, params):
+    """A fetch that failed is none; the high watermark is looked at only if the follower moved."""
     if fetch.error_code != 0:
-        return 0
+        return NOTHING
     before = follower.log_end_offset
     record_caught_up(follower, fetch)
     follower.last_fetch_leader_log_end_offset = fetch.leader_log_end_offset
@@ -34,11 +32,28 @@ def on_recorded(follower, leader, fetch, params):
 
 
 @kernel
-def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """As before; since 2.4 a new leader takes the previous fetch to have been at the epoch of time."""
+def on_recorded(follower, leader, fetch, params):
+    """As before; since 2.4 an error is no fetch at all."""
+    if params.errors_change_nothing == 0:
+        return kafka_0_10_2.on_recorded(follower, leader, fetch, params)
+    return on_recorded_since_2_4(follower, leader, fetch, params)
+
+
+@kernel
+def begin_term_since_2_4(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """As before, but a new leader takes the previous fetch to have been at the epoch of time."""
     kafka_0_10_2.begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
-    if leader_is_new and params.errors_change_nothing != 0:
+    if leader_is_new:
         follower.last_fetch_time_ms = 0
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Members of the ISR count as caught up now, others as never."""
+    if params.errors_change_nothing == 0:
+        kafka_0_10_2.begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
+    else:
+        begin_term_since_2_4(follower, leader, in_isr, leader_is_new, now_ms, params)
 
 
 @kernel
@@ -66,5 +81,5 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=kafka_0_10_2.holds_high_watermark,
     checks_per_lag_time=2,
-    params={"errors_change_nothing": 0},
+    params={"errors_change_nothing": Param("true: 2.4.0 to 2.6.3", 0, NO_YES)},
 )

@@ -12,7 +12,7 @@ Source: KAFKA-4485, section on the definition of lag.
 
 from udfs.jit import kernel
 from udfs.records import NEVER_US
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule, nothing
 
 
 @kernel
@@ -26,7 +26,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 def on_arrival(follower, leader, fetch, params):
     """The request tells what the follower holds; the log of appends tells since when it lacks something."""
     if fetch.error_code != 0:
-        return 0
+        return NOTHING
     follower.log_end_offset = fetch.log_end_offset
     follower.last_caught_up_time_ms = min(fetch.missing_since_us, fetch.arrival_us) // 1000
     return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
@@ -37,13 +37,7 @@ def on_append(follower, leader, fetch, params):
     """Who had everything until now lacks something from now on."""
     if fetch.missing_since_us < NEVER_US and fetch.log_end_offset >= 0:
         follower.last_caught_up_time_ms = fetch.missing_since_us // 1000
-    return 0
-
-
-@kernel
-def nothing_when_recorded(follower, leader, fetch, params):
-    """Handling tells nothing that the arrival did not."""
-    return 0
+    return NOTHING
 
 
 @kernel
@@ -79,7 +73,7 @@ RULE = Rule(
     begin_term=begin_term,
     on_arrival=on_arrival,
     on_append=on_append,
-    on_recorded=nothing_when_recorded,
+    on_recorded=nothing,
     may_join=may_join,
     out_of_sync=out_of_sync,
     overdue_at_ms=overdue_at_ms,

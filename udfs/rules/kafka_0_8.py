@@ -1,0 +1,91 @@
+"""kafka-0.8: a follower is in sync if it has fetched within the lag time, and is not too many messages behind.
+
+In force from 0.8.0 to 0.8.2.2. The first rule, with two limits: a follower that has not fetched for
+replica.lag.time.max.ms is stuck, and one that is more than replica.lag.max.messages (4000) behind is slow.
+
+What it broke: one batch larger than the second limit drops every follower at the next check, however
+fast they are, and on a quiet partition a follower may lack the same few records for days (KIP-16). A
+follower whose fetches fail is never dropped: its position is unknown, so that it is not behind, and
+it does fetch.
+
+Up to 0.8.1.1 the position was taken from the request before the log was read: parameter
+``recorded_before_read``. In 0.8.0 a follower that lacks nothing was not stuck, fetching or not:
+parameter ``idle_followers_stay``.
+
+isr-expiration runs once a lag time. What Kafka later kept as lastCaughtUpTimeMs does not exist yet; its
+place in the tables has the time of the last fetch (logEndOffsetUpdateTimeMs).
+
+Source: KafkaApis.handleFetchRequest of 0.8.0 and 0.8.1.1; ReplicaManager.readMessageSets,
+Partition.getOutOfSyncReplicas of 0.8.2.2.
+"""
+
+from udfs.jit import kernel
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Nobody's position is known, and everybody has just fetched."""
+    follower.log_end_offset = -1
+    follower.last_caught_up_time_ms = now_ms
+
+
+@kernel
+def on_read(follower, leader, fetch, params):
+    """Up to 0.8.1 the request is believed as it comes."""
+    if params.recorded_before_read == 0:
+        return NOTHING
+    follower.log_end_offset = fetch.fetch_offset
+    follower.last_caught_up_time_ms = fetch.handled_us // 1000
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+
+
+@kernel
+def on_recorded(follower, leader, fetch, params):
+    """Any fetch counts as one, but an error makes the position unknown."""
+    if params.recorded_before_read != 0:
+        return NOTHING
+    follower.log_end_offset = fetch.fetch_offset if fetch.error_code == 0 else -1
+    follower.last_caught_up_time_ms = fetch.processed_us // 1000
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """It has everything below the high watermark."""
+    return follower.log_end_offset >= leader.high_watermark
+
+
+@kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """It is stuck, or slow."""
+    stuck = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+    if params.idle_followers_stay != 0:
+        stuck = stuck and follower.log_end_offset < leader.log_end_offset
+    behind = leader.log_end_offset - follower.log_end_offset
+    return stuck or (follower.log_end_offset >= 0 and behind > params.replica_lag_max_messages)
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the ISR and for nobody else."""
+    return follower.in_isr != 0
+
+
+RULE = Rule(
+    id="kafka-0.8",
+    in_force="0.8.0 - 0.8.2.2",
+    source="KAFKA-1097; 0.8.2: KAFKA-1555",
+    begin_term=begin_term,
+    on_read=on_read,
+    on_recorded=on_recorded,
+    may_join=may_join,
+    out_of_sync=out_of_sync,
+    holds_high_watermark=holds_high_watermark,
+    checks_per_lag_time=1,
+    params={
+        "replica_lag_max_messages": Param("records behind, beyond which a follower is slow", 4000),
+        "recorded_before_read": Param("true: 0.8.0 to 0.8.1.1", 0, NO_YES),
+        "idle_followers_stay": Param("true, with recorded_before_read: 0.8.0", 0, NO_YES),
+    },
+)

@@ -1,0 +1,97 @@
+"""kafka-10853-acked: as 3.7, with the largest acknowledged offset in place of the leader's log end.
+
+Proposed in KAFKA-10853: a follower that lacks only records that no producer was told of could take
+over without losing anything, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at
+once, one with acks=all when the high watermark passes it. Where all producers use acks=1 the rule
+decides as 3.7 does.
+
+What it fixes: a leader whose storage or network stalls after an acks=all append no longer throws out
+everybody who could replace it.
+
+What it breaks: if all traffic is acks=all, nothing beyond a dead follower's log end is ever acknowledged,
+so it is never dropped, and the high watermark never moves again.
+
+Records of earlier terms count as acknowledged up to the high watermark that the leader took over.
+
+Source: KAFKA-10853, largestAckedOffset.
+"""
+
+from udfs.jit import kernel
+from udfs.rules import kafka_3_3, kafka_3_7
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule
+
+
+@kernel
+def largest_acknowledged_offset(leader):
+    """End of what producers were told of."""
+    return max(leader.acknowledged_offset, leader.high_watermark)
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """As 3.7, but what counts as the log end is what was acknowledged."""
+    kafka_3_3.begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
+    if not leader_is_new:
+        follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)
+
+
+@kernel
+def on_read(follower, leader, fetch, params):
+    """What is acknowledged is looked up when Kafka looks up the log end."""
+    follower.acknowledged_at_read = largest_acknowledged_offset(leader)
+    return NOTHING
+
+
+@kernel
+def on_recorded(follower, leader, fetch, params):
+    """Caught up now if it has all that is acknowledged, then if it has all that was at its previous fetch."""
+    if fetch.error_code != 0:
+        return NOTHING
+    before = follower.log_end_offset
+    now_ms = fetch.handled_us // 1000
+    acknowledged = follower.acknowledged_at_read
+    if fetch.fetch_offset >= acknowledged:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, now_ms)
+    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
+    follower.log_end_offset = fetch.fetch_offset
+    follower.last_fetch_leader_log_end_offset = max(follower.last_fetch_leader_log_end_offset, acknowledged)
+    follower.last_fetch_time_ms = now_ms
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK if follower.log_end_offset != before else TRY_TO_JOIN
+
+
+@kernel
+def caught_up(follower, leader, now_ms, params):
+    """It lacks nothing that was acknowledged, or was caught up within the lag time."""
+    return (
+        follower.log_end_offset >= largest_acknowledged_offset(leader)
+        or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
+    )
+
+
+@kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """It lacks something that was acknowledged, and was not caught up within the lag time."""
+    return not caught_up(follower, leader, now_ms, params)
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the maximal ISR, and for caught-up followers that may join it."""
+    return follower.in_maximal_isr != 0 or (follower.eligible != 0 and caught_up(follower, leader, now_ms, params))
+
+
+RULE = Rule(
+    id="kafka-10853-acked",
+    in_force="proposed",
+    source="KAFKA-10853",
+    begin_term=begin_term,
+    on_read=on_read,
+    on_recorded=on_recorded,
+    may_join=kafka_3_3.may_join,
+    out_of_sync=out_of_sync,
+    holds_high_watermark=holds_high_watermark,
+    may_advance=kafka_3_7.may_advance,
+    checks_per_lag_time=2,
+    isr_write_in_background=True,
+)

@@ -1,0 +1,88 @@
+"""kafka-3.3: only a higher leader epoch resets what is known of a follower, and only the eligible may join.
+
+In force from 3.3.0 to 3.6.2. A follower's state is updated in the read itself, under its lock, and only
+a higher leader epoch resets it: before, with KRaft, every change of the ISR gave all members a fresh lag
+time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841), since 3.5 neither
+may one whose fetch is from before its broker's restart (KIP-903; a log of fetches does not show that).
+The leader's log end at the previous fetch never goes back.
+
+What it broke: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it
+was not allowed to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021,
+fixed in 3.6: parameter ``only_eligible_hold_high_watermark``). And with an ISR under
+min.insync.replicas the high watermark still moved, so that what was committed could be lost with one broker.
+
+With KRaft, up to 3.5 every shrink began a new leader epoch: the terms in the log show it, but a replayed
+shrink does not begin a term of its own.
+
+Source: Partition.fetchRecords, isReplicaIsrEligible, maybeIncrementLeaderHW, Replica.updateFetchState,
+resetReplicaState of 3.3.2, 3.5.2, 3.6.2.
+"""
+
+from udfs.bookkeeping import grant_fresh_start, record_caught_up
+from udfs.jit import kernel
+from udfs.rules import kafka_2_1
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    grant_fresh_start(follower, leader, in_isr, now_ms)
+    if leader_is_new:
+        follower.log_end_offset = -1
+        follower.last_fetch_leader_log_end_offset = -1
+        follower.last_fetch_time_ms = 0
+    else:
+        follower.last_fetch_time_ms = now_ms if in_isr else 0
+
+
+@kernel
+def on_recorded(follower, leader, fetch, params):
+    """A fetch that failed changes nothing; the leader's log end at the previous fetch never goes back."""
+    if fetch.error_code != 0:
+        return NOTHING
+    before = follower.log_end_offset
+    record_caught_up(follower, fetch)
+    follower.last_fetch_leader_log_end_offset = max(
+        follower.last_fetch_leader_log_end_offset, fetch.leader_log_end_offset
+    )
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK if follower.log_end_offset != before else TRY_TO_JOIN
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """Eligible, and it has everything below the high watermark and the start of the leader's epoch."""
+    return follower.eligible != 0 and kafka_2_1.may_join(follower, leader, fetch, now_ms, params)
+
+
+@kernel
+def caught_up(follower, leader, now_ms, params):
+    """It lacks nothing, or was caught up within the lag time."""
+    return (
+        follower.log_end_offset == leader.log_end_offset
+        or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
+    )
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the maximal ISR, and for caught-up followers (3.6: that may join it)."""
+    return follower.in_maximal_isr != 0 or (
+        caught_up(follower, leader, now_ms, params)
+        and (params.only_eligible_hold_high_watermark == 0 or follower.eligible != 0)
+    )
+
+
+RULE = Rule(
+    id="kafka-3.3",
+    in_force="3.3.0 - 3.6.2",
+    source="KAFKA-13790, KIP-841; 3.5: KIP-903; 3.6: KAFKA-15021",
+    begin_term=begin_term,
+    on_recorded=on_recorded,
+    may_join=may_join,
+    out_of_sync=kafka_2_1.out_of_sync,
+    holds_high_watermark=holds_high_watermark,
+    checks_per_lag_time=2,
+    isr_write_in_background=True,
+    params={"only_eligible_hold_high_watermark": Param("true: 3.6.0 to 3.6.2", 0, NO_YES)},
+)
