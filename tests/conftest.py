@@ -1,5 +1,6 @@
 """Fixtures of all tests: one lazy Spark session, empty lakes, and a guard that unit tests start no JVM."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # importing pyspark takes a second that unit tests need not spend
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # importing pyspark takes a second that unit tests need not s
 os.environ["TZ"] = "UTC"
 time.tzset()
 
+WITNESSED = pytest.StashKey[list[dict[str, object]]]()
 UNIT = Path(__file__).parent / "unit"
 
 
@@ -74,3 +76,22 @@ def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
     from isr_batch.store import Lake
 
     return Lake(spark, str(tmp_path / "lake"), "test-run")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write down what each passed test says it has shown, for ``tests/witnesses.py``."""
+    told = session.config.stash.get(WITNESSED, [])
+    if told:
+        build = session.config.rootpath / "build"
+        build.mkdir(exist_ok=True)
+        (build / "witnesses.json").write_text(json.dumps(told, indent=1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> "Generator[None, pytest.TestReport, pytest.TestReport]":
+    report = yield
+    if call.when == "call" and report.passed and report.user_properties:
+        item.config.stash.setdefault(WITNESSED, []).append(dict(report.user_properties))
+    return report

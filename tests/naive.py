@@ -3,11 +3,15 @@
 It shares no line with ``udfs``. What happened is in ``tests.naive_truth``, the rules in ``tests.naive_rules``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Fetch, Row, Term, Truth
+
+if TYPE_CHECKING:  # rules are written in terms of the leader
+    from tests.naive_releases import Rule
 
 CAUSES = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only", "controller", "follower_stopped", "follower_slow",
@@ -15,6 +19,11 @@ CAUSES = (
 )  # fmt: skip
 SLACK_US = 2000
 """How far from its schedule a logged check may lie."""
+COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)
+"""What falls due at the same instant happens in this order; input rows come last."""
+
+Step = tuple[int, int, int, Callable[[], None]]
+"""When, in which order, at which position of the assignment, and what."""
 
 
 class Change(NamedTuple):
@@ -72,6 +81,14 @@ class Follower:
     shown: tuple[int, int, bool] | None = None
 
 
+@dataclass
+class Write:
+    """An ISR that was asked for and is not committed yet."""
+
+    isr: frozenset[int]
+    commit_us: int
+
+
 class Leader:
     """A broker that leads one partition under one rule, term after term."""
 
@@ -90,22 +107,34 @@ class Leader:
         self.term = term
         self.truth = Truth(term)
         self.now_us = term.start_us
-        self.leo = self.epoch_start_offset = term.start_offset
+        self.leo = term.start_offset
         self.hw = term.start_high_watermark
         self.isr = frozenset(term.isr)
-        self.waiting: dict[int, Fetch] = {}  # fetches that arrived and are not recorded yet
+        self.isr_changed_us = term.start_us
+        self.isr_written_us: int | None = None
+        self.waiting: dict[int, Fetch] = {}  # fetches that arrived and are not completed yet
         for replica in term.replicas:
             self.truth.caught_us[replica] = term.start_us
         self.truth.note_caught(term.start_us)
         self.remote = [self.followers.setdefault(r, Follower(r)) for r in term.replicas if r != term.leader]
+        self._begin_epoch(leader_is_new=term.leader_is_new)
         for follower in self.remote:
-            self.rule.begin(follower, self)
             follower.known = True
             follower.shown = None
         self.shown = None
         self.check_due_us = self.check_us = self._scheduled_from(term.start_us)
-        self.advance_hw(self.now_ms)
+        self.crossed_us = term.start_us
         self.write()
+
+    def _begin_epoch(self, *, leader_is_new: bool) -> None:
+        """A term begins with one; a rule that gives up leadership begins another."""
+        self.leader_is_new = leader_is_new
+        self.epoch_start_us = self.now_us
+        self.epoch_start_offset = self.leo
+        self.under_way: Write | None = None
+        for follower in self.remote:
+            self.rule.begin(follower, self)
+        self.advance_hw(self.now_ms)
 
     def play(self, rows: Iterable[Row], until_us: int) -> None:
         """Take in rows, then let time pass until ``until_us`` or the end of the term."""
@@ -124,23 +153,29 @@ class Leader:
 
     def _pass_time(self, until_us: int) -> None:
         while True:
-            due: list[tuple[int, int, int, Fetch | None]] = []
-            if (check_us := self._next_check_us()) is not None:
-                due.append((max(check_us, self.now_us), 0, 0, None))
-            for replica, fetch in self.waiting.items():
-                position = self.term.replicas.index(replica)
-                step_us = fetch.row.handled_us if fetch.read_log_end_offset is None else fetch.row.processed_us
-                due.append((max(step_us, self.now_us), 1, position, fetch))
-            time_us, _, _, next_fetch = min(due, key=lambda d: d[:3], default=(until_us + 1, 0, 0, None))
+            steps = [(max(due, self.now_us), order, position, step) for due, order, position, step in self._steps()]
+            time_us, _, _, step = min(steps, key=lambda s: s[:3], default=(until_us + 1, 0, 0, self.write))
             if time_us > until_us:
                 return
             self.now_us = time_us
-            if next_fetch is None:
-                self._check()
-            elif next_fetch.read_log_end_offset is None:
-                self._read(next_fetch)
-            else:
-                self._record(next_fetch)
+            step()
+            self.write()
+
+    def _steps(self) -> list[Step]:
+        """All that is due at some time if nothing else happens."""
+        steps: list[Step] = []
+        if (check_us := self._next_check_us()) is not None:
+            steps.append((check_us, CHECK_STEP, 0, self._check))
+        if self.under_way is not None:
+            steps.append((self.under_way.commit_us, COMMIT, 0, self._commit))
+        for replica, fetch in self.waiting.items():
+            position = self.term.replicas.index(replica)
+            order = COMPLETION if fetch.recorded else READ_OR_RECORD
+            steps.append((fetch.next_us, order, position, partial(self._go_on, fetch)))
+            gives_up_us = self.rule.gives_up_us(fetch)
+            if gives_up_us is not None and self._may_relinquish(fetch, gives_up_us):
+                steps.append((gives_up_us, RELINQUISHMENT, position, partial(self._relinquish, fetch)))
+        return steps
 
     def _scheduled_from(self, time_us: int) -> int:
         """First instant of the schedule at or after ``time_us``."""
@@ -152,41 +187,51 @@ class Leader:
     def _next_check_us(self) -> int | None:
         if self.rule.period_ms:
             return self.check_us
-        return min((us for f in self.remote if (us := self.rule.overdue_us(f, self)) is not None), default=None)
+        return min((us for f in self.remote if (us := self.rule.crossing_us(f, self)) is not None), default=None)
 
     def _check(self) -> None:
-        dropped = [f for f in self.remote if f.replica in self.isr and self.rule.out_of_sync(f, self)]
-        if dropped:
-            self.shrink(dropped, by_controller=False)
+        self.crossed_us = self.now_us
+        if self.under_way is None and not self.rule.brakes(self):
+            dropped = [f for f in self.remote if f.replica in self.isr and self.rule.out_of_sync(f, self)]
+            if dropped:
+                self.shrink(dropped)
         if self.rule.period_ms:
             self.check_due_us = self.check_us = self._scheduled_from(max(self.check_due_us, self.now_us) + 1)
             self._defer_check()
-        self.write()
+        else:
+            self.advance_hw(self.now_ms)
 
     def _defer_check(self) -> None:
         for begin, end in self.truth.silences:
             if begin <= self.check_us < end:
                 self.check_us = end
 
-    def _read(self, fetch: Fetch) -> None:
+    def _go_on(self, fetch: Fetch) -> None:
+        """Read for it, or record it, or complete it."""
+        follower = self.followers[fetch.row.replica_id]
+        if fetch.read_log_end_offset is None:
+            self.crossed_us = self.now_us
+            self._read(follower, fetch)
+        elif not fetch.recorded:
+            self.crossed_us = self.now_us
+            fetch.recorded = True
+            self.rule.on_recorded(follower, self, fetch)
+        else:
+            del self.waiting[follower.replica]
+            self.rule.on_completed(follower, self, fetch)
+        self.write()
+
+    def _read(self, follower: Follower, fetch: Fetch) -> None:
         """Take T and L; what is known to be there and was not yet is an append that the log has too late or not."""
         known = fetch.row.leader_log_end_offset
         self.grow(known)
         fetch.read_log_end_offset = known if known >= 0 else self.leo
-
-    def _record(self, fetch: Fetch) -> None:
-        row = fetch.row
-        assert fetch.read_log_end_offset is not None
-        del self.waiting[row.replica_id]
-        fetch.recorded = True
-        self.rule.on_recorded(
-            self.followers[row.replica_id], self, row, fetch.read_log_end_offset, row.handled_us // 1000
-        )
-        self.write()
+        self.rule.on_read(follower, self, fetch)
 
     # -- what comes in
 
     def _take(self, row: Row) -> None:
+        self.crossed_us = self.now_us
         if row.kind == SILENCE:
             self.truth.silences.append((row.time_us, row.until_us))
             self._defer_check()
@@ -202,20 +247,29 @@ class Leader:
         self.write()
 
     def _take_of_follower(self, follower: Follower, row: Row) -> None:
-        if row.kind == REMOVED and follower.replica in self.isr:
-            self.shrink([follower], by_controller=True)
+        if row.kind == REMOVED:
+            self._remove(follower)
         elif row.kind == ELIGIBLE:
             follower.eligible = row.code == 1
         elif row.kind == FETCH:
-            if former := self.waiting.get(row.replica_id):
-                if former.read_log_end_offset is None:
-                    self._read(former)
-                self._record(former)
+            while former := self.waiting.get(row.replica_id):
+                self._go_on(former)
             if row.code == 0:
                 self.grow(row.offset)  # a follower holds nothing that its leader lacks
             self.waiting[row.replica_id] = fetch = Fetch(row)
             self.truth.arrive(self.now_us, fetch)
-            self.rule.on_arrival(follower, self, row)
+            self.rule.on_arrival(follower, self, fetch)
+
+    def _remove(self, follower: Follower) -> None:
+        """The controller's doing: it waits for nobody, and the leader's own write comes too late."""
+        if follower.replica not in self.maximal_isr:
+            return
+        before, self.isr = self.isr, self.isr - {follower.replica}
+        self.under_way = None
+        if self.isr != before:
+            self.isr_changed_us = self.now_us
+            self._note_change("shrink", follower, before, self.isr, "controller", frozenset({"controller"}))
+        self.advance_hw(self.now_ms)
 
     def grow(self, end: int) -> None:
         """Append, unless that much is there already."""
@@ -230,23 +284,62 @@ class Leader:
 
     # -- what the leader does
 
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """MISR: who joins counts from the asking, who leaves counts until the commit."""
+        return self.isr | self.under_way.isr if self.under_way else self.isr
+
     def advance_hw(self, now_ms: int) -> None:
         if self.rule.frozen(self):
             return
-        counted = [f.leo for f in self.remote if f.replica in self.isr or self.rule.hw_waits_for(f, self, now_ms)]
+        counted = [f.leo for f in self.remote if self.rule.hw_waits_for(f, self, now_ms)]
         self.hw = max(self.hw, min([self.leo, *counted]))
 
     def expand(self, follower: Follower) -> None:
-        before, self.isr = self.isr, self.isr | {follower.replica}
-        self._note_change("expand", follower, before, "rule", frozenset())
-        self.advance_hw(self.now_ms)
+        after = self.isr | {follower.replica}
+        self._note_change("expand", follower, self.isr, after, "rule", frozenset())
+        self._ask_for(after)
 
-    def shrink(self, dropped: list[Follower], *, by_controller: bool) -> None:
-        before, self.isr = self.isr, self.isr - {f.replica for f in dropped}
+    def shrink(self, dropped: list[Follower]) -> None:
+        after = self.isr - {f.replica for f in dropped}
         for follower in dropped:
-            causes = frozenset({"controller"}) if by_controller else self._causes(follower.replica)
-            self._note_change("shrink", follower, before, "controller" if by_controller else "rule", causes)
-        self.advance_hw(self.now_ms)
+            self._note_change("shrink", follower, self.isr, after, "rule", self._causes(follower.replica))
+        self._ask_for(after)
+
+    def _ask_for(self, isr: frozenset[int]) -> None:
+        self.under_way = Write(isr, self.now_us + self.rule.write_latency_ms * 1000)
+        if isr < self.isr and not self.rule.advances_on_commit():
+            self.advance_hw(self.now_ms)
+        if not self.rule.write_latency_ms:
+            self._commit()
+
+    def _commit(self) -> None:
+        assert self.under_way is not None
+        expanding = self.under_way.isr > self.isr
+        self.isr = self.under_way.isr
+        self.under_way = None
+        self.isr_changed_us = self.isr_written_us = self.now_us
+        # A thread that has just written a larger ISR itself goes on with its fetch, which looks at the high watermark.
+        if self.rule.advances_on_commit() and (self.rule.writes_in_background or not expanding):
+            self.advance_hw(self.now_ms)
+
+    def _may_relinquish(self, fetch: Fetch, gives_up_us: int) -> bool:
+        """Only at the very instant, and for a fetch of this epoch."""
+        in_epoch = fetch.row.time_us >= self.epoch_start_us and gives_up_us >= self.now_us
+        return in_epoch and not fetch.gave_up
+
+    def _relinquish(self, fetch: Fetch) -> None:
+        """Give up leadership. The replay goes on with this leader, who knows nothing of its followers any more."""
+        fetch.gave_up = True
+        if self.isr == {self.term.leader}:
+            return
+        self.changes.append(
+            Change(
+                self.now_us, "relinquish", self.term.leader, self.isr, self.isr, self.hw, self.leo, self.leo,
+                self.now_ms, 0, "rule", 0, frozenset(), 0, 0,
+            )
+        )  # fmt: skip
+        self._begin_epoch(leader_is_new=True)
 
     def _causes(self, replica: int) -> frozenset[str]:
         truth, position, limit_us = self.truth, self.truth.position(replica), self.rule.lag_time_max_ms * 1000
@@ -268,12 +361,18 @@ class Leader:
     # -- what it writes down
 
     def _note_change(
-        self, kind: str, follower: Follower, before: frozenset[int], made_by: str, causes: frozenset[str]
+        self,
+        kind: str,
+        follower: Follower,
+        before: frozenset[int],
+        after: frozenset[int],
+        made_by: str,
+        causes: frozenset[str],
     ) -> None:
         _, held, silent = self.truth.held_and_silent_us(follower.replica, self.now_us)
         self.changes.append(
             Change(
-                self.now_us, kind, follower.replica, before, self.isr, self.hw, self.leo, follower.leo, follower.cu,
+                self.now_us, kind, follower.replica, before, after, self.hw, self.leo, follower.leo, follower.cu,
                 self.now_ms - follower.cu, made_by, self.truth.true_lag_us(follower.replica, self.now_us) // 1000,
                 causes, held // 1000, silent // 1000,
             )
@@ -297,43 +396,3 @@ class Leader:
         if partition != self.shown:
             self.shown = partition
             self.partition_rows.append(PartitionRow(self.now_us, *partition))
-
-
-class Rule:
-    """What the leader asks a rule; ``tests.naive_rules`` answers."""
-
-    checks_per_lag_time = 0
-
-    def __init__(self, lag_time_max_ms: int, min_insync_replicas: int = 1, phase_ms: int = 0, **flags: int) -> None:
-        """Keep the parameters; a rule without periodic checks has period 0."""
-        self.lag_time_max_ms = lag_time_max_ms
-        self.min_insync_replicas = min_insync_replicas
-        self.phase_ms = phase_ms
-        self.period_ms = lag_time_max_ms // self.checks_per_lag_time if self.checks_per_lag_time else 0
-        self.flags = flags
-
-    def begin(self, follower: Follower, leader: Leader) -> None:
-        raise NotImplementedError
-
-    def on_arrival(self, follower: Follower, leader: Leader, row: Row) -> None:
-        """Most rules do not see a fetch before it is recorded."""
-
-    def on_recorded(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
-        """``read_leo`` is L and ``read_ms`` is T."""
-
-    def on_append(self, follower: Follower, leader: Leader) -> None:
-        """Most rules do nothing."""
-
-    def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
-        raise NotImplementedError
-
-    def overdue_us(self, _follower: Follower, _leader: Leader) -> int | None:
-        """When a member must leave; for rules without periodic checks."""
-        return None
-
-    def hw_waits_for(self, _follower: Follower, _leader: Leader, _now_ms: int) -> bool:
-        """Say whether the high watermark waits for this follower though it is not in the ISR."""
-        return False
-
-    def frozen(self, _leader: Leader) -> bool:
-        return False

@@ -1,150 +1,138 @@
-"""The rules of the naive model, generation by generation as ``spec/kafka-isr-rules.md`` numbers them."""
+"""The proposed rules of the naive model, the clairvoyant, and all rules by their ids."""
 
-from tests.naive import Follower, Leader, Rule
-from tests.naive_truth import Row
+from typing import ClassVar
+
+from tests.naive import Follower, Leader
+from tests.naive_releases import Kafka0102, Kafka08, Kafka09, Kafka21, Kafka27, Kafka33, Kafka37, Rule
+from tests.naive_truth import Fetch
 
 
-class Kafka09(Rule):
-    """G3."""
+class Kafka4485Design(Kafka0102):
+    """Pseudo-ISR: the followers whose lag is within the lag time. The ISR: those of them that reach the HW."""
 
-    checks_per_lag_time = 1
+    checks_per_lag_time = 0
+    defaults: ClassVar = {}
 
-    def begin(self, follower: Follower, leader: Leader) -> None:
-        if not follower.known:
-            follower.cu = leader.now_ms
-        if leader.term.leader_is_new:
-            follower.leo = -1
+    def errors_change_nothing(self) -> bool:
+        return True
 
-    def on_recorded(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
-        if row.code:
-            follower.leo = -1
-        else:
-            follower.leo = row.offset
-            if read_leo - row.offset <= 0:
-                follower.cu = read_ms
+    def on_recorded(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
+        if fetch.row.code:
+            return
+        self.record(follower, fetch)
         self.try_to_join(follower, leader)
-        leader.advance_hw(read_ms)
+        leader.advance_hw(fetch.T)
 
-    def may_join(self, follower: Follower, leader: Leader) -> bool:
-        return follower.leo >= leader.hw
-
-    def try_to_join(self, follower: Follower, leader: Leader) -> None:
-        if follower.replica not in leader.isr and self.may_join(follower, leader):
-            leader.expand(follower)
-
-    def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
-        return leader.now_ms - follower.cu > self.lag_time_max_ms
-
-
-class Kafka0102(Kafka09):
-    """G4, and G5 with ``joins_from_epoch_start``."""
-
-    checks_per_lag_time = 2
-
-    def begin(self, follower: Follower, leader: Leader) -> None:
-        follower.pL = leader.leo
-        follower.pT = leader.now_ms
-        follower.cu = leader.now_ms if follower.replica in leader.isr else 0
-        if leader.term.leader_is_new:
-            follower.leo = follower.pL = -1
-            follower.pT = self.previous_time_of_a_new_leader()
-
-    def previous_time_of_a_new_leader(self) -> int:
-        return -1
-
-    def on_recorded(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
-        if row.code:
-            follower.leo = follower.pL = follower.pT = -1
-            read_ms = -1
-        else:
-            self.record(follower, row.offset, read_leo, read_ms)
-        self.try_to_join(follower, leader)
-        leader.advance_hw(read_ms)
-
-    def record(self, follower: Follower, offset: int, read_leo: int, read_ms: int) -> None:
-        if offset >= read_leo:
-            follower.cu = max(follower.cu, read_ms)
-        elif offset >= follower.pL:
-            follower.cu = max(follower.cu, follower.pT)
-        follower.leo = offset
-        follower.pL = self.remembered(follower.pL, read_leo)
-        follower.pT = read_ms
-
-    def remembered(self, _before: int, read_leo: int) -> int:
-        return read_leo
-
-    def may_join(self, follower: Follower, leader: Leader) -> bool:
-        from_start = follower.leo >= leader.epoch_start_offset or not self.needs_epoch_start()
-        return follower.leo >= leader.hw and from_start
-
-    def needs_epoch_start(self) -> bool:
-        return bool(self.flags.get("joins_from_epoch_start"))
-
-    def hw_waits_for(self, follower: Follower, _leader: Leader, now_ms: int) -> bool:
+    def in_pseudo_isr(self, follower: Follower, now_ms: int) -> bool:
         return now_ms - follower.cu <= self.lag_time_max_ms
 
+    def may_join(self, follower: Follower, leader: Leader) -> bool:
+        return self.in_pseudo_isr(follower, leader.now_ms) and follower.leo >= leader.hw
 
-class Kafka21(Kafka0102):
-    """G6, and G7 with ``errors_change_nothing``."""
-
-    def errors_change_nothing(self) -> bool:
-        return bool(self.flags["errors_change_nothing"])
-
-    def previous_time_of_a_new_leader(self) -> int:
-        return 0 if self.errors_change_nothing() else -1
-
-    def needs_epoch_start(self) -> bool:
-        return True
+    def below_hw(self, follower: Follower, leader: Leader) -> bool:
+        """Say whether it is known to be there: an unknown position is no evidence."""
+        return 0 <= follower.leo < leader.hw
 
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
-        return follower.leo != leader.leo and leader.now_ms - follower.cu > self.lag_time_max_ms
+        return not self.in_pseudo_isr(follower, leader.now_ms) or self.below_hw(follower, leader)
 
-    def on_recorded(self, follower: Follower, leader: Leader, row: Row, read_leo: int, read_ms: int) -> None:
-        if not self.errors_change_nothing():
-            super().on_recorded(follower, leader, row, read_leo, read_ms)
-            return
-        if row.code:
-            return
-        before = follower.leo
-        self.record(follower, row.offset, read_leo, read_ms)
-        self.try_to_join(follower, leader)
-        if follower.leo != before:
-            leader.advance_hw(read_ms)
+    def crossing_us(self, follower: Follower, leader: Leader) -> int | None:
+        if follower.replica in leader.isr and self.below_hw(follower, leader):
+            return leader.now_us
+        crossing_us = (follower.cu + self.lag_time_max_ms + 1) * 1000
+        # The high watermark waits for an outsider no longer; at a crossing that is past, it has been looked at.
+        return crossing_us if follower.replica in leader.isr or crossing_us > leader.crossed_us else None
+
+    def hw_waits_for(self, follower: Follower, _leader: Leader, now_ms: int) -> bool:
+        return self.in_pseudo_isr(follower, now_ms)
 
 
-class Kafka37(Kafka21):
-    """G13."""
+class Kafka10853Acked(Kafka37):
+    """The largest offset that was acknowledged, in place of the log end offset."""
 
-    def errors_change_nothing(self) -> bool:
-        return True
+    def acknowledged(self, leader: Leader) -> int:
+        return max(leader.hw, leader.truth.acknowledged_at_once, 0)
 
-    def begin(self, follower: Follower, leader: Leader) -> None:
-        in_isr = follower.replica in leader.isr
-        follower.cu = leader.now_ms if in_isr else 0
-        if leader.term.leader_is_new:
-            follower.leo = follower.pL = -1
-            follower.pT = 0
-        else:
-            follower.pL = leader.epoch_start_offset
-            follower.pT = leader.now_ms if in_isr else 0
+    def end_at_start(self, leader: Leader) -> int:
+        return self.acknowledged(leader)
 
-    def remembered(self, before: int, read_leo: int) -> int:
-        return max(before, read_leo)
+    def on_read(self, _follower: Follower, leader: Leader, fetch: Fetch) -> None:
+        fetch.acknowledged = self.acknowledged(leader)
 
-    def may_join(self, follower: Follower, leader: Leader) -> bool:
-        return follower.eligible and super().may_join(follower, leader)
+    def end_to_reach(self, fetch: Fetch) -> int:
+        return fetch.acknowledged
 
     def caught_up(self, follower: Follower, leader: Leader, now_ms: int) -> bool:
-        return follower.leo == leader.leo or now_ms - follower.cu <= self.lag_time_max_ms
+        return follower.leo >= self.acknowledged(leader) or now_ms - follower.cu <= self.lag_time_max_ms
+
+
+class Kafka10853HW(Kafka37):
+    """The rejected diff: the shrink test alone takes the high watermark for the log end offset."""
 
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
-        return not self.caught_up(follower, leader, leader.now_ms)
+        return follower.leo != leader.hw and leader.now_ms - follower.cu > self.lag_time_max_ms
 
-    def hw_waits_for(self, follower: Follower, leader: Leader, now_ms: int) -> bool:
-        return follower.eligible and self.caught_up(follower, leader, now_ms)
 
-    def frozen(self, leader: Leader) -> bool:
-        return len(leader.isr) < min(self.min_insync_replicas, len(leader.term.replicas))
+class Kip501Pending(Kafka37):
+    """A pending fetch keeps a follower in sync, and its completion is when the follower was caught up."""
+
+    defaults: ClassVar = {"pending_from": 0}
+
+    def on_arrival(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
+        if self.flags["pending_from"] == 1:
+            fetch.pending = self.qualifies(follower, fetch, leader.leo)
+
+    def on_read(self, follower: Follower, _leader: Leader, fetch: Fetch) -> None:
+        if self.flags["pending_from"] == 0:
+            fetch.pending = self.qualifies(follower, fetch, fetch.L)
+
+    def qualifies(self, follower: Follower, fetch: Fetch, end: int) -> bool:
+        reached_former_end = follower.pL >= 0 and fetch.row.offset >= follower.pL
+        return fetch.row.code == 0 and (fetch.row.offset >= end or reached_former_end)
+
+    def record(self, follower: Follower, fetch: Fetch) -> None:
+        follower.leo = fetch.row.offset
+        follower.pL = max(follower.pL, fetch.L)
+        follower.pT = fetch.T
+
+    def on_completed(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
+        if fetch.pending:
+            follower.cu = max(follower.cu, leader.now_ms)
+
+    def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
+        fetch = leader.waiting.get(follower.replica)
+        return not (fetch and fetch.pending) and super().out_of_sync(follower, leader)
+
+
+class Kip501Relinquish(Kip501Pending):
+    """A fetch that takes the leader too long costs it its leadership."""
+
+    defaults: ClassVar = {"pending_from": 0, "follower_fetch_process_time_max_ms": 500, "count_long_poll": 0}
+
+    def gives_up_us(self, fetch: Fetch) -> int | None:
+        row = fetch.row
+        limit_us = self.flags["follower_fetch_process_time_max_ms"] * 1000
+        if self.flags["count_long_poll"]:
+            spans = [(row.time_us, row.until_us)]
+        else:
+            spans = [(row.time_us, row.processed_us), (row.released_us, row.until_us)]
+        for begin_us, end_us in spans:
+            if end_us - begin_us > limit_us:
+                return begin_us + limit_us
+            limit_us -= max(0, end_us - begin_us)
+        return None
+
+
+class ShulouBraked(Kafka37):
+    """Nobody is dropped soon after the ISR changed, or soon after the leader wrote it."""
+
+    defaults: ClassVar = {"isr_change_brake_ms": 5000, "isr_write_brake_ms": 60000}
+
+    def brakes(self, leader: Leader) -> bool:
+        just_changed = leader.now_ms - leader.isr_changed_us // 1000 <= self.flags["isr_change_brake_ms"]
+        if leader.isr_written_us is None:
+            return just_changed
+        return just_changed or leader.now_ms - leader.isr_written_us // 1000 <= self.flags["isr_write_brake_ms"]
 
 
 class TrueLag(Rule):
@@ -154,16 +142,17 @@ class TrueLag(Rule):
         follower.leo = -1
         follower.cu = leader.now_ms if follower.replica in leader.isr else 0
 
-    def on_arrival(self, follower: Follower, leader: Leader, row: Row) -> None:
-        if row.code:
+    def on_arrival(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
+        if fetch.row.code:
             return
-        follower.leo = row.offset
+        follower.leo = fetch.row.offset
         since = leader.truth.missing_since_us(follower.replica)
         follower.cu = (leader.now_us if since is None else min(since, leader.now_us)) // 1000
-        joins = follower.leo >= leader.hw and not self.out_of_sync(follower, leader)
-        if follower.replica not in leader.isr and joins:
-            leader.expand(follower)
+        self.try_to_join(follower, leader)
         leader.advance_hw(leader.now_ms)
+
+    def may_join(self, follower: Follower, leader: Leader) -> bool:
+        return super().may_join(follower, leader) and not self.out_of_sync(follower, leader)
 
     def on_append(self, follower: Follower, leader: Leader) -> None:
         since = leader.truth.missing_since_us(follower.replica)
@@ -174,7 +163,7 @@ class TrueLag(Rule):
         since = leader.truth.missing_since_us(follower.replica)
         return since is not None and leader.now_ms - since // 1000 > self.lag_time_max_ms
 
-    def overdue_us(self, follower: Follower, leader: Leader) -> int | None:
+    def crossing_us(self, follower: Follower, leader: Leader) -> int | None:
         since = leader.truth.missing_since_us(follower.replica)
         if since is None or follower.replica not in leader.isr:
             return None
@@ -182,9 +171,18 @@ class TrueLag(Rule):
 
 
 RULES: dict[str, type[Rule]] = {
+    "kafka-0.8": Kafka08,
     "kafka-0.9": Kafka09,
+    "kafka-4485-design": Kafka4485Design,
     "kafka-0.10.2": Kafka0102,
     "kafka-2.1": Kafka21,
+    "kafka-2.7": Kafka27,
+    "kafka-3.3": Kafka33,
     "kafka-3.7": Kafka37,
+    "kafka-10853-acked": Kafka10853Acked,
+    "kafka-10853-hw": Kafka10853HW,
+    "kip-501-pending": Kip501Pending,
+    "kip-501-relinquish": Kip501Relinquish,
+    "shulou-braked": ShulouBraked,
     "true-lag": TrueLag,
 }

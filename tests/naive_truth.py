@@ -38,11 +38,30 @@ class Term(NamedTuple):
 
 @dataclass
 class Fetch:
-    """A fetch, and the leader's log end when an io thread read for it (None: it has not yet)."""
+    """A fetch, how far the leader has come with it, and what a rule took down about it on the way."""
 
     row: Row
-    read_log_end_offset: int | None = None
+    read_log_end_offset: int | None = None  # L; None: no io thread has read for it yet
     recorded: bool = False
+    acknowledged: int = 0  # what the rule had acknowledged to producers when it was read
+    pending: bool = False
+    gave_up: bool = False
+
+    @property
+    def L(self) -> int:  # noqa: N802
+        assert self.read_log_end_offset is not None
+        return self.read_log_end_offset
+
+    @property
+    def T(self) -> int:  # noqa: N802
+        return self.row.handled_us // 1000
+
+    @property
+    def next_us(self) -> int:
+        """When it is read, recorded or completed, whichever is next."""
+        if self.read_log_end_offset is None:
+            return self.row.handled_us
+        return self.row.until_us if self.recorded else self.row.processed_us
 
 
 @dataclass

@@ -17,6 +17,8 @@ STRANGER = 99
 """A replica outside every assignment."""
 STARTS_US = (10_000_000, 0, 1_700_000_000_000_000, 1_700_000_000_123_457)
 BASE_OFFSETS = (0, 10, 2**31 - 2, 2**32 + 7, 2**53)
+ACKS = ((-1, 1, 0), (-1, -1, -1), (1, 1, 0), (-1, -1, 1))
+"""What the producers of a log ask for; where they wait for all, nothing else is acknowledged."""
 LAG_TIMES_MS = (100, 250, 500, 1000, 7, 2)
 
 
@@ -42,22 +44,49 @@ class Log(NamedTuple):
         return sum(len(term.rows) for term in self.terms)
 
 
-VARIANTS = (
+VARIANTS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
+    ("kafka-0.8", (("replica_lag_max_messages", 5),)),
+    ("kafka-0.8", (("replica_lag_max_messages", 5), ("recorded_before_read", 1))),
+    ("kafka-0.8", (("replica_lag_max_messages", 5), ("recorded_before_read", 1), ("idle_followers_stay", 1))),
     ("kafka-0.9", ()),
+    ("kafka-4485-design", ()),
     ("kafka-0.10.2", (("joins_from_epoch_start", 0),)),
     ("kafka-0.10.2", (("joins_from_epoch_start", 1),)),
     ("kafka-2.1", (("errors_change_nothing", 0),)),
     ("kafka-2.1", (("errors_change_nothing", 1),)),
+    ("kafka-2.7", (("advances_on_commit", 0),)),
+    ("kafka-2.7", (("advances_on_commit", 0), ("isr_write_latency_ms", 40))),
+    ("kafka-2.7", (("advances_on_commit", 1),)),
+    ("kafka-2.7", (("advances_on_commit", 1), ("isr_write_latency_ms", 40))),
+    ("kafka-3.3", (("only_eligible_hold_high_watermark", 0),)),
+    ("kafka-3.3", (("only_eligible_hold_high_watermark", 1),)),
     ("kafka-3.7", ()),
+    ("kafka-3.7", (("isr_write_latency_ms", 40),)),
+    ("kafka-10853-acked", ()),
+    ("kafka-10853-hw", ()),
+    ("kip-501-pending", (("pending_from", 0),)),
+    ("kip-501-pending", (("pending_from", 1),)),
+    ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("count_long_poll", 0))),
+    ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("count_long_poll", 1))),
+    ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("pending_from", 1))),
+    ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("isr_write_latency_ms", 40))),
+    ("shulou-braked", (("isr_change_brake_ms", 50), ("isr_write_brake_ms", 150))),
     ("true-lag", ()),
+)
+"""Every rule under every generation of it, with parameters that make something happen within a hundred milliseconds."""
+VARIANT_IDS = tuple(
+    ",".join([rule, *(f"{flag.replace('_', '-')}={value}" for flag, value in flags)]) for rule, flags in VARIANTS
 )
 
 
 class _Builder:
     """Turns bytes into a term."""
 
-    def __init__(self, followers: Sequence[int], lag_ms: int, phase_ms: int, term: Term) -> None:
+    def __init__(
+        self, followers: Sequence[int], lag_ms: int, phase_ms: int, term: Term, acks: Sequence[int] = ACKS[0]
+    ) -> None:
         self.followers = followers
+        self.acks = acks
         self.lag_us = lag_ms * 1000
         self.phase_us = phase_ms * 1000
         self.term = term
@@ -96,7 +125,7 @@ class _Builder:
     def append(self, who: int, what: int, how: int, _more: bytes) -> None:
         """Mostly a few records more; seldom nothing new, or less."""
         self.leo += (1, 2, 1000, 2**31, 5, 1)[what % 6]
-        self.rows.append(Row(self.now_us, APPEND, offset=self.leo - (how > 240) * what, code=(-1, 1, 0)[who % 3]))
+        self.rows.append(Row(self.now_us, APPEND, offset=self.leo - (how > 240) * what, code=self.acks[who % 3]))
 
     def fetch(self, who: int, what: int, how: int, more: bytes) -> None:
         """A fetch after the former one as a rule, sometimes before that is answered or even handled."""
@@ -139,7 +168,7 @@ class _Builder:
 @st.composite
 def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
     """A log of one to three terms with ``max_rows`` moves at most in all."""
-    head = draw(st.binary(min_size=8, max_size=8))
+    head = draw(st.binary(min_size=9, max_size=9))
     lag_ms = LAG_TIMES_MS[head[0] % len(LAG_TIMES_MS)]
     replicas = tuple(range(1, 5))[: (3, 2, 4, 3, 2, 4, 3, 1)[head[1] % 8]]
     leader = replicas[head[2] % len(replicas)]
@@ -156,14 +185,14 @@ def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
         if number % 2:
             draw_term = draw(st.binary(min_size=4, max_size=4))
         else:
-            draw_term = head[7:] + bytes([head[6] >> 2, head[5] >> 2, head[4] >> 3])
+            draw_term = head[7:8] + bytes([head[6] >> 2, head[5] >> 2, head[4] >> 3])
         who, high_watermark, new, cut = draw_term
         isr = {leader} | {f for bit, f in enumerate(followers) if not who >> bit & 1}
         begun = Term(
             replicas, leader, start_us, start_us, leo, max(0, leo - (0, 1, 5, leo)[high_watermark % 4]),
             tuple(sorted(isr)), leader_is_new=not new & 1,
         )  # fmt: skip
-        builder = _Builder(followers, lag_ms, phase_ms, begun)
+        builder = _Builder(followers, lag_ms, phase_ms, begun, ACKS[head[8] % len(ACKS)])
         for move in moves[len(moves) * number // count : len(moves) * (number + 1) // count]:
             builder.play(move)
         terms.append(builder.finish(cut >> 2 if number % 2 else cut))

@@ -173,23 +173,24 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         show_leader(out, r, now_us, leader)
 
     @kernel
-    def commit(state, r, now_us, out):
+    def commit(state, r, now_us):
         """The ISR write is answered: committed and maximal ISR are what was asked for."""
-        install(state, r, state.leaders[r].pending_isr, now_us)
-        state.leaders[r].last_isr_write_time_ms = now_us // 1000
-        if advances_on_commit(state.codes[r], state.params[r]):
+        leader = state.leaders[r]
+        expanding = leader.pending_isr & ~leader.isr != 0
+        install(state, r, leader.pending_isr, now_us)
+        leader.last_isr_write_time_ms = now_us // 1000
+        if advances_on_commit(state.codes[r], expanding, state.params[r]):
             advance_high_watermark(state, r, now_us // 1000)
-        show_all(state, r, now_us, out)
 
     @kernel
-    def _write_isr(state, r, isr, now_us, out):
+    def _write_isr(state, r, isr, now_us):
         """Ask for a new ISR; with no latency it is answered at once."""
         leader = state.leaders[r]
         latency_us = state.params[r].isr_write_latency_ms * 1000
         leader.pending_isr = isr
         leader.commit_us = now_us + latency_us
         if latency_us == 0:
-            commit(state, r, now_us, out)
+            commit(state, r, now_us)
 
     @kernel
     def after_fetch(state, r, p, todo, now_us, out):
@@ -205,7 +206,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             isr = leader.isr | (1 << p)
             _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, state.fetches[p], NO_CAUSE)
             follower.in_maximal_isr = 1
-            _write_isr(state, r, isr, now_us, out)
+            _write_isr(state, r, isr, now_us)
         if todo & ADVANCE_HIGH_WATERMARK:
             # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
             fetch = state.fetches[p]
@@ -240,10 +241,10 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 fetch = state.fetches[p]
                 causes = causes_of_shrink(fetch, leader, state.term[0], now_us, params.replica_lag_time_max_ms)
                 _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, state.followers[r, p], leader, fetch, causes)
-        if not advances_on_commit(state.codes[r], params):
+        if not advances_on_commit(state.codes[r], False, params):
             advance_high_watermark(state, r, now_us // 1000)
-        _write_isr(state, r, isr, now_us, out)
-        show_leader(out, r, now_us, leader)
+        _write_isr(state, r, isr, now_us)
+        show_all(state, r, now_us, out)
 
     @kernel
     def remove(state, r, p, now_us, out):

@@ -178,7 +178,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             fetch = state.fetches[p]
             if ARRIVED <= fetch.stage <= RECORDED and fetch.arrival_us >= leader.epoch_start_us:
                 at_us = gives_up_at_us(state.codes[r], fetch, state.params[r])
-                if at_us >= now_us:
+                if at_us > now_us:
                     leader.give_up_us = min(leader.give_up_us, at_us)
 
     @entry
@@ -313,7 +313,8 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
                 relinquish(state, which, due_us, out)
                 schedule_giving_up(state, which, due_us)
             elif state.leaders[which].commit_us == due_us:
-                commit(state, which, due_us, out)
+                commit(state, which, due_us)
+                show_all(state, which, due_us, out)
                 schedule_crossing(state, which, due_us)
             else:
                 check(state, which, due_us, out)

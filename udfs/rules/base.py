@@ -95,8 +95,14 @@ def never_frozen(_leader, _params):
 
 
 @kernel
-def at_once(_params):
-    """A new ISR counts for the high watermark as soon as it is written."""
+def after_shrink(expanding, _params):
+    """Who writes the ISR itself looks at the high watermark after a shrink; after an expansion the fetch does."""
+    return not expanding
+
+
+@kernel
+def after_any_write(_expanding, _params):
+    """The answer to a write in the background moves the high watermark."""
     return True
 
 
@@ -138,8 +144,8 @@ class Rule:
         First ms at which a member is out of sync if nothing happens; for continuous rules only.
     may_advance : ``(leader, params) -> bool``
         May the high watermark move at all?
-    advances_on_commit : ``(params) -> bool``
-        Does the high watermark move when an ISR write is answered?
+    advances_on_commit : ``(expanding, params) -> bool``
+        May the high watermark move when an ISR write is answered, or else when a shrink is asked for?
     gives_up_at_us : ``(fetch, params) -> int``
         When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US: it does not.
     checks_per_lag_time : int
@@ -166,7 +172,7 @@ class Rule:
     on_append: Function = nothing
     overdue_at_ms: Function = never_overdue
     may_advance: Function = never_frozen
-    advances_on_commit: Function = at_once
+    advances_on_commit: Function = after_shrink
     gives_up_at_us: Function = never_gives_up
     isr_write_in_background: bool = False
     params: dict[str, Param] = field(default_factory=dict)

@@ -18,7 +18,7 @@ Source: KAFKA-10853, largestAckedOffset.
 
 from udfs.jit import kernel
 from udfs.rules import kafka_3_3, kafka_3_7
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, after_any_write
 
 
 @kernel
@@ -92,6 +92,7 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     may_advance=kafka_3_7.may_advance,
+    advances_on_commit=after_any_write,
     checks_per_lag_time=2,
     isr_write_in_background=True,
 )

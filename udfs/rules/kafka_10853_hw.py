@@ -12,7 +12,7 @@ Source: KAFKA-10853, the diff that it calls pretty broken.
 
 from udfs.jit import kernel
 from udfs.rules import kafka_3_3, kafka_3_7
-from udfs.rules.base import Rule
+from udfs.rules.base import Rule, after_any_write
 
 
 @kernel
@@ -34,6 +34,7 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=kafka_3_7.holds_high_watermark,
     may_advance=kafka_3_7.may_advance,
+    advances_on_commit=after_any_write,
     checks_per_lag_time=2,
     isr_write_in_background=True,
 )

@@ -21,7 +21,7 @@ from udfs.rules.base import NO_YES, Param, Rule
 
 
 @kernel
-def advances_on_commit(params):
+def advances_on_commit(expanding, params):
     """Since 3.1."""
     return params.advances_on_commit != 0
 

@@ -21,7 +21,7 @@ resetReplicaState of 3.3.2, 3.5.2, 3.6.2.
 from udfs.bookkeeping import grant_fresh_start, record_caught_up
 from udfs.jit import kernel
 from udfs.rules import kafka_2_1
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule, after_any_write
 
 
 @kernel
@@ -82,6 +82,7 @@ RULE = Rule(
     may_join=may_join,
     out_of_sync=kafka_2_1.out_of_sync,
     holds_high_watermark=holds_high_watermark,
+    advances_on_commit=after_any_write,
     checks_per_lag_time=2,
     isr_write_in_background=True,
     params={"only_eligible_hold_high_watermark": Param("true: 3.6.0 to 3.6.2", 0, NO_YES)},

@@ -15,7 +15,7 @@ Source: Partition.isFollowerOutOfSync, maybeIncrementLeaderHW, effectiveMinIsr o
 
 from udfs.jit import kernel
 from udfs.rules import kafka_2_1, kafka_3_3
-from udfs.rules.base import Rule
+from udfs.rules.base import Rule, after_any_write
 
 
 @kernel
@@ -42,6 +42,7 @@ RULE = Rule(
     out_of_sync=kafka_2_1.out_of_sync,
     holds_high_watermark=holds_high_watermark,
     may_advance=may_advance,
+    advances_on_commit=after_any_write,
     checks_per_lag_time=2,
     isr_write_in_background=True,
 )

@@ -18,7 +18,7 @@ Source: KIP-501, solution 1.
 
 from udfs.jit import kernel
 from udfs.rules import kafka_2_1, kafka_3_3, kafka_3_7
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, SHOW, TRY_TO_JOIN, Param, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, SHOW, TRY_TO_JOIN, Param, Rule, after_any_write
 
 HANDLED, ARRIVAL = 0, 1
 
@@ -93,6 +93,7 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=kafka_3_7.holds_high_watermark,
     may_advance=kafka_3_7.may_advance,
+    advances_on_commit=after_any_write,
     checks_per_lag_time=2,
     isr_write_in_background=True,
     params={"pending_from": PENDING_FROM},

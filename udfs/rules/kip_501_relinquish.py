@@ -33,7 +33,7 @@ def gives_up_at_us(fetch, params):
     until_recorded_us = fetch.processed_us - fetch.arrival_us
     if until_recorded_us > limit_us:
         return fetch.arrival_us + limit_us
-    if until_recorded_us + fetch.completed_us - fetch.released_us > limit_us:
+    if until_recorded_us + max(0, fetch.completed_us - fetch.released_us) > limit_us:
         return fetch.released_us + limit_us - until_recorded_us
     return NEVER_US
 

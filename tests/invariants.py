@@ -1,0 +1,397 @@
+"""What a rule promises of its results, read off the timelines alone; each function yields where the promise is broken.
+
+Timelines order what happened in one microsecond within a timeline, not between them. So a promise about the settled
+state of a microsecond looks at the last row of each, and one about a moment within it holds if it does for any of the
+states that each timeline shows there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import NamedTuple, TypeVar
+
+from tests.naive import Change, Follower, Leader, PartitionRow, ReplicaRow
+from tests.naive_releases import Rule
+from tests.naive_rules import RULES
+from tests.naive_truth import APPEND, ELIGIBLE, FETCH, REMOVED, Row, Term
+from tests.strategies import Log, Setting
+
+
+class Results(NamedTuple):
+    """What a replay of one rule gives."""
+
+    changes: Sequence[Change]
+    partition: Sequence[PartitionRow]
+    replica: Sequence[ReplicaRow]
+
+
+class Violation(NamedTuple):
+    """Where a promise is broken, and by what."""
+
+    time_us: int
+    replica_id: int
+    what: str
+
+
+TimelineRow = TypeVar("TimelineRow", PartitionRow, ReplicaRow)
+
+
+@dataclass
+class Seen:
+    """The results of one term."""
+
+    setting: Setting
+    term: Term
+    end_us: int
+    checks_us: list[int]
+    start_high_watermark: int
+    partition: list[PartitionRow]
+    replica: dict[int, list[ReplicaRow]]
+    changes: list[Change]
+    eligibility: list[Row]
+
+    @property
+    def limit_ms(self) -> int:
+        return self.setting.replica_lag_time_max_ms
+
+    def flag(self, name: str, default: int = 0) -> int:
+        return dict(self.setting.flags).get(name, default)
+
+    @property
+    def asked_us(self) -> list[int]:
+        """When the leader asked for another ISR."""
+        return [c.time_us for c in self.changes if c.made_by == "rule" and c.kind in {"shrink", "expand"}]
+
+    @property
+    def write_latency_us(self) -> int:
+        return 1000 * self.flag("isr_write_latency_ms") * RULES[self.setting.rule].writes_in_background
+
+    def rows(self, kind: int, replica: int) -> list[Row]:
+        taken = [row for row in self.term.rows if row.time_us <= self.term.end_us]
+        return [row for row in taken if row.kind == kind and row.replica_id == replica]
+
+    def recorded(self, replica: int) -> list[tuple[int, Row]]:
+        """Fetches and when they are recorded: in their time, or when a newer one arrives."""
+        fetches = self.rows(FETCH, replica)
+        newer_us = [row.time_us for row in fetches[1:]] + [self.term.end_us + 1]
+        return [(min(row.processed_us, newer), row) for row, newer in zip(fetches, newer_us, strict=False)]
+
+    def may_be_eligible(self, replica: int, us: int) -> tuple[bool, ...]:
+        """What the eligibility may be at some moment of this microsecond."""
+        rows = [row for row in self.eligibility if row.replica_id == replica and row.time_us <= us]
+        before = [True, *(row.code == 1 for row in rows if row.time_us < us)][-1]
+        return (before, *(row.code == 1 for row in rows if row.time_us == us))
+
+
+def visible(rows: Sequence[TimelineRow], us: int) -> list[TimelineRow]:
+    """The states of this microsecond: what it began with, and what it brought."""
+    return [row for row in rows if row.time_us < us][-1:] + [row for row in rows if row.time_us == us]
+
+
+def settled(rows: Sequence[TimelineRow], us: int) -> TimelineRow:
+    return visible(rows, us)[-1]
+
+
+class _ChecksOnly(Rule):
+    """Does nothing but take down when the checks of another rule come."""
+
+    def __init__(self, other: Rule) -> None:
+        """Check when the other one does."""
+        super().__init__(other.lag_time_max_ms, phase_ms=other.phase_ms)
+        self.period_ms = other.period_ms
+        self.checks_us: list[int] = []
+
+    def begin(self, follower: Follower, leader: Leader) -> None:
+        """Keep nothing."""
+
+    def brakes(self, leader: Leader) -> bool:
+        self.checks_us.append(leader.now_us)
+        return True
+
+
+def terms_seen(log: Log, setting: Setting, results: Results) -> Iterator[Seen]:
+    """Cut results into terms. Of a microsecond in which one ends and the next begins only the last state is sure."""
+    limit_ms, min_isr, phase_ms = setting[1:4]
+    clock = _ChecksOnly(RULES[setting.rule](limit_ms, min_isr, phase_ms, **dict(setting.flags)))
+    leader = Leader(clock)
+    eligibility: list[Row] = []
+    for number, term in enumerate(log.terms):
+        clock.checks_us = []
+        leader.begin(term)
+        leader.play(term.rows, term.end_us)
+        eligibility += [row for row in term.rows if row.kind == ELIGIBLE and row.time_us <= term.end_us]
+        end_us = term.end_us - any(later.start_us == term.end_us for later in log.terms[number + 1 :])
+        mixed = any(former.end_us == term.start_us for former in log.terms[:number])
+
+        if end_us < term.start_us:
+            continue
+        partition = _of_term(results.partition, term, end_us, mixed=mixed)
+        yield Seen(
+            setting=setting,
+            term=term,
+            end_us=end_us,
+            checks_us=clock.checks_us,
+            start_high_watermark=partition[0].high_watermark if mixed else term.start_high_watermark,
+            partition=partition,
+            replica={
+                replica: _of_term([r for r in results.replica if r.replica_id == replica], term, end_us, mixed=mixed)
+                for replica in term.replicas
+                if replica != term.leader
+            },
+            changes=[change for change in results.changes if term.start_us <= change.time_us <= end_us],
+            eligibility=list(eligibility),
+        )
+
+
+def _of_term(rows: Sequence[TimelineRow], term: Term, end_us: int, *, mixed: bool) -> list[TimelineRow]:
+    inside = [row for row in rows if term.start_us <= row.time_us <= end_us]
+    at_start = [row for row in inside if row.time_us == term.start_us]
+    return inside[len(at_start) - 1 :] if mixed else inside
+
+
+# -- the partition
+
+
+def high_watermark_never_falls(seen: Seen) -> Iterator[Violation]:
+    """KAFKA-4485's guarantee 3, within a term: the next leader may begin below what this one reached."""
+    reached = seen.start_high_watermark
+    for row in seen.partition:
+        if row.high_watermark < reached:
+            yield Violation(row.time_us, seen.term.leader, f"from {reached} to {row.high_watermark}")
+        reached = row.high_watermark
+
+
+def leader_is_in_isr(seen: Seen) -> Iterator[Violation]:
+    """Nobody asks whether a leader keeps up with itself."""
+    for row in seen.partition:
+        if seen.term.leader not in row.isr:
+            yield Violation(row.time_us, seen.term.leader, f"not in {sorted(row.isr)}")
+
+
+def isr_is_assigned(seen: Seen) -> Iterator[Violation]:
+    """A fetch of a replica that is not assigned brings it nothing."""
+    for row in seen.partition:
+        for stranger in row.isr - set(seen.term.replicas):
+            yield Violation(row.time_us, stranger, "not assigned")
+
+
+# -- guarantee 4: an ISR member's log end offset >= HW
+
+
+def members_reach_high_watermark(seen: Seen) -> Iterator[Violation]:
+    """KAFKA-4485's guarantee 4, to the letter. That a position is not known is no evidence."""
+    for replica, rows in seen.replica.items():
+        for us in _instants(seen, replica):
+            state, high_watermark = settled(rows, us), settled(seen.partition, us).high_watermark
+            if state.in_isr and 0 <= state.log_end_offset < high_watermark:
+                yield Violation(us, replica, f"at {state.log_end_offset}, below {high_watermark}")
+
+
+def members_fall_below_high_watermark_by_their_own_fetch(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 4 as far as it is up to a rule that drops nobody for its position.
+
+    Who fetches from a lower offset than before (its log was cut), or begins the term below the HW that the log gives
+    for it, is below HW from that very microsecond. It has not been passed.
+    """
+    for violation in members_reach_high_watermark(seen):
+        rows = [row for row in seen.replica[violation.replica_id] if row.time_us <= violation.time_us]
+        here = rows[-1].log_end_offset
+        since = next((n for n in range(len(rows), 0, -1) if rows[n - 1].log_end_offset != here), 0)
+        marks = [row.high_watermark for row in visible(seen.partition, rows[since].time_us)]
+        if max(marks) <= here:
+            yield violation
+
+
+def who_joins_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 4 at the door."""
+    for change in seen.changes:
+        if change.kind == "expand" and change.follower_log_end_offset < change.high_watermark:
+            yield Violation(change.time_us, change.replica_id, f"joins below {change.high_watermark}")
+
+
+# -- guarantee 1: HW waits for who keeps up
+
+
+def high_watermark_waits_for_isr(seen: Seen) -> Iterator[Violation]:
+    """HW moves past no member, known position or not."""
+    for us, high_watermark in _moves(seen):
+        for replica, rows in seen.replica.items():
+            states = visible(rows, us)
+            if all(state.in_isr and state.log_end_offset < high_watermark for state in states):
+                yield Violation(us, replica, f"passed by {high_watermark}")
+
+
+def high_watermark_waits_for_who_was_caught_up(seen: Seen) -> Iterator[Violation]:
+    """KAFKA-4485's guarantee 1: HW moves past nobody who was caught up within the lag time, in the ISR or not.
+
+    A move that a fetch brings about is decided by the clock of that fetch, which is not that of its effect.
+    """
+    yield from _passes(seen, eligible_only=False)
+
+
+def high_watermark_waits_for_eligible_who_was_caught_up(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 1 since 3.6: who could not join at present is not waited for."""
+    yield from _passes(seen, eligible_only=True)
+
+
+def _passes(seen: Seen, *, eligible_only: bool) -> Iterator[Violation]:
+    for us, high_watermark in _moves(seen):
+        recorded = [(at, row) for r in seen.replica for at, row in seen.recorded(r)]
+        clocks = {us // 1000} | {row.handled_us // 1000 for at, row in recorded if at == us}
+        passed_by_clock = []
+        for clock in clocks:
+            passed = [
+                replica
+                for replica, rows in seen.replica.items()
+                if not (eligible_only and not all(seen.may_be_eligible(replica, us)))
+                and all(
+                    clock - state.last_caught_up_time_ms <= seen.limit_ms and state.log_end_offset < high_watermark
+                    for state in visible(rows, us)
+                )
+            ]
+            passed_by_clock.append(passed)
+        if all(passed_by_clock):
+            yield Violation(us, passed_by_clock[0][0], f"passed by {high_watermark}")
+
+
+def _moves(seen: Seen) -> Iterator[tuple[int, int]]:
+    """When HW rises, and to what."""
+    reached = seen.start_high_watermark
+    for row in seen.partition:
+        if row.high_watermark > reached:
+            yield row.time_us, row.high_watermark
+        reached = row.high_watermark
+
+
+def who_keeps_up_joins(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 1, second half: who is within the lag time and reaches HW is in the ISR as soon as it fetches."""
+    for replica, rows in seen.replica.items():
+        removed_us = {row.time_us for row in seen.rows(REMOVED, replica)}
+        for us, fetch in seen.recorded(replica):
+            if us > seen.end_us or us in removed_us or fetch.code:
+                continue
+            state = settled(rows, us)
+            keeps_up = us // 1000 - state.last_caught_up_time_ms <= seen.limit_ms
+            if not state.in_isr and keeps_up and state.log_end_offset >= settled(seen.partition, us).high_watermark:
+                yield Violation(us, replica, "stays outside")
+
+
+def nobody_within_the_lag_time_is_dropped(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 1 seen from the ISR; who is known to be below HW does not belong there anyway."""
+    for change in _drops(seen):
+        below = 0 <= change.follower_log_end_offset < change.high_watermark
+        if change.lag_ms <= seen.limit_ms and not below:
+            yield Violation(change.time_us, change.replica_id, f"dropped, {change.lag_ms} ms behind")
+
+
+def nobody_who_keeps_pace_is_dropped(seen: Seen) -> Iterator[Violation]:
+    """The same by the true lag. Rules count whole milliseconds, so it may round to just the lag time."""
+    for change in _drops(seen):
+        if change.true_lag_ms < seen.limit_ms:
+            yield Violation(change.time_us, change.replica_id, f"dropped, {change.true_lag_ms} ms behind")
+
+
+def _drops(seen: Seen) -> Iterator[Change]:
+    return (change for change in seen.changes if change.kind == "shrink" and change.made_by == "rule")
+
+
+# -- guarantee 2: who lags leaves
+
+Excuse = Callable[[Seen, int, int], bool]
+
+
+def who_lags_leaves_at_once(seen: Seen) -> Iterator[Violation]:
+    """KAFKA-4485's guarantee 2: a member that lacks something is caught up within the lag time, at every instant.
+
+    For members that lack nothing the timeline does not say when they were caught up; they do not lag.
+    """
+    for replica, rows in seen.replica.items():
+        instants = [*_instants(seen, replica), seen.end_us + 1]
+        for begin_us, end_us in pairwise(instants):
+            state = settled(rows, begin_us)
+            overdue_us = max(begin_us, (state.last_caught_up_time_ms + seen.limit_ms + 1) * 1000)
+            lacks = max(state.log_end_offset, 0) < settled(seen.partition, begin_us).log_end_offset
+            if state.in_isr and lacks and overdue_us < end_us:
+                yield Violation(overdue_us, replica, "stays, overdue")
+
+
+def who_lags_leaves_at_the_next_check(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 2 for rules with periodic checks."""
+    yield from _stay(seen, lambda _seen, _replica, _us: False)
+
+
+def who_lags_leaves_unless_fetching(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 2 of KIP-501. Whether a fetch reached what the one before should have is not in the timelines."""
+
+    def fetching(seen: Seen, replica: int, us: int) -> bool:
+        fetches = [row for row in seen.rows(FETCH, replica) if row.time_us < us]
+        if not fetches or fetches[-1].code:
+            return False
+        last = fetches[-1]
+        begin_us = last.time_us if seen.flag("pending_from") else last.handled_us
+        return begin_us < us <= last.until_us
+
+    yield from _stay(seen, fetching)
+
+
+def who_lags_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 2 of the rule with brakes."""
+
+    def braked(seen: Seen, _replica: int, us: int) -> bool:
+        isrs = [row for row in seen.partition if row.time_us <= us]
+        changed_us = [b.time_us for a, b in pairwise(isrs) if a.isr != b.isr]
+        written_us = [t for t in changed_us if t - seen.write_latency_us in seen.asked_us]
+        since_change = us // 1000 - max([seen.term.start_us, *changed_us]) // 1000
+        if since_change <= seen.flag("isr_change_brake_ms", 5000):
+            return True
+        since_write = us // 1000 - max(written_us, default=0) // 1000
+        return bool(written_us) and since_write <= seen.flag("isr_write_brake_ms", 60000)
+
+    yield from _stay(seen, braked)
+
+
+def who_lacks_acknowledged_leaves(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 2 of the rule that looks at what was acknowledged."""
+
+    def lacks_nothing_acknowledged(seen: Seen, replica: int, us: int) -> bool:
+        taken = [row for row in seen.term.rows if row.kind == APPEND and row.time_us < us and row.code in (0, 1)]
+        mark = min(row.high_watermark for row in visible(seen.partition, us))
+        position = max(row.log_end_offset for row in visible(seen.replica[replica], us))
+        return position >= max([mark, *(row.offset for row in taken)])
+
+    yield from _stay(seen, lacks_nothing_acknowledged)
+
+
+def _stay(seen: Seen, excuse: Excuse) -> Iterator[Violation]:
+    """Members that a check should have dropped; it can do nothing while another ISR write is under way."""
+    for us in seen.checks_us:
+        if us > seen.end_us or any(asked < us < asked + seen.write_latency_us for asked in seen.asked_us):
+            continue
+        dropped = {change.replica_id for change in seen.changes if change.time_us == us and change.kind == "shrink"}
+        for replica, rows in seen.replica.items():
+            states = product(visible(rows, us), visible(seen.partition, us))
+            overdue = all(
+                state.in_isr
+                and max(state.log_end_offset, 0) < partition.log_end_offset
+                and us // 1000 - state.last_caught_up_time_ms > seen.limit_ms
+                for state, partition in states
+            )
+            if overdue and replica not in dropped and not excuse(seen, replica, us):
+                yield Violation(us, replica, "stays, overdue")
+
+
+def _instants(seen: Seen, replica: int) -> list[int]:
+    """When something about this follower or its leader became another."""
+    return sorted({row.time_us for row in seen.partition} | {row.time_us for row in seen.replica[replica]})
+
+
+Invariant = Callable[[Seen], Iterator[Violation]]
+
+
+def violations(
+    invariants: Sequence[Invariant], log: Log, setting: Setting, results: Results
+) -> dict[str, list[Violation]]:
+    """Where one rule's results break which invariants; those that hold are left out."""
+    terms = list(terms_seen(log, setting, results))
+    found = {invariant.__name__: [where for seen in terms for where in invariant(seen)] for invariant in invariants}
+    return {name: where for name, where in found.items() if where}
