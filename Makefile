@@ -8,7 +8,7 @@ LOGS ?= data/samples
 LAKE ?= build/lake
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup java lint type unit sql doctor lock zip clean
+.PHONY: help run test setup java lint type unit spark witnesses sql doctor lock zip clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,9 @@ run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, r
 
 test: $(VENV)/test.stamp java ## lint, types, layers, and every test
 	$(MAKE) --no-print-directory lint type
-	$(BIN)/python -m pytest
+	rm -rf build/witnesses
+	$(MAKE) --no-print-directory --jobs=2 --output-sync unit spark
+	$(BIN)/python -m tests.witnesses
 
 setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars; and Java where Debian has none
 
@@ -51,6 +53,12 @@ type: $(VENV)/test.stamp ## types
 
 unit: $(VENV)/test.stamp ## the tests that need no Spark
 	$(BIN)/python -m pytest -m "not spark and not nightly"
+
+spark: $(VENV)/test.stamp ## the tests that need it
+	$(BIN)/python -m pytest -m "spark and not nightly"
+
+witnesses: $(VENV)/test.stamp ## write the README's table of who vouches for a rule, from the last `make test`
+	$(BIN)/python -m tests.witnesses --write
 
 doctor: setup ## say what is wrong with this machine
 	$(BIN)/isr-batch doctor

@@ -79,12 +79,12 @@ def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write down what each passed test says it has shown, for ``tests/witnesses.py``."""
+    """Write down what each passed test says it has shown, by the marks that were asked for."""
     told = session.config.stash.get(WITNESSED, [])
     if told:
-        build = session.config.rootpath / "build"
-        build.mkdir(exist_ok=True)
-        (build / "witnesses.json").write_text(json.dumps(told, indent=1))
+        build = session.config.rootpath / "build" / "witnesses"
+        build.mkdir(parents=True, exist_ok=True)
+        (build / f"{session.config.option.markexpr.replace(' ', '-')}.json").write_text(json.dumps(told, indent=1))
 
 
 @pytest.hookimpl(wrapper=True)

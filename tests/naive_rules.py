@@ -7,6 +7,29 @@ from tests.naive_releases import Kafka0102, Kafka08, Kafka09, Kafka21, Kafka27, 
 from tests.naive_truth import Fetch
 
 
+class Kip16CatchUpTime(Kafka09):
+    """Lag is the time that it will take to catch up, at the pace between the last two fetches."""
+
+    def begin(self, follower: Follower, leader: Leader) -> None:
+        if leader.leader_is_new:
+            follower.leo = -1
+        follower.pT = -1
+        follower.cu = leader.now_ms if follower.replica in leader.isr else 0
+
+    def on_recorded(self, follower: Follower, leader: Leader, fetch: Fetch) -> None:
+        if fetch.row.code:
+            follower.leo = follower.pT = -1
+        else:
+            behind, moved = fetch.L - fetch.row.offset, fetch.row.offset - follower.leo
+            if behind <= 0:
+                follower.cu = fetch.T
+            elif follower.pT >= 0 and moved > 0:
+                follower.cu = fetch.T - int(min(behind / moved * max(0, fetch.T - follower.pT), 2**40))
+            follower.leo, follower.pT = fetch.row.offset, fetch.T
+        self.try_to_join(follower, leader)
+        leader.advance_hw(leader.now_ms)
+
+
 class Kafka4485Design(Kafka0102):
     """Pseudo-ISR: the followers whose lag is within the lag time. The ISR: those of them that reach the HW."""
 
@@ -181,6 +204,7 @@ RULES: dict[str, type[Rule]] = {
     "kafka-3.7": Kafka37,
     "kafka-10853-acked": Kafka10853Acked,
     "kafka-10853-hw": Kafka10853HW,
+    "kip-16-catch-up-time": Kip16CatchUpTime,
     "kip-501-pending": Kip501Pending,
     "kip-501-relinquish": Kip501Relinquish,
     "shulou-braked": ShulouBraked,

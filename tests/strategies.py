@@ -70,6 +70,7 @@ VARIANTS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
     ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("count_long_poll", 1))),
     ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("pending_from", 1))),
     ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("isr_write_latency_ms", 40))),
+    ("kip-16-catch-up-time", ()),
     ("shulou-braked", (("isr_change_brake_ms", 50), ("isr_write_brake_ms", 150))),
     ("true-lag", ()),
 )
@@ -207,13 +208,26 @@ def phases(lag_ms: int) -> tuple[int, int, int, int]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, variant: int) -> tuple[Log, list[Setting]]:
-    """A log, and three rules, ``VARIANTS[variant]`` first, with parameters that make things happen in this log."""
+def cases(draw: st.DrawFn, variant: int) -> tuple[Log, Setting]:
+    """A log, and ``VARIANTS[variant]`` with parameters that make things happen in this log."""
     log = draw(logs())
-    found = []
-    for number in range(3):
-        choice, lag, min_isr, phase = draw(st.binary(min_size=4, max_size=4))
-        rule, flags = VARIANTS[variant if number == 0 else (choice + variant) % len(VARIANTS)]
-        lag_ms = max(2, (log.lag_ms, 2 * log.lag_ms, log.lag_ms // 2, log.lag_ms * 3 // 4 | 1)[lag % 4])
-        found.append(Setting(rule, lag_ms, 1 + min_isr % 3, phases(lag_ms)[phase % 4], flags))
-    return log, found
+    return log, _setting(log, VARIANTS[variant], draw(st.binary(min_size=3, max_size=3)))
+
+
+@st.composite
+def cases_of_all_rules(draw: st.DrawFn) -> tuple[Log, list[Setting]]:
+    """A log, and every rule in one of its variants."""
+    log = draw(logs())
+    rules = [[variant for variant in VARIANTS if variant[0] == rule] for rule in dict(VARIANTS)]
+    choices = draw(st.binary(min_size=4 * len(rules), max_size=4 * len(rules)))
+    return log, [
+        _setting(log, variants[choices[4 * n] % len(variants)], choices[4 * n + 1 : 4 * n + 4])
+        for n, variants in enumerate(rules)
+    ]
+
+
+def _setting(log: Log, variant: tuple[str, tuple[tuple[str, int], ...]], choice: bytes) -> Setting:
+    rule, flags = variant
+    lag, min_isr, phase = choice
+    lag_ms = max(2, (log.lag_ms, 2 * log.lag_ms, log.lag_ms // 2, log.lag_ms * 3 // 4 | 1)[lag % 4])
+    return Setting(rule, lag_ms, 1 + min_isr % 3, phases(lag_ms)[phase % 4], flags)

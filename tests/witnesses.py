@@ -1,17 +1,19 @@
 """The README's table of rules and who vouches for them, made from what the last whole test run says it has shown.
 
-A test says so with ``record_property``: ``rule``, ``witness`` (a column below), ``count`` and ``release``.
-``python -m tests.witnesses`` fails unless README.md has the table of ``build/witnesses.json``; ``--write`` puts it there.
+A test says so with ``record_property``: ``rule`` (or ``rules``), ``witness`` (a column below), ``count``, ``release``.
+``python -m tests.witnesses`` fails unless README.md has the table of ``build/witnesses``; with ``--write`` it is put
+there.
 """
 
 import json
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from udfs.rules import REGISTRY
 
-BUILD, README = Path("build/witnesses.json"), Path("README.md")
+BUILD, README = Path("build/witnesses"), Path("README.md")
 BEGIN, END = "<!-- witnesses: made by `make witnesses` -->\n", "<!-- end of witnesses -->"
 COLUMNS = {
     "naive": "logs against the naive model",
@@ -22,15 +24,16 @@ COLUMNS = {
 }
 
 
-def table(told: list[dict[str, object]]) -> str:
+def table(told: list[dict[str, Any]]) -> str:
     """Markdown, a row for each rule of the registry."""
     counts: Counter[tuple[str, str]] = Counter()
     releases: dict[tuple[str, str], set[str]] = {}
     for said in told:
-        key = str(said["rule"]), str(said["witness"])
-        counts[key] += int(str(said.get("count", 1)))
-        if "release" in said:
-            releases.setdefault(key, set()).add(str(said["release"]))
+        for rule in said.get("rules", [said.get("rule")]):
+            key = str(rule), str(said["witness"])
+            counts[key] += said.get("count", 1)
+            if "release" in said:
+                releases.setdefault(key, set()).add(said["release"])
     lines = [f"| rule | in force | {' | '.join(COLUMNS.values())} |", "| --- " * (len(COLUMNS) + 2) + "|"]
     for rule in REGISTRY.values():
         cells = [_cell(counts[rule.id, column], releases.get((rule.id, column), set())) for column in COLUMNS]
@@ -47,10 +50,11 @@ def _cell(count: int, releases: set[str]) -> str:
 
 def main(*, write: bool) -> int:
     """Compare or write; 1 when the README has another table."""
+    told = [said for path in sorted(BUILD.glob("*.json")) for said in json.loads(path.read_text(encoding="utf-8"))]
     text = README.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    wanted = before + BEGIN + table(json.loads(BUILD.read_text(encoding="utf-8"))) + END + after
+    wanted = before + BEGIN + table(told) + END + after
     if write:
         README.write_text(wanted, encoding="utf-8")
     elif text != wanted:

@@ -1,0 +1,69 @@
+"""kip-16-catch-up-time: a follower is in sync if, at the pace it keeps, it would catch up within the lag time.
+
+Considered in KIP-16 and rejected for what became kafka-0.9: lag is the time that a follower will need,
+estimated from throughput. Here it is the follower's own between its last two fetches: records behind,
+times the time between the fetches, over the records that it moved. At the log end it is nothing.
+
+What it would fix: a burst that a fast follower reads in no time, and the follower that is always one
+batch behind, are no reasons to drop anybody.
+
+What it would break: a follower that slows down as it fails looks fast until its next fetch, one slow
+fetch after a pause looks like a slow follower, and one that does not move tells nothing at all, so the
+estimate before counts. Throughput is a guess about the future.
+
+In the tables lastCaughtUpTimeMs is the time of the fetch less the estimate, so that lag_ms is what the
+rule judges: the estimate, and the time since.
+
+Source: KIP-16, rejected alternatives.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from udfs.jit import kernel
+from udfs.records import UNKNOWN
+from udfs.rules import kafka_0_9
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN
+
+LONGEST_MS = 2.0**40
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Members of the ISR would be there now; the pace of nobody is known."""
+    if leader_is_new:
+        follower.log_end_offset = -1
+    follower.last_fetch_time_ms = UNKNOWN
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
+
+
+@kernel
+def on_recorded(follower, leader, fetch, params):
+    """Estimate from this fetch and the one before; an error makes position and pace unknown."""
+    now_ms = fetch.handled_us // 1000
+    if fetch.error_code != 0:
+        follower.log_end_offset = -1
+        follower.last_fetch_time_ms = UNKNOWN
+        return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+    behind = fetch.leader_log_end_offset - fetch.fetch_offset
+    moved = fetch.fetch_offset - follower.log_end_offset
+    if behind <= 0:
+        follower.last_caught_up_time_ms = now_ms
+    elif follower.last_fetch_time_ms != UNKNOWN and moved > 0:
+        estimate_ms = behind / moved * max(0, now_ms - follower.last_fetch_time_ms)
+        follower.last_caught_up_time_ms = now_ms - np.int64(min(estimate_ms, LONGEST_MS))
+    follower.log_end_offset = fetch.fetch_offset
+    follower.last_fetch_time_ms = now_ms
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+
+
+RULE = replace(
+    kafka_0_9.RULE,
+    id="kip-16-catch-up-time",
+    in_force="rejected",
+    source="KIP-16",
+    begin_term=begin_term,
+    on_recorded=on_recorded,
+    doc=__doc__,
+)
