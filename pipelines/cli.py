@@ -183,6 +183,21 @@ def ingest_kafka_logs_command(
 
 
 @app.command()
+def generate(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A name; a wrong one tells which there are.")],
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Write a log with a known story, as a cluster of that name, in place of an ingest."""
+    from isr_batch.generate import generate as write_scenario
+
+    job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
+    with _recorded(job, "generate") as done, job.out.step(f"generate {scenario}") as facts:
+        counts = write_scenario(job.lake, scenario)
+        done.add(counts)
+        facts |= {"rows": counts.rows_out}
+
+
+@app.command()
 def replay(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     day: Date = None, start: From = None, end: To = None,

@@ -19,6 +19,7 @@ from udfs.records import (
     MADE_BY,
     NEVER_US,
     PARTITION_COLUMNS,
+    RELINQUISH,
     REPLICA_COLUMNS,
     TERM_STARTS,
     Int64Array,
@@ -323,8 +324,9 @@ def _named(
     if "isr" in values:
         named["isr_after"] = _isr_lists(values.pop("isr"), of_mark, identities)
     if "causes" in values:
-        for column in ("isr_before", "isr_after"):
-            named[column] = _isr_lists(values.pop(column), of_mark, identities)
+        named["isr_before"] = _isr_lists(values.pop("isr_before"), of_mark, identities)
+        given_up = values["kind"] == RELINQUISH
+        named["isr_after"] = _isr_lists(values.pop("isr_after"), of_mark, identities, leader_last=given_up)
         named["kind"] = pa.array(CHANGE_KINDS).take(pa.array(values.pop("kind")))
         named["made_by"] = pa.array(MADE_BY).take(pa.array(values.pop("made_by")))
         named.update(_verdicts(values.pop("causes")))
@@ -340,12 +342,18 @@ def _as(values: Any, wanted: pa.DataType) -> pa.Array:
     return array if array.type == wanted else array.cast(wanted)
 
 
-def _isr_lists(bits: Int64Array, of_mark: Int64Array, identities: Sequence[dict[str, Any]]) -> pa.Array:
-    """Lists of replica ids in order of assignment; few different ones, so each is made once."""
-    pairs, inverse = np.unique(np.stack([of_mark, bits]), axis=1, return_inverse=True)
-    lists = [
-        [replica for p, replica in enumerate(identities[mark]["assigned"]) if bit >> p & 1] for mark, bit in pairs.T
-    ]
+def _isr_lists(
+    bits: Int64Array, of_mark: Int64Array, identities: Sequence[dict[str, Any]], leader_last: Any = False
+) -> pa.Array:
+    """Lists of replica ids in order of assignment, few different ones, so each is made once."""
+    keys = np.stack([of_mark, bits, np.broadcast_to(leader_last, bits.shape)])
+    found, inverse = np.unique(keys, axis=1, return_inverse=True)
+    lists = []
+    for mark, bit, last in found.T:
+        members = [replica for p, replica in enumerate(identities[mark]["assigned"]) if bit >> p & 1]
+        if last:  # who gave up leadership moves to the end
+            members.sort(key=identities[mark]["leader_id"].__eq__)
+        lists.append(members)
     return pa.array(lists, pa.list_(pa.int32())).take(pa.array(inverse.ravel()))
 
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests import worked_examples as examples
-from tests.naive_truth import Term
+from isr_batch.scenarios import stories as examples
+from isr_batch.scenarios.stories import Story
+from tests.naive_truth import APPEND, FETCH, Row, Term
 from tests.strategies import Log, Setting
 from tests.unit.test_kernel_against_naive import Result, replay
 
@@ -25,10 +26,30 @@ LIMIT: Flags = (("follower_fetch_process_time_max_ms", 500),)
 FROM_ARRIVAL: Flags = (("pending_from", 1),)
 
 
+LAG_MS = 10_000
+
+
+def term(story: Story) -> Term:
+    """A new leader, and all in the ISR unless told otherwise."""
+    rows = [Row(us(a.time_ms), APPEND, offset=a.log_end_offset, code=a.acks) for a in story.appends]
+    for f in story.fetches:
+        times = [us(ms) for ms in (f.handled_ms, f.recorded_ms, f.released_ms, f.completed_ms)]
+        rows.append(Row(us(f.arrival_ms), FETCH, f.replica_id, f.fetch_offset, 0, -1, *times))
+    return Term(
+        story.replicas, story.replicas[0], us(0), us(story.end_ms), story.log_end_offset, story.log_end_offset,
+        story.isr or story.replicas, leader_is_new=True,
+        rows=tuple(sorted(rows, key=lambda row: (row.time_us, row.kind))),
+    )  # fmt: skip
+
+
+def us(ms: int) -> int:
+    return (examples.START_MS + ms) * 1000
+
+
 class Case(NamedTuple):
     """What a rule does with an example, and the high watermark at the end."""
 
-    example: Callable[[], Term]
+    example: Callable[[], Story]
     rule: str
     changes: Sequence[Change]
     high_watermark: int
@@ -38,8 +59,8 @@ class Case(NamedTuple):
 
 
 def run(case: Case) -> Result:
-    setting = Setting(case.rule, examples.LAG_MS, case.min_insync_replicas, case.check_phase_ms, case.flags)
-    (result,) = replay(Log((case.example(),)), [setting])
+    setting = Setting(case.rule, LAG_MS, case.min_insync_replicas, case.check_phase_ms, case.flags)
+    (result,) = replay(Log((term(case.example()),)), [setting])
     return result
 
 
@@ -108,11 +129,11 @@ KAFKA_10853 = [
 ]  # fmt: skip
 
 
-def acks_all() -> Term:
+def acks_all() -> Story:
     return examples.kafka_10853_price(acks=-1)
 
 
-def acks_1() -> Term:
+def acks_1() -> Story:
     return examples.kafka_10853_price(acks=1)
 
 
@@ -131,22 +152,22 @@ PRICE = [
 # 7000 behind at the check, though it fetched 400 ms ago; back with the next fetch.
 DROPPED_IN_A_BURST = [(10_000, "shrink", 2, (1,)), (10_500, "expand", 2, (1, 2))]
 BURST = [
-    Case(examples.burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_LATER),
-    Case(examples.burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_FIRST),
-    Case(examples.burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_FIRST_IDLE_STAY),
-    Case(examples.burst, "kafka-0.9", [], 10_000),
-    Case(examples.burst, "kafka-0.10.2", [], 10_000),
-    Case(examples.burst, "kafka-3.7", [], 10_000),
+    Case(examples.lag_messages_burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_LATER),
+    Case(examples.lag_messages_burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_FIRST),
+    Case(examples.lag_messages_burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_FIRST_IDLE_STAY),
+    Case(examples.lag_messages_burst, "kafka-0.9", [], 10_000),
+    Case(examples.lag_messages_burst, "kafka-0.10.2", [], 10_000),
+    Case(examples.lag_messages_burst, "kafka-3.7", [], 10_000),
 ]
 
 # Last at the log end 9 s before the first append. 47 behind at the end of two days is less than 4000.
 TRICKLE = [
-    Case(examples.trickle, "kafka-0.8", [], 0, READ_LATER),
-    Case(examples.trickle, "kafka-0.8", [], 0, READ_FIRST),
-    Case(examples.trickle, "kafka-0.8", [], 0, READ_FIRST_IDLE_STAY),
-    Case(examples.trickle, "kafka-0.9", [(3_610_000, "shrink", 2, (1,))], 47),
-    Case(examples.trickle, "kafka-0.10.2", [(3_605_000, "shrink", 2, (1,))], 47),
-    Case(examples.trickle, "kafka-3.7", [(3_605_000, "shrink", 2, (1,))], 47),
+    Case(examples.lag_messages_trickle, "kafka-0.8", [], 0, READ_LATER),
+    Case(examples.lag_messages_trickle, "kafka-0.8", [], 0, READ_FIRST),
+    Case(examples.lag_messages_trickle, "kafka-0.8", [], 0, READ_FIRST_IDLE_STAY),
+    Case(examples.lag_messages_trickle, "kafka-0.9", [(3_610_000, "shrink", 2, (1,))], 47),
+    Case(examples.lag_messages_trickle, "kafka-0.10.2", [(3_605_000, "shrink", 2, (1,))], 47),
+    Case(examples.lag_messages_trickle, "kafka-3.7", [(3_605_000, "shrink", 2, (1,))], 47),
 ]
 
 CASES = {

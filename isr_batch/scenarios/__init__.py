@@ -1,0 +1,1 @@
+"""Logs with known causes: the examples that proposals argue from, by hand."""

@@ -1,0 +1,34 @@
+"""A scenario in a lake, and what comes out of its replay."""
+
+import pytest
+
+from isr_batch.errors import UsageError
+from isr_batch.generate import generate
+from isr_batch.replay import replay, rule_runs
+from isr_batch.settings import ReplaySettings
+from isr_batch.store import Lake
+
+
+def test_kip_501_example_through_the_tables(lake: Lake) -> None:
+    assert generate(lake, "kip-501-example").rows_out == 11
+    replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7", "kip-501-pending", "kip-501-relinquish"])))
+    changes = lake.read("isr_changes").orderBy("change_time", "replica_id")
+    told = [
+        (row["rule"], str(row["change_time"])[17:], row["kind"], row["replica_id"], row["isr_after"])
+        for row in changes.collect()
+    ]
+    assert told == [
+        # The next in the ISR takes over, and who gave up leadership is the last.
+        ("kip-501-relinquish", "02", "relinquish", 1001, [1002, 1003, 1001]),
+        ("kafka-3.7", "15", "shrink", 1002, [1001]),
+        ("kafka-3.7", "15", "shrink", 1003, [1001]),
+        ("kafka-3.7", "26.510000", "expand", 1002, [1001, 1002]),
+        ("kafka-3.7", "26.520000", "expand", 1003, [1001, 1002, 1003]),
+    ]
+    generate(lake, "kip-501-example")
+    assert lake.read("fetch_log").count() == 8
+
+
+def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
+    with pytest.raises(UsageError, match="no scenario kip-501"):
+        generate(lake, "kip-501")
