@@ -26,8 +26,9 @@ from udfs.records import (
     Rows,
     new_output,
 )
-from udfs.replay import State, kernels, new_state, room_for_a_row
+from udfs.replay import kernels
 from udfs.rules import REGISTRY, Param, Rule
+from udfs.state import State, new_state, room_for_a_row
 from udfs.verdict import CAUSES, VERDICT_OF_CAUSE
 
 SET_COLUMNS = ("cluster_id", "topic", "partition_id", "leader_id")

@@ -19,8 +19,9 @@ from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules
 from udfs.records import CHANGE_KINDS, MADE_BY, Output, Rows, new_output
-from udfs.replay import kernels, new_state, room_for_a_row
+from udfs.replay import kernels
 from udfs.rules import REGISTRY
+from udfs.state import new_state, room_for_a_row
 
 LOGS = 20_000
 LOGS_NIGHTLY = 300_000

@@ -1,0 +1,310 @@
+"""What happens to a partition, step by step: a row of the log comes in, an instant of a fetch or a timer falls due.
+
+Built for a list of rules, so that the compiler sees their functions. The replay (``udfs.replay``) and the simulation
+(``udfs.simulation``) take the same steps.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from udfs import facts, history
+from udfs.isr import isr_calls, rule_calls
+from udfs.jit import kernel
+from udfs.records import (
+    APPEND,
+    ARRIVED,
+    CHECK,
+    COMPLETED,
+    ELIGIBLE,
+    FETCH,
+    LONG_AGO,
+    NEVER_US,
+    NO_FETCH,
+    READ,
+    RECORDED,
+    REMOVED,
+    SILENCE,
+)
+from udfs.rules.base import NOTHING, Rule
+
+CHECK_SLACK_US = 2_000
+"""A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
+NOBODY = np.int64(-1)
+
+
+class Steps(NamedTuple):
+    """See the functions of the same names."""
+
+    begin_term: Callable[..., Any]
+    take_in_row: Callable[..., Any]
+    take_in: Callable[..., Any]
+    fire_timers: Callable[..., Any]
+    schedule_giving_up: Callable[..., Any]
+
+
+def build_steps(rules: Sequence[Rule]) -> Steps:
+    """Compile the steps for these rules; a run's code is a position in ``rules``."""
+    calls = rule_calls(rules)
+    isr = isr_calls(calls)
+    begin_rule_term, overdue_at_ms = calls.begin_term, calls.overdue_at_ms
+    on_arrival, on_read, on_recorded = calls.on_arrival, calls.on_read, calls.on_recorded
+    on_completed, on_append, gives_up_at_us = calls.on_completed, calls.on_append, calls.gives_up_at_us
+    after_fetch, check, remove, commit = isr.after_fetch, isr.check, isr.remove, isr.commit
+    install, relinquish = isr.install, isr.relinquish
+    advance_high_watermark, show_all = isr.advance_high_watermark, isr.show_all
+
+    @kernel
+    def schedule_check(state, r, after_us):
+        """Next run of isr-expiration after ``after_us``; a leader that is silent then runs it when it wakes."""
+        leader = state.leaders[r]
+        period_us = state.params[r].check_period_ms * 1000
+        if period_us == 0:
+            return
+        phase_us = state.params[r].check_phase_ms * 1000
+        leader.check_due_us = phase_us + ((after_us - phase_us) // period_us + 1) * period_us
+        leader.check_us = leader.check_due_us
+        defer_check(state, r)
+
+    @kernel
+    def defer_check(state, r):
+        """A leader that does nothing for anybody does not check either, but makes up for it at once."""
+        leader = state.leaders[r]
+        if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
+            leader.check_us = state.term[0].silent_until_us
+
+    @kernel
+    def schedule_crossing(state, r, now_us):
+        """A rule without periodic checks acts when a member of the ISR becomes overdue, or an outsider does.
+
+        The outsider has nothing to leave, but the high watermark may have waited for it.
+        """
+        if state.params[r].check_period_ms != 0:
+            return
+        leader = state.leaders[r]
+        leader.check_us = NEVER_US
+        if leader.commit_us != NEVER_US:
+            return
+        for p in range(leader.replicas):
+            follower = state.followers[r, p]
+            if p == state.term[0].leader:
+                continue
+            overdue_ms = overdue_at_ms(state.codes[r], follower, leader, state.fetches[p], state.params[r])
+            if overdue_ms < leader.check_us // 1000:
+                if follower.in_isr != 0:
+                    leader.check_us = max(overdue_ms * 1000, now_us)
+                elif overdue_ms * 1000 > now_us:
+                    leader.check_us = overdue_ms * 1000
+
+    @kernel
+    def schedule_giving_up(state, r, now_us):
+        """The next instant at which a fetch of the rule's present epoch has taken too long."""
+        leader = state.leaders[r]
+        leader.give_up_us = NEVER_US
+        for p in range(leader.replicas):
+            fetch = state.fetches[p]
+            if ARRIVED <= fetch.stage <= RECORDED and fetch.arrival_us >= leader.epoch_start_us:
+                at_us = gives_up_at_us(state.codes[r], fetch, state.params[r])
+                if at_us > now_us:
+                    leader.give_up_us = min(leader.give_up_us, at_us)
+
+    @kernel
+    def begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
+        """Reset for a term that ``state.term`` and ``state.params`` already describe."""
+        term = state.term[0]
+        term.log_end_offset = term.start_offset
+        term.silent_from_us = 0
+        term.silent_until_us = 0
+        history.begin(state.history, term.start_offset, term.start_us)
+        for p in range(term.replicas):
+            facts.begin(state.fetches[p], term)
+        for r in range(len(state.leaders)):
+            leader = state.leaders[r]
+            leader.log_end_offset = term.start_offset
+            leader.high_watermark = high_watermark
+            leader.leader_epoch_start_offset = term.start_offset
+            leader.replicas = term.replicas
+            leader.acknowledged_offset = 0
+            leader.last_append_time_ms = 0
+            leader.shown_log_end_offset = -2
+            leader.check_us = NEVER_US
+            leader.epoch_start_us = term.start_us
+            leader.give_up_us = NEVER_US
+            leader.last_isr_write_time_ms = LONG_AGO
+            for p in range(term.replicas):
+                follower = state.followers[r, p]
+                follower.shown_log_end_offset = -2
+                follower.pending_fetch = 0
+                member = (isr_at_start >> p) & 1
+                if p != term.leader:
+                    begin_rule_term(
+                        state.codes[r],
+                        follower,
+                        leader,
+                        member != 0,
+                        leader_is_new,
+                        term.start_us // 1000,
+                        state.params[r],
+                    )
+            install(state, r, isr_at_start, term.start_us)
+            advance_high_watermark(state, r, term.start_us // 1000)
+            show_all(state, r, term.start_us, out)
+            schedule_check(state, r, term.start_us - 1)
+            schedule_crossing(state, r, term.start_us)
+
+    @kernel
+    def take_in_append(state, log_end_offset, acks, now_us, out):
+        """The leader's log has grown."""
+        term = state.term[0]
+        if acks != -1:
+            for r in range(len(state.leaders)):
+                state.leaders[r].acknowledged_offset = max(state.leaders[r].acknowledged_offset, log_end_offset)
+        if log_end_offset <= term.log_end_offset:
+            return
+        term.log_end_offset = log_end_offset
+        held_by_all = log_end_offset
+        for p in range(term.replicas):
+            if p != term.leader:
+                facts.append(state.fetches[p], term, now_us)
+                held_by_all = min(held_by_all, state.fetches[p].log_end_offset)
+        history.remember(state.history, log_end_offset, now_us, held_by_all)
+        for r in range(len(state.leaders)):
+            leader = state.leaders[r]
+            leader.log_end_offset = log_end_offset
+            leader.last_append_time_ms = now_us // 1000
+            for p in range(term.replicas):
+                if p != term.leader:
+                    on_append(state.codes[r], state.followers[r, p], leader, state.fetches[p], state.params[r])
+            advance_high_watermark(state, r, now_us // 1000)
+            show_all(state, r, now_us, out)
+            schedule_crossing(state, r, now_us)
+
+    @kernel
+    def take_in(state, p, stage, now_us, out):
+        """One instant of the follower's latest fetch, for the facts and for every rule."""
+        fetch = state.fetches[p]
+        if stage == READ:
+            # No-op unless the row tells of an append that the log has later, or not at all.
+            take_in_append(state, fetch.leader_log_end_offset, -1, now_us, out)
+            facts.read(fetch, state.term[0])
+        fetch.stage = stage
+        for r in range(len(state.leaders)):
+            follower = state.followers[r, p]
+            leader = state.leaders[r]
+            leader.log_end_offset = state.term[0].log_end_offset
+            params = state.params[r]
+            if stage == ARRIVED:
+                todo = on_arrival(state.codes[r], follower, leader, fetch, params)
+                schedule_giving_up(state, r, now_us)
+            elif stage == READ:
+                todo = on_read(state.codes[r], follower, leader, fetch, params)
+            elif stage == RECORDED:
+                todo = on_recorded(state.codes[r], follower, leader, fetch, params)
+            else:
+                todo = on_completed(state.codes[r], follower, leader, fetch, params)
+            if todo != NOTHING:
+                after_fetch(state, r, p, todo, now_us, out)
+                schedule_crossing(state, r, now_us)
+        if stage == RECORDED and fetch.error_code == 0:
+            fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
+
+    @kernel
+    def fire_timers(state, until_us, out):
+        """Everything due up to ``until_us`` in order of time.
+
+        At equal times: answers, leadership given up, ISR writes answered, checks, reads.
+        """
+        while True:
+            due_us = NEVER_US
+            stage, which = NO_FETCH, NOBODY
+            for p in range(state.term[0].replicas):
+                fetch = state.fetches[p]
+                if fetch.stage == RECORDED and fetch.completed_us < due_us:
+                    due_us, stage, which = fetch.completed_us, COMPLETED, p
+            for r in range(len(state.leaders)):
+                leader = state.leaders[r]
+                at_us = min(leader.check_us, leader.commit_us, leader.give_up_us)
+                if at_us < due_us:
+                    due_us, stage, which = at_us, NOBODY, r
+            for p in range(state.term[0].replicas):
+                fetch = state.fetches[p]
+                if fetch.stage == ARRIVED and fetch.handled_us < due_us:
+                    due_us, stage, which = fetch.handled_us, READ, p
+                elif fetch.stage == READ and fetch.processed_us < due_us:
+                    due_us, stage, which = fetch.processed_us, RECORDED, p
+            if due_us > until_us:
+                return
+            if stage != NOBODY:
+                take_in(state, which, stage, due_us, out)
+            elif state.leaders[which].give_up_us == due_us:
+                relinquish(state, which, due_us, out)
+                schedule_giving_up(state, which, due_us)
+            elif state.leaders[which].commit_us == due_us:
+                commit(state, which, due_us)
+                show_all(state, which, due_us, out)
+                schedule_crossing(state, which, due_us)
+            else:
+                check(state, which, due_us, out)
+                # A check that the log has a little early must not run again when it was due.
+                schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
+                schedule_crossing(state, which, due_us)
+
+    @kernel
+    def position_of(state, replica_id):
+        for p in range(state.term[0].replicas):
+            if state.fetches[p].replica_id == replica_id and p != state.term[0].leader:
+                return p
+        return -1
+
+    @kernel
+    def take_in_row(state, rows, i, out):
+        """One row of the log, at its time."""
+        term = state.term[0]
+        now_us = rows.time_us[i]
+        kind = rows.kind[i]
+        if kind == APPEND:
+            take_in_append(state, rows.offset[i], rows.code[i], now_us, out)
+            return
+        if kind == SILENCE:
+            for p in range(term.replicas):
+                facts.settle(state.fetches[p], term, now_us)
+            term.silent_from_us = now_us
+            term.silent_until_us = rows.until_us[i]
+            for r in range(len(state.leaders)):
+                if state.params[r].check_period_ms != 0:
+                    defer_check(state, r)
+            return
+        if kind == CHECK:
+            for r in range(len(state.leaders)):
+                leader = state.leaders[r]
+                if (
+                    state.params[r].check_period_ms != 0
+                    and now_us - CHECK_SLACK_US <= leader.check_us <= rows.until_us[i] + CHECK_SLACK_US
+                ):
+                    leader.check_us = rows.until_us[i]
+            return
+        p = position_of(state, rows.replica_id[i])
+        if p < 0:
+            term.ignored += 1
+            return
+        if kind == FETCH:
+            # Two connections of one follower: what came by the older one is over first.
+            state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)
+            for stage in range(READ, COMPLETED + 1):
+                if ARRIVED <= state.fetches[p].stage < stage:
+                    take_in(state, p, stage, now_us, out)
+            if rows.code[i] == 0 and rows.offset[i] > term.log_end_offset:
+                # A follower holds nothing that its leader lacks: the append is older than its stamp.
+                take_in_append(state, rows.offset[i], -1, now_us, out)
+            facts.arrive(state.fetches[p], term, state.history, rows, i)
+            take_in(state, p, ARRIVED, now_us, out)
+            return
+        for r in range(len(state.leaders)):
+            if kind == REMOVED:
+                remove(state, r, p, now_us, out)
+            elif kind == ELIGIBLE:
+                state.followers[r, p].eligible = rows.code[i]
+            schedule_crossing(state, r, now_us)
+
+    return Steps(begin_term, take_in_row, take_in, fire_timers, schedule_giving_up)
