@@ -230,7 +230,7 @@ def high_watermark_waits_for_who_was_caught_up(seen: Seen) -> Iterator[Violation
 
 
 def high_watermark_waits_for_eligible_who_was_caught_up(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 1 since 3.6: who could not join at present is not waited for."""
+    """Guarantee 1 since 3.6: who could not join at present, or has not been heard of, is not waited for."""
     yield from _passes(seen, eligible_only=True)
 
 
@@ -245,7 +245,8 @@ def _passes(seen: Seen, *, eligible_only: bool) -> Iterator[Violation]:
                 for replica, rows in seen.replica.items()
                 if not (eligible_only and not all(seen.may_be_eligible(replica, us)))
                 and all(
-                    clock - state.last_caught_up_time_ms <= seen.limit_ms and state.log_end_offset < high_watermark
+                    clock - state.last_caught_up_time_ms <= seen.limit_ms
+                    and (-1 if not eligible_only else 0) <= state.log_end_offset < high_watermark
                     for state in visible(rows, us)
                 )
             ]

@@ -262,7 +262,9 @@ class Kafka33(Kafka21):
         return not self.caught_up(follower, leader, leader.now_ms)
 
     def hw_waits_for(self, follower: Follower, leader: Leader, now_ms: int) -> bool:
-        holds = self.caught_up(follower, leader, now_ms) and (follower.eligible or not self.only_eligible_hold_hw())
+        # Since KIP-903 a follower that this leader has not heard from has no broker epoch, and is not eligible.
+        eligible = follower.eligible and follower.leo >= 0
+        holds = self.caught_up(follower, leader, now_ms) and (eligible or not self.only_eligible_hold_hw())
         return follower.replica in leader.maximal_isr or holds
 
 

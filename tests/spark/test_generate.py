@@ -1,10 +1,13 @@
 """A scenario in a lake, and what comes out of its replay."""
 
+from pathlib import Path
+
 import pytest
 
 from isr_batch.errors import UsageError
 from isr_batch.generate import generate
 from isr_batch.replay import replay, rule_runs
+from isr_batch.scenarios.stories import STORIES
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 
@@ -27,6 +30,11 @@ def test_kip_501_example_through_the_tables(lake: Lake) -> None:
     ]
     generate(lake, "kip-501-example")
     assert lake.read("fetch_log").count() == 8
+
+
+def test_the_readme_names_every_scenario() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert [name for name in STORIES if name not in readme] == []
 
 
 def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:

@@ -78,7 +78,9 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
     """The high watermark waits for the maximal ISR, and for caught-up followers that may join it."""
-    return follower.in_maximal_isr != 0 or (follower.eligible != 0 and caught_up(follower, leader, now_ms, params))
+    return follower.in_maximal_isr != 0 or (
+        kafka_3_3.eligible(follower) and caught_up(follower, leader, now_ms, params)
+    )
 
 
 RULE = Rule(

@@ -65,11 +65,17 @@ def caught_up(follower, leader, now_ms, params):
 
 
 @kernel
+def eligible(follower):
+    """Neither fenced nor shutting down, and heard of by this leader (KIP-903: its broker epoch is known)."""
+    return follower.eligible != 0 and follower.log_end_offset >= 0
+
+
+@kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
     """The high watermark waits for the maximal ISR, and for caught-up followers (3.6: that may join it)."""
     return follower.in_maximal_isr != 0 or (
         caught_up(follower, leader, now_ms, params)
-        and (params.only_eligible_hold_high_watermark == 0 or follower.eligible != 0)
+        and (params.only_eligible_hold_high_watermark == 0 or eligible(follower))
     )
 
 

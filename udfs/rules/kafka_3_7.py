@@ -22,7 +22,7 @@ from udfs.rules.base import Rule, after_any_write
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
     """The high watermark waits for the maximal ISR, and for caught-up followers that may join it."""
     return follower.in_maximal_isr != 0 or (
-        follower.eligible != 0 and kafka_3_3.caught_up(follower, leader, now_ms, params)
+        kafka_3_3.eligible(follower) and kafka_3_3.caught_up(follower, leader, now_ms, params)
     )
 
 
