@@ -19,6 +19,7 @@ COLUMNS = {
     "naive": "logs against the naive model",
     "class": "released class: fetches",
     "partition": "released Partition: steps",
+    "loop": "closed loop: changes",
     "vector": "Kafka's own unit tests",
     "example": "worked examples",
 }

@@ -1,0 +1,101 @@
+"""What is due next in a ``World``: a heap of events, and a timer for each partition and each parked fetch.
+
+Events come in order of time, and among equal times in the order in which they were pushed. A timer is set again and
+again, mostly before it has gone off; a tree of minima keeps them without leaving dead events behind.
+"""
+
+from udfs.jit import kernel
+
+
+@kernel
+def set_timer(world, which, time_us):
+    """Set the timer of a partition, or of a follower (its position after all partitions); NEVER_US for none."""
+    timers = world.timers
+    i = len(timers) // 2 + which
+    timers[i] = time_us
+    while i > 1:
+        i //= 2
+        least_us = min(timers[2 * i], timers[2 * i + 1])
+        if timers[i] == least_us:
+            return
+        timers[i] = least_us
+
+
+@kernel
+def next_timer_us(world):
+    """When the next timer goes off."""
+    return world.timers[1]
+
+
+@kernel
+def next_timer(world):
+    """Whose timer is next, the first among equal ones."""
+    timers, i = world.timers, 1
+    while i < len(timers) // 2:
+        i = 2 * i if timers[2 * i] == timers[i] else 2 * i + 1
+    return i - len(timers) // 2
+
+
+@kernel
+def _before(world, i, j):
+    return world.event_us[i] < world.event_us[j] or (
+        world.event_us[i] == world.event_us[j] and world.event_order[i] < world.event_order[j]
+    )
+
+
+@kernel
+def _move(world, i, j):
+    """Put event ``i`` into place ``j``."""
+    world.event_us[j] = world.event_us[i]
+    world.event_order[j] = world.event_order[i]
+    world.event_kind[j] = world.event_kind[i]
+    world.event_who[j] = world.event_who[i]
+    world.event_serial[j] = world.event_serial[i]
+
+
+@kernel
+def push(world, time_us, kind, who, serial):
+    """Add an event."""
+    group = world.group[0]
+    last = len(world.event_us) - 1  # a place of its own for the event under way
+    world.event_us[last] = time_us
+    world.event_order[last] = group.pushed
+    world.event_kind[last] = kind
+    world.event_who[last] = who
+    world.event_serial[last] = serial
+    group.pushed += 1
+    place = group.events
+    group.events += 1
+    while place > 0:
+        parent = (place - 1) // 2
+        if not _before(world, last, parent):
+            break
+        _move(world, parent, place)
+        place = parent
+    _move(world, last, place)
+
+
+@kernel
+def pop(world):
+    """Take the next event: ``(time_us, kind, who, serial)``."""
+    group = world.group[0]
+    time_us, kind, who, serial = (
+        world.event_us[0],
+        world.event_kind[0],
+        world.event_who[0],
+        world.event_serial[0],
+    )
+    group.events -= 1
+    last, place = group.events, 0
+    while True:
+        child = 2 * place + 1
+        if child >= last:
+            break
+        if child + 1 < last and _before(world, child + 1, child):
+            child += 1
+        if not _before(world, child, last):
+            break
+        _move(world, child, place)
+        place = child
+    _move(world, last, place)
+    return time_us, kind, who, serial
