@@ -1,18 +1,37 @@
-"""Scenarios into a lake: the same input tables as an ingest writes, for a cluster named like the scenario."""
+"""Scenarios into a lake: the same input tables as an ingest writes, for a cluster named like the scenario.
 
-from collections.abc import Mapping
+A story is a few rows. A fleet is simulated, a group of brokers a task, and streams through Spark.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
 from isr_batch.runs import Counts
+from isr_batch.scenarios.plans import BROKERS, FLEETS, ISR_WRITE_MS, Fleet, plan_groups
 from isr_batch.scenarios.stories import START_MS, STORIES, Story
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
-from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, Table
+from isr_batch.tables import (
+    APPEND_LOG,
+    BROKER_EVENTS,
+    FETCH_LOG,
+    LEADER_EPOCHS,
+    OBSERVED_ISR_CHANGES,
+    PLANTED_FAULTS,
+    Table,
+)
+from udfs.simulation_arrow import SCHEMA, simulate_group
+from udfs.world import FENCED, SILENT, UNFENCED
+
+BROKERS_A_GROUP_ID = 10
+"""Broker ids of group g start at this times g, plus 1."""
 
 _DATED_BY = (
     (FETCH_LOG, "handled_time"),
@@ -20,20 +39,35 @@ _DATED_BY = (
     (LEADER_EPOCHS, "start_time"),
     (OBSERVED_ISR_CHANGES, "change_time"),
     (BROKER_EVENTS, "event_time"),
+    (PLANTED_FAULTS, "from_time"),
 )
 
 
-def generate(lake: Lake, scenario: str) -> Counts:
+def generate(lake: Lake, fleet: Fleet) -> Counts:
     """Write a scenario; what the lake had of it before is replaced.
+
+    Parameters
+    ----------
+    lake : Lake
+        Where to.
+    fleet : Fleet
+        Its ``scenario`` is a story's name, to which nothing else of it matters, or a fleet's.
 
     Raises
     ------
     UsageError
         When there is no such scenario.
     """
-    if scenario not in STORIES:
-        raise UsageError(f"no scenario {scenario}", did_you_mean(scenario, STORIES))
-    return write_input(lake, scenario, _story_rows(lake, scenario, STORIES[scenario]()))
+    name = fleet.scenario
+    if name in STORIES:
+        return write_input(lake, name, _story_rows(lake, name, STORIES[name]()))
+    if name not in FLEETS:
+        raise UsageError(f"no scenario {name}", did_you_mean(name, (*STORIES, *FLEETS)))
+    rows = _simulated(lake, fleet).persist(StorageLevel.DISK_ONLY)
+    try:
+        return write_input(lake, name, _fleet_rows(lake, fleet, rows))
+    finally:
+        rows.unpersist()
 
 
 def write_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> Counts:
@@ -53,6 +87,94 @@ def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:
     return rows.withColumns(
         {column.name: F.lit(None).cast(column.type) for column in table.columns if column.name not in rows.columns}
     )
+
+
+def _simulated(lake: Lake, fleet: Fleet) -> DataFrame:
+    """Rows of ``udfs.simulation_arrow.SCHEMA``, a task a group, whatever the number of tasks at a time."""
+    groups = sum(1 for _ in plan_groups(fleet))
+
+    def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = {number for batch in batches for number in batch.column("id").to_pylist()}
+        for plan, _ in plan_groups(fleet):
+            if plan.number in numbers:
+                yield from simulate_group(plan)
+
+    numbers = lake.spark.range(0, groups, 1, groups)
+    return numbers.mapInArrow(simulate, from_arrow_schema(SCHEMA))
+
+
+def _fleet_rows(lake: Lake, fleet: Fleet, rows: DataFrame) -> dict[str, DataFrame]:
+    """A frame for each table: positions become brokers, bits lists, microseconds instants."""
+    cluster = F.lit(fleet.scenario).alias("cluster_id")
+    topic = F.format_string("group-%d", "group_number").alias("topic")
+    assigned = F.array(*(F.lit(position) for position in range(BROKERS)))
+
+    def broker_of(position: Column) -> Column:
+        return (F.col("group_number") * BROKERS_A_GROUP_ID + position + 1).cast("int")
+
+    def broker(position: str) -> Column:
+        return broker_of(F.col(position))
+
+    def members(bits: str) -> Column:
+        held = F.filter(assigned, lambda p: F.call_function("getbit", F.col(bits), p) == 1)
+        return F.transform(held, broker_of)
+
+    def table(name: str, **columns: Column) -> DataFrame:
+        found = rows.where(F.col("table") == name)
+        times = {time: F.timestamp_micros(time) for time in rows.columns if time.endswith("_time")}
+        return found.withColumns({**columns, "cluster_id": cluster, "topic": topic}).withColumns(times)
+
+    leader = {"leader_id": broker("leader")}
+    kinds = F.element_at(
+        F.create_map(
+            *(
+                F.lit(x)
+                for pair in ((SILENT, "silent"), (FENCED, "fenced"), (UNFENCED, "unfenced"))
+                for x in (int(pair[0]), pair[1])
+            )
+        ),
+        F.col("kind").cast("int"),
+    )
+    planted = [
+        (plan.number, fault.what, fault.who, fault.from_us, fault.until_us, fault.expected_cause)
+        for plan, faults in plan_groups(fleet)
+        for fault in faults
+    ]
+    faults = lake.spark.createDataFrame(
+        planted, "group_number BIGINT, what STRING, who INT, from_us BIGINT, until_us BIGINT, expected_cause STRING"
+    )
+    return {
+        FETCH_LOG.name: table(
+            "fetches", **leader, replica_id=broker("replica"), error_code=F.lit(0), run_length=F.lit(1),
+        ).withColumn("last_handled_time", F.col("handled_time")),
+        APPEND_LOG.name: table(
+            "appends", **leader, base_offset=_known("base_offset"), log_end_offset=_known("log_end_offset"),
+            acknowledged_time=_known("acknowledged_time"),
+        ),
+        LEADER_EPOCHS.name: table(
+            "terms", **leader, assigned=F.array(*(broker_of(F.lit(position)) for position in range(BROKERS))),
+            isr_at_start=members("isr_at_start"),
+            previous_leader_id=F.when(F.col("previous_leader") >= 0, broker("previous_leader")),
+            replica_lag_time_max_ms=F.lit(fleet.replica_lag_time_max_ms),
+            min_insync_replicas=F.lit(fleet.min_insync_replicas), check_origin_ms=F.lit(START_MS),
+            check_origin_source=F.lit("startup"), isr_write_ms=F.lit(ISR_WRITE_MS),
+        ),
+        OBSERVED_ISR_CHANGES.name: table(
+            "removals", **leader, replica_id=broker("replica"), kind=F.lit("shrink"), made_by=F.lit("controller"),
+            isr_before=members("isr_before"), isr_after=members("isr_after"),
+        ),
+        BROKER_EVENTS.name: table("events", broker_id=broker("broker"), kind=kinds),
+        PLANTED_FAULTS.name: faults.withColumns(
+            {
+                "cluster_id": cluster, "topic": topic, "broker_id": broker("who"),
+                "from_time": F.timestamp_micros("from_us"), "until_time": F.timestamp_micros("until_us"),
+            }
+        ),
+    }  # fmt: skip
+
+
+def _known(name: str) -> Column:
+    return F.when(F.col(name) >= 0, F.col(name))
 
 
 def _story_rows(lake: Lake, name: str, story: Story) -> dict[str, DataFrame]:

@@ -262,6 +262,22 @@ BROKER_EVENTS = Table(
     ("event_date",),
 )
 
+PLANTED_FAULTS = Table(
+    "planted_faults",
+    "What a generated scenario did to its brokers, and the cause that a shrink it brings about must be given",
+    (
+        *_key("cluster_id", "topic"),
+        Column("what", "STRING", "kind of fault", nullable=False),
+        *_key("broker_id"),
+        Column("from_time", "TIMESTAMP", "it begins", nullable=False),
+        Column("until_time", "TIMESTAMP", "it has passed", nullable=False),
+        Column("expected_cause", "STRING", "primary cause of its shrinks; empty: it should cause none"),
+        _DATE,
+    ),
+    {"not_negative": "until_time >= from_time"},
+    ("event_date",),
+)
+
 QUARANTINE = Table(
     "quarantine",
     "An input line, row or file that was refused, and why",
@@ -276,4 +292,4 @@ QUARANTINE = Table(
     ),
 )
 
-INPUT_TABLES = (FETCH_LOG, APPEND_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, BROKER_EVENTS, QUARANTINE)
+INPUT_TABLES = (FETCH_LOG, APPEND_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, BROKER_EVENTS, PLANTED_FAULTS, QUARANTINE)

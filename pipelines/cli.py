@@ -185,14 +185,23 @@ def ingest_kafka_logs_command(
 @app.command()
 def generate(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A name; a wrong one tells which there are.")],
+    partitions: Annotated[int, typer.Option(min=1, help="Of a fleet.")] = 100,
+    minutes: Annotated[int, typer.Option(min=1, help="Of a fleet's life.")] = 30,
+    seed: Annotated[int, typer.Option(min=0, help="The same gives the same.")] = 1,
+    rule: Annotated[str, typer.Option(help="In the fleet's loop.")] = "kafka-3.7",
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Write a log with a known story, as a cluster of that name, in place of an ingest."""
     from isr_batch.generate import generate as write_scenario
+    from isr_batch.scenarios.plans import Fleet
+    from udfs.rules import REGISTRY
 
+    if rule not in REGISTRY:
+        raise UsageError(f"no rule {rule}", did_you_mean(rule, REGISTRY))
+    fleet = Fleet(scenario, partitions, minutes, seed, rule)
     job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
     with _recorded(job, "generate") as done, job.out.step(f"generate {scenario}") as facts:
-        counts = write_scenario(job.lake, scenario)
+        counts = write_scenario(job.lake, fleet)
         done.add(counts)
         facts |= {"rows": counts.rows_out}
 

@@ -303,6 +303,8 @@ def simulation() -> Callable[..., int]:
         elif this.kind == ELIGIBILITY:
             write_event(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
             for p in range(len(world.partitions)):
+                for broker in range(len(world.peers)):  # whoever leads next has heard of it too
+                    world.remembered[p, broker, this.who].eligible = this.value
                 take_in_one(world, log, p, ELIGIBLE, this.who, UNKNOWN, this.value, 0, now_us)
 
     @kernel

@@ -7,13 +7,14 @@ import pytest
 from isr_batch.errors import UsageError
 from isr_batch.generate import generate
 from isr_batch.replay import replay, rule_runs
+from isr_batch.scenarios.plans import FLEETS, Fleet
 from isr_batch.scenarios.stories import STORIES
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 
 
 def test_kip_501_example_through_the_tables(lake: Lake) -> None:
-    assert generate(lake, "kip-501-example").rows_out == 11
+    assert generate(lake, Fleet("kip-501-example")).rows_out == 11
     replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7", "kip-501-pending", "kip-501-relinquish"])))
     changes = lake.read("isr_changes").orderBy("change_time", "replica_id")
     told = [
@@ -28,15 +29,32 @@ def test_kip_501_example_through_the_tables(lake: Lake) -> None:
         ("kafka-3.7", "26.510000", "expand", 1002, [1001, 1002]),
         ("kafka-3.7", "26.520000", "expand", 1003, [1001, 1002, 1003]),
     ]
-    generate(lake, "kip-501-example")
+    generate(lake, Fleet("kip-501-example"))
     assert lake.read("fetch_log").count() == 8
 
 
 def test_the_readme_names_every_scenario() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert [name for name in STORIES if name not in readme] == []
+    assert [name for name in (*STORIES, *FLEETS) if name not in readme] == []
 
 
 def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
     with pytest.raises(UsageError, match="no scenario kip-501"):
-        generate(lake, "kip-501")
+        generate(lake, Fleet("kip-501"))
+
+
+def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> None:
+    fleet = Fleet("mixed-fleet", partitions=6, minutes=12, partitions_a_group=2)
+    counts = generate(lake, fleet)
+    planted = lake.read("planted_faults").collect()
+    assert len(planted) > 10
+    replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
+    shrinks = lake.read("shrink_verdicts").collect()
+    found = [
+        (fault["expected_cause"], shrink["primary_cause"], shrink["verdict"])
+        for shrink in shrinks
+        for fault in planted
+        if fault["topic"] == shrink["topic"] and fault["from_time"] <= shrink["change_time"] <= fault["until_time"]
+    ]
+    assert len(found) == len(shrinks) > 0
+    assert generate(lake, fleet) == counts
