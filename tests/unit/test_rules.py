@@ -72,6 +72,21 @@ def test_kip_16_drops_a_follower_whose_pace_will_not_do(record_property: Any) ->
     record_property("witness", "example")
 
 
+def test_shulou_gives_a_replica_that_has_joined_a_minute(record_property: Any) -> None:
+    """It joins at 1 s and lacks a record from 2 s on; 3.7 drops it at 2.5 s, the brakes hold until 61 s."""
+    rows = fetch(1_000_000, 2, 0), append(1_400_000, 1)
+    log = Log((term(*rows, isr=(1, 3), end_us=START_US + 100_000_000),))
+    brakes = (("isr_change_brake_ms", 5000), ("isr_write_brake_ms", 60_000))
+    braked, today = replay(log, [Setting("shulou-braked", 1000, flags=brakes), Setting("kafka-3.7", 1000)])
+    left = [
+        [(c.time_us - START_US) // 1000 for c in result["changes"] if c.kind == "shrink" and c.replica_id == 2]
+        for result in (braked, today)
+    ]
+    assert left == [[61_500], [2_500]]
+    record_property("rule", "shulou-braked")
+    record_property("witness", "example")
+
+
 @pytest.mark.parametrize("rule", REGISTRY.values(), ids=list(REGISTRY))
 def test_a_rule_tells_its_story(rule: Any) -> None:
     assert rule.doc.startswith(f"{rule.id}: ")
