@@ -14,7 +14,7 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
 from isr_batch.runs import Counts
-from isr_batch.scenarios.plans import BROKERS, FLEETS, ISR_WRITE_MS, Fleet, plan_groups
+from isr_batch.scenarios.plans import FLEETS, ISR_WRITE_MS, LOOPED, Fleet, plan_groups
 from isr_batch.scenarios.stories import START_MS, STORIES, Story
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
@@ -59,9 +59,9 @@ def generate(lake: Lake, fleet: Fleet) -> Counts:
         When there is no such scenario.
     """
     name = fleet.scenario
-    if name in STORIES:
+    if name in STORIES and not (fleet.rule and name in LOOPED):
         return write_input(lake, name, _story_rows(lake, name, STORIES[name]()))
-    if name not in FLEETS:
+    if name not in (*FLEETS, *LOOPED):
         raise UsageError(f"no scenario {name}", did_you_mean(name, (*STORIES, *FLEETS)))
     rows = _simulated(lake, fleet).persist(StorageLevel.DISK_ONLY)
     try:
@@ -107,7 +107,8 @@ def _fleet_rows(lake: Lake, fleet: Fleet, rows: DataFrame) -> dict[str, DataFram
     """A frame for each table: positions become brokers, bits lists, microseconds instants."""
     cluster = F.lit(fleet.scenario).alias("cluster_id")
     topic = F.format_string("group-%d", "group_number").alias("topic")
-    assigned = F.array(*(F.lit(position) for position in range(BROKERS)))
+    brokers = max(plan.brokers for plan, _ in plan_groups(fleet))
+    assigned = F.array(*(F.lit(position) for position in range(brokers)))
 
     def broker_of(position: Column) -> Column:
         return (F.col("group_number") * BROKERS_A_GROUP_ID + position + 1).cast("int")
@@ -152,7 +153,7 @@ def _fleet_rows(lake: Lake, fleet: Fleet, rows: DataFrame) -> dict[str, DataFram
             acknowledged_time=_known("acknowledged_time"),
         ),
         LEADER_EPOCHS.name: table(
-            "terms", **leader, assigned=F.array(*(broker_of(F.lit(position)) for position in range(BROKERS))),
+            "terms", **leader, assigned=F.array(*(broker_of(F.lit(position)) for position in range(brokers))),
             isr_at_start=members("isr_at_start"),
             previous_leader_id=F.when(F.col("previous_leader") >= 0, broker("previous_leader")),
             replica_lag_time_max_ms=F.lit(fleet.replica_lag_time_max_ms),

@@ -188,7 +188,7 @@ def generate(
     partitions: Annotated[int, typer.Option(min=1, help="Of a fleet.")] = 100,
     minutes: Annotated[int, typer.Option(min=1, help="Of a fleet's life.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="The same gives the same.")] = 1,
-    rule: Annotated[str, typer.Option(help="In the fleet's loop.")] = "kafka-3.7",
+    rule: Annotated[str | None, typer.Option(help="In the loop; by default what runs today.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Write a log with a known story, as a cluster of that name, in place of an ingest."""
@@ -196,7 +196,7 @@ def generate(
     from isr_batch.scenarios.plans import Fleet
     from udfs.rules import REGISTRY
 
-    if rule not in REGISTRY:
+    if rule is not None and rule not in REGISTRY:
         raise UsageError(f"no rule {rule}", did_you_mean(rule, REGISTRY))
     fleet = Fleet(scenario, partitions, minutes, seed, rule)
     job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)

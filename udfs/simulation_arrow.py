@@ -58,6 +58,8 @@ class GroupPlan:
     acks: Sequence[int]
     faults: Sequence[tuple[int, int, int, int]] = ()
     """Time, kind, broker, value (``udfs.world.FAULT``)."""
+    isr_at_start: int = -1
+    """Bits; -1: everybody."""
 
 
 def group_world(plan: GroupPlan) -> World:
@@ -81,7 +83,7 @@ def group_world(plan: GroupPlan) -> World:
     world.peers["link_us"], world.peers["record_us"], world.peers["most_records"] = 300, 1, 5000
     world.partitions["gap_us"], world.partitions["acks"] = plan.gap_us, plan.acks
     world.partitions["records"] = plan.records
-    world.partitions["term_isr"] = (1 << plan.brokers) - 1
+    world.partitions["term_isr"] = plan.isr_at_start & (1 << plan.brokers) - 1
     for name, value in resolved_params(plan.run, term_facts(plan)).items():
         world.params[0][name] = value
     world.codes[0] = list(REGISTRY).index(plan.run.rule)

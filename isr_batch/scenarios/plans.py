@@ -1,13 +1,14 @@
 """Fleets for the simulation: what goes wrong in them and when, and the cause that a shrink must be given."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from isr_batch.scenarios.stories import START_MS
 from udfs.arrow import RuleRun
+from udfs.rules import BASELINE
 from udfs.simulation_arrow import GroupPlan
 from udfs.world import (
     CHANGE_LEADER,
@@ -121,7 +122,8 @@ class Fleet:
     partitions: int = 100
     minutes: int = 30
     seed: int = 1
-    rule: str = "kafka-3.7"
+    rule: str | None = None
+    """In the loop; by default the baseline. A story that can be simulated is, when one is given."""
     partitions_a_group: int = 50
     replica_lag_time_max_ms: int = 10_000
     min_insync_replicas: int = 2
@@ -129,6 +131,9 @@ class Fleet:
 
 def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
     """Every group with its faults; a group depends on the seed and its number alone."""
+    if fleet.scenario in LOOPED:
+        yield LOOPED[fleet.scenario](fleet)
+        return
     for number, first in enumerate(range(0, fleet.partitions, fleet.partitions_a_group)):
         partitions = min(fleet.partitions_a_group, fleet.partitions - first)
         random = np.random.default_rng([fleet.seed, number])
@@ -144,7 +149,7 @@ def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
             start_us=start_us,
             end_us=end_us,
             brokers=BROKERS,
-            run=RuleRun(fleet.rule),
+            run=RuleRun(fleet.rule or BASELINE),
             replica_lag_time_max_ms=fleet.replica_lag_time_max_ms,
             min_insync_replicas=fleet.min_insync_replicas,
             isr_write_ms=ISR_WRITE_MS,
@@ -154,6 +159,43 @@ def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
             faults=[step for fault in planted for step in fault.steps],
         )
         yield plan, planted
+
+
+def idle_churn(fleet: Fleet) -> tuple[GroupPlan, list[Planted]]:
+    """KAFKA-7152: a follower joins 2 000 partitions, few of them busy, at 10 ms a write: a round takes 20 s."""
+    gaps = [SECOND_US if p % 20 == 0 else 0 for p in range(2000)]
+    return _story(fleet, brokers=2, gap_us=gaps, acks=[1] * len(gaps), isr_at_start=1), []
+
+
+def storage_fault(fleet: Fleet) -> tuple[GroupPlan, list[Planted]]:
+    """KAFKA-10853: all producers wait for all, then the leader's storage takes two minutes for anything."""
+    plan = _story(fleet, brokers=3, gap_us=[SECOND_US], acks=[-1])
+    from_us, held_us = plan.start_us + QUIET_S * SECOND_US, 120 * SECOND_US
+    step = (from_us, int(STORAGE), 0, held_us)
+    planted = Planted("slow storage", 0, from_us, plan.end_us, "slow_leader", (step,))
+    return replace(plan, faults=[step]), [planted]
+
+
+def _story(fleet: Fleet, *, brokers: int, gap_us: list[int], acks: list[int], isr_at_start: int = -1) -> GroupPlan:
+    start_us = START_MS * 1000
+    return GroupPlan(
+        number=0,
+        seed=fleet.seed,
+        start_us=start_us,
+        end_us=start_us + fleet.minutes * 60 * SECOND_US,
+        run=RuleRun(fleet.rule or BASELINE),
+        replica_lag_time_max_ms=fleet.replica_lag_time_max_ms,
+        min_insync_replicas=fleet.min_insync_replicas,
+        isr_write_ms=ISR_WRITE_MS,
+        records=1,
+        brokers=brokers,
+        gap_us=gap_us,
+        acks=acks,
+        isr_at_start=isr_at_start,
+    )
+
+
+LOOPED: Final = {"kafka-7152-idle-churn": idle_churn, "kafka-10853-storage-fault": storage_fault}
 
 
 def _plant(fleet: Fleet, random: np.random.Generator, start_us: int, end_us: int) -> Iterator[Planted]:

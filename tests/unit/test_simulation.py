@@ -1,14 +1,17 @@
 """A log that the simulation wrote under a rule, replayed under that rule, gives the same changes to the microsecond."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from udfs.records import APPEND, ELIGIBLE, FETCH, REMOVED, SILENCE, Rows, new_output
+from isr_batch.scenarios.plans import Fleet, plan_groups
+from udfs.records import APPEND, ELIGIBLE, EXPAND, FETCH, REMOVED, SHRINK, SILENCE, Rows, new_output
 from udfs.replay import kernels
 from udfs.rules import REGISTRY
 from udfs.simulation import simulation
+from udfs.simulation_arrow import group_world
 from udfs.state import new_state
 from udfs.world import (
     CHANGE_LEADER,
@@ -189,3 +192,29 @@ def test_the_same_seed_gives_the_same_log_however_it_is_cut() -> None:
     assert all((whole[name] == cut[name]).all() for name in whole)
     other = simulate(world_of("kafka-3.7", 4))
     assert other["appends"].shape != whole["appends"].shape
+
+
+def changes_of(fleet: Fleet, **smaller: Any) -> tuple[np.ndarray[Any, Any], World]:
+    """``(seconds since the start, kind)`` of every change that a story's rule makes, and the end of the story."""
+    ((plan, _),) = plan_groups(fleet)
+    world = group_world(replace(plan, **smaller))
+    changes = simulate(world, 50_000)["changes"]
+    return np.stack([(changes[:, 3] - plan.start_us) // 1_000_000, changes[:, 4]], axis=1), world
+
+
+@pytest.mark.parametrize(("rule", "churns"), [("kafka-0.10.2", True), ("kafka-2.1", False)])
+def test_kafka_7152_churns_for_ever_until_2_1(rule: str, churns: bool) -> None:
+    """200 partitions at 100 ms a write instead of 2 000 at 10 ms: the round is the same 20 s."""
+    gaps = [1_000_000 if p % 20 == 0 else 0 for p in range(200)]
+    fleet = Fleet("kafka-7152-idle-churn", minutes=5, rule=rule)
+    changes, _ = changes_of(fleet, gap_us=gaps, acks=[1] * 200, isr_write_ms=100)
+    for minute in range(1, 5):
+        later = changes[changes[:, 0] // 60 == minute]
+        joined, left = (later[:, 1] == EXPAND).sum(), (later[:, 1] == SHRINK).sum()
+        assert (joined > 400 and left > 400) if churns else joined == left == 0
+
+
+@pytest.mark.parametrize(("rule", "members"), [("kafka-3.7", 1), ("kafka-10853-acked", 3), ("kip-501-pending", 3)])
+def test_kafka_10853_ends_with_the_leader_alone_or_not(rule: str, members: int) -> None:
+    _, world = changes_of(Fleet("kafka-10853-storage-fault", minutes=4, rule=rule))
+    assert int(world.leaders["isr"][0, 0]).bit_count() == members
