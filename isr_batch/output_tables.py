@@ -1,6 +1,6 @@
 """Every Delta table that a replay writes, and the log of runs; the same kind of contract as `isr_batch.tables`."""
 
-from isr_batch.tables import _DATE, _KEY_CHECKS, _RULE, _SET, INPUT_TABLES, Column, Table, _key
+from isr_batch.tables import _DATE, _KEY_CHECKS, _RULE, _SET, INPUT_TABLES, PLANTED_FAULTS, Column, Table, _key
 
 _CHANGE = (
     Column("change_time", "TIMESTAMP", "when the rule changed the ISR", nullable=False),
@@ -282,4 +282,4 @@ OUTPUT_TABLES = (
     RULE_SCORES,
     RUN_LOG,
 )
-TABLES = {table.name: table for table in (*INPUT_TABLES, *OUTPUT_TABLES)}
+TABLES = {table.name: table for table in (*INPUT_TABLES, PLANTED_FAULTS, *OUTPUT_TABLES)}
