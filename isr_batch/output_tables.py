@@ -1,6 +1,7 @@
 """Every Delta table that a replay writes, and the log of runs; the same kind of contract as `isr_batch.tables`."""
 
-from isr_batch.tables import _DATE, _KEY_CHECKS, _RULE, _SET, INPUT_TABLES, PLANTED_FAULTS, Column, Table, _key
+from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES, RULE_SCORES_BY_BROKER
+from isr_batch.tables import _DATE, _KEY_CHECKS, _RULE, _SET, INPUT_TABLES, PLANTED_FAULTS, Column, Table
 
 _CHANGE = (
     Column("change_time", "TIMESTAMP", "when the rule changed the ISR", nullable=False),
@@ -163,88 +164,6 @@ RULE_DISAGREEMENTS = Table(
 )
 
 
-def _counts(**comments: str) -> tuple[Column, ...]:
-    return tuple(Column(name, "BIGINT", comment) for name, comment in comments.items())
-
-
-def _measures(**comments: str) -> tuple[Column, ...]:
-    return tuple(Column(name, "DOUBLE", comment) for name, comment in comments.items())
-
-
-RULE_SCORES = Table(
-    "rule_scores",
-    "What a rule with these parameters got right, got wrong and cost; a row a day and topic, and totals",
-    (
-        *_key("cluster_id"),
-        *_RULE,
-        Column("event_date", "DATE", "UTC day; null in totals over days"),
-        Column("topic", "STRING", "topic; null in totals over topics"),
-        *_measures(exposure_partition_hours="hours x partitions that the log covers: what the rates are per"),
-        *_counts(
-            shrinks="shrinks that the rule makes",
-            spurious="shrinks judged spurious: the mistakes",
-            genuine="shrinks judged genuine",
-            excluded="shrinks made by the controller",
-            unknown="shrinks that the log cannot judge",
-            caught_up="shrinks with this primary cause",
-            keeping_pace="shrinks with this primary cause",
-            slow_leader="shrinks with this primary cause",
-            unacked_only="shrinks with this primary cause",
-            follower_stopped="shrinks with this primary cause",
-            follower_slow="shrinks with this primary cause",
-            expands="expands that the rule makes",
-            relinquishes="times the leader gives up leadership",
-            misses="genuine failures never removed, or later than 1.5 limits",
-        ),
-        *_measures(
-            mistakes_per_partition_day="spurious shrinks by exposure",
-            mistakes_per_partition_day_low="lower end of its 95 % interval",
-            mistakes_per_partition_day_high="upper end of its 95 % interval",
-            mistake_interval_ms_p50="time between mistakes on one follower of one partition, median",
-            mistake_duration_ms_p50="time from a spurious shrink until the follower is back, median",
-            mistake_duration_ms_p99="the same, 99th percentile",
-            mistake_duration_ms_max="the same, longest",
-            query_accuracy="share of time in which `in sync?` agrees with true-lag",
-            detection_ms_p50="time from a genuine failure to its shrink, median",
-            detection_ms_p99="the same, 99th percentile",
-            detection_ms_max="the same, longest",
-            precision="genuine by genuine and spurious",
-            recall="genuine by genuine and misses",
-        ),
-        *_counts(
-            flaps="shrinks undone within the rule's limit",
-            isr_changes="all changes of the ISR",
-            metadata_writes="records or znodes written for them",
-            notifications="notifications after the brakes of 2.5 s, 5 s and 60 s",
-            refused_appends="acks=all appends that min.insync.replicas refuses",
-            never_acknowledged="acks=all appends never acknowledged",
-        ),
-        *_measures(
-            under_min_isr_seconds="time with fewer in-sync replicas than min.insync.replicas",
-            at_min_isr_seconds="time with exactly as many",
-            leader_alone_seconds="time with the leader alone: offline if it dies",
-            high_watermark_stalled_seconds="time the high watermark stands still below the log end",
-            acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
-            acks_all_latency_ms_p99="the same, 99th percentile",
-            acks_all_latency_ms_max="the same, longest",
-            loss_exposed_seconds="time in which a clean election could lose acknowledged records",
-        ),
-        *_counts(
-            loss_records_max="most acknowledged records that a clean election would lose",
-            high_watermark_decreases="violations of: the high watermark never decreases",
-            isr_members_below_high_watermark="violations of: every ISR member's log end reaches the high watermark",
-            lag_guarantee_violations="violations of: a follower lagging less than the limit is in the pseudo-ISR",
-            leader_outside_isr="violations of: the leader is in the ISR",
-            isr_outside_assignment="violations of: the ISR is within the assignment",
-        ),
-        Column("first_violation", "STRING", "where the first violated invariant can be seen"),
-    ),
-    {
-        "verdicts_add_up": "shrinks = spurious + genuine + excluded + unknown",
-        "exposure_not_negative": "exposure_partition_hours >= 0",
-    },
-)
-
 RUN_LOG = Table(
     "run_log",
     "A run of a command on this lake, done or failed",
@@ -279,7 +198,10 @@ OUTPUT_TABLES = (
     SHRINK_VERDICTS,
     REPLAY_CHECK,
     RULE_DISAGREEMENTS,
+    PARTITION_SCORES,
+    REPLICA_SCORES,
     RULE_SCORES,
+    RULE_SCORES_BY_BROKER,
     RUN_LOG,
 )
 TABLES = {table.name: table for table in (*INPUT_TABLES, PLANTED_FAULTS, *OUTPUT_TABLES)}

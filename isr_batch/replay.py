@@ -18,12 +18,16 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import NoInputError
 from isr_batch.output_tables import ISR_CHANGES, PARTITION_TIMELINE, REPLICA_TIMELINE, SHRINK_VERDICTS
+from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
+from isr_batch.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.tables import SET_KEY, Table
 from isr_batch.window import Window
-from udfs.arrow import RESULT_SCHEMA, SET_COLUMNS, RuleRun, replay_batches
+from udfs.arrow import RuleRun, replay_batches
+from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
+from udfs.results import RESULT_SCHEMA, SET_COLUMNS
 from udfs.rules import REGISTRY
 
 ORDER = (*SET_COLUMNS, "time_us", "kind", "handled_us", "replica_id", "offset")
@@ -85,11 +89,29 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
             (PARTITION_TIMELINE, results.where("result = 'partition'").withColumnRenamed("isr_after", "isr")),
             (ISR_CHANGES, changes),
             (SHRINK_VERDICTS, _with_restored_time(changes).where("kind = 'shrink'")),
+            (PARTITION_SCORES, _partition_scores(results.where("result = 'score'"))),
+            (REPLICA_SCORES, _measured(results.where("result = 'follower_score'"), FOLLOWER_MEASURES)),
         )
         rows_out = {table.name: lake.replace(table, _in_window(rows, table, window), where) for table, rows in tables}
     finally:
         results.unpersist()
+    rows_out["rule_scores"] = write_scores(lake)
     return ReplaySummary(rows_in, rows_out)
+
+
+def _measured(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    return rows.withColumns({name: F.col("measures")[i] for i, name in enumerate(names)})
+
+
+def _partition_scores(rows: DataFrame) -> DataFrame:
+    violations = F.array(*(F.lit(name) for name in VIOLATIONS))
+    first, at_us = F.col("first_violation"), F.col("first_violation_us")
+    return _measured(rows, MEASURES).withColumns(
+        {
+            "first_violation": F.when(first >= 0, F.get(violations, first.cast("int"))),
+            "first_violation_time": F.when(at_us >= 0, F.timestamp_micros(at_us)),
+        }
+    )
 
 
 def _in_window(rows: DataFrame, table: Table, window: Window) -> DataFrame:

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.store import Lake
-from udfs.arrow import SET_COLUMNS
 from udfs.records import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, TERM_STARTS, UNKNOWN, Rows
+from udfs.results import SET_COLUMNS
 
 CHECK_LEAD_US = 1_000
 """A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""

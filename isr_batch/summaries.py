@@ -1,47 +1,27 @@
-"""What a person wants to see first: shrinks by rule; and whether to rely on it."""
+"""What a person wants to see first: the rules side by side; and whether to rely on it."""
 
-from typing import Any, Final
-
-from pyspark.sql import functions as F
+import json
+from typing import Any
 
 from isr_batch.errors import QualityGateError
+from isr_batch.scores import facts, scores
 from isr_batch.store import Lake
 from isr_batch.validate import ValidationSummary
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
 
-SPURIOUS_CAUSES: Final = ("caught_up", "keeping_pace", "slow_leader", "unacked_only")
-VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 
-
-def shrinks_by_rule(lake: Lake) -> Rows:
-    """Count the shrinks of each rule with its parameters, by verdict and by cause of the spurious ones.
+def rules_side_by_side(lake: Lake) -> Rows:
+    """Score each rule with its parameters over the whole lake; ``T`` is its lag time in ms.
 
     Rules are in the order of their releases; a rule that never shrinks has a row as well.
     """
-    verdicts = lake.read("shrink_verdicts")
-    counts = (
-        verdicts.groupBy("rule", "params_json")
-        .agg(
-            F.count("*").alias("shrinks"),
-            *(F.count_if(F.col("verdict") == verdict).alias(verdict) for verdict in VERDICTS),
-            *(
-                F.count_if((F.col("verdict") == "spurious") & (F.col("primary_cause") == cause)).alias(cause)
-                for cause in SPURIOUS_CAUSES
-            ),
-        )
-        .collect()
-    )
-    # Every replayed rule has a state at the start of every term, whether it shrinks or not.
-    replayed = lake.read("partition_timeline").select("rule", "params_json").distinct().collect()
-    none = dict.fromkeys(("shrinks", *VERDICTS, *SPURIOUS_CAUSES), 0)
-    rows = {(row["rule"], row["params_json"]): row.asDict() for row in replayed}
-    rows = {key: row | none for key, row in rows.items()} | {
-        (row["rule"], row["params_json"]): row.asDict() for row in counts
-    }
+    rows = [row.asDict() for row in scores(facts(lake), [()]).collect()]
+    for row in rows:
+        row["T"] = json.loads(row["params_json"])["replica_lag_time_max_ms"]
     order = {rule: position for position, rule in enumerate(REGISTRY)}
-    return sorted(rows.values(), key=lambda row: (order.get(row["rule"], len(order)), row["rule"], row["params_json"]))
+    return sorted(rows, key=lambda row: (order.get(row["rule"], len(order)), row["rule"], row["T"], row["params_json"]))
 
 
 def require_match(summary: ValidationSummary, min_matched_ratio: float) -> None:

@@ -47,7 +47,11 @@ Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
 
-RULE_COLUMNS = (
+LEDGER_COLUMNS = (
+    "rule", "T", "shrinks", "spurious", "precision", "detection_ms_p99", "mistake_duration_ms_p50", "query_accuracy",
+    "under_min_isr_seconds", "high_watermark_stalled_seconds", "loss_records_max",
+)  # fmt: skip
+CAUSE_COLUMNS = (
     "rule", "params_json", "shrinks", "spurious", "genuine", "excluded", "unknown",
     "caught_up", "keeping_pace", "slow_leader", "unacked_only",
 )  # fmt: skip
@@ -136,10 +140,12 @@ def _report(job: Job, file: Path) -> None:
         write_report(job.lake, file)
 
 
-def _show_shrinks(job: Job) -> None:
-    from isr_batch.summaries import shrinks_by_rule
+def _show_rules(job: Job) -> None:
+    from isr_batch.summaries import rules_side_by_side
 
-    job.out.table("Shrinks by rule, and the causes of the spurious ones", shrinks_by_rule(job.lake), RULE_COLUMNS)
+    rows = rules_side_by_side(job.lake)
+    job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, CAUSE_COLUMNS)
+    job.out.table("What each rule got right, and what it cost", rows, LEDGER_COLUMNS)
 
 
 def _show_match(job: Job, summary: "ValidationSummary") -> None:
@@ -164,7 +170,7 @@ def run(
         _replay(job, done, Window())
         matches = _validate(job, done)
         _report(job, file)
-        _show_shrinks(job)
+        _show_rules(job)
         _show_match(job, matches)
         out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
         require_match(matches, job.settings.validation.min_matched_ratio)
@@ -217,7 +223,7 @@ def replay(
     job = _open(Output(quiet=quiet, as_json=as_json), _settings(env, rules, params), lake, catalog)
     with _recorded(job, "replay", window) as done:
         _replay(job, done, window)
-        _show_shrinks(job)
+        _show_rules(job)
 
 
 @app.command()

@@ -109,12 +109,19 @@ class Truth:
     def arrive(self, now_us: int, fetch: Fetch) -> None:
         replica = fetch.row.replica_id
         earlier = self.fetches.setdefault(replica, [])
-        counted = [f.read_log_end_offset for f in earlier if f.row.code == 0 and f.recorded]
+        counted = [f for f in earlier if f.row.code == 0 and f.recorded]
         self.note_caught(now_us)  # what it lacked nothing of until now: its log may turn out shorter than it was
         earlier.append(fetch)
-        if fetch.row.code == 0 and counted and fetch.row.offset >= (counted[-1] or 0):
-            self.caught_us[replica] = now_us
+        if fetch.row.code == 0 and counted and fetch.row.offset >= counted[-1].L:
+            # It has reached what the leader held when that fetch was read: caught up then.
+            read_us = min(counted[-1].row.handled_us, self.next_arrival_us(counted[-1], earlier))
+            self.caught_us[replica] = max(self.caught_us[replica], read_us)
         self.note_caught(now_us)
+
+    @staticmethod
+    def next_arrival_us(fetch: Fetch, fetches: list[Fetch]) -> int:
+        """When the follower's next fetch came, at which the former was over."""
+        return fetches[fetches.index(fetch) + 1].row.time_us
 
     def held_and_silent_us(self, replica: int, now_us: int) -> tuple[int, int, int]:
         """Return ``(since, held, silent)``: waiting that was the leader's doing, since caught up or last heard of."""

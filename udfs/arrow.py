@@ -13,25 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.records import (
-    CHANGE_COLUMNS,
-    CHANGE_KINDS,
-    MADE_BY,
-    NEVER_US,
-    PARTITION_COLUMNS,
-    RELINQUISH,
-    REPLICA_COLUMNS,
-    TERM_STARTS,
-    Int64Array,
-    Rows,
-    new_output,
-)
+from udfs.records import FOLLOWERS_A_SCORE, NEVER_US, TERM_STARTS, Int64Array, Rows, new_output
 from udfs.replay import kernels
+from udfs.results import SET_COLUMNS, named_results
 from udfs.rules import REGISTRY, Param, Rule
 from udfs.state import State, new_state, room_for_a_row
-from udfs.verdict import CAUSES, VERDICT_OF_CAUSE
 
-SET_COLUMNS = ("cluster_id", "topic", "partition_id", "leader_id")
 TERM_FIELDS = (
     ("leader_epoch", pa.int32()),
     ("end_us", pa.int64()),
@@ -47,41 +34,10 @@ TERM_FIELDS = (
 )
 """What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
 
-RESULT_SCHEMA = pa.schema(
-    [
-        ("result", pa.string()),  # replica, partition, change: which table
-        ("cluster_id", pa.string()),
-        ("topic", pa.string()),
-        ("partition_id", pa.int32()),
-        ("leader_epoch", pa.int32()),
-        ("leader_id", pa.int32()),
-        ("rule", pa.string()),
-        ("params_json", pa.string()),
-        ("time_us", pa.int64()),
-        ("replica_id", pa.int32()),
-        ("follower_log_end_offset", pa.int64()),
-        ("lag_ms", pa.int64()),
-        ("lag_messages", pa.int64()),
-        ("last_caught_up_time_ms", pa.int64()),
-        ("in_isr", pa.bool_()),
-        ("leader_log_end_offset", pa.int64()),
-        ("high_watermark", pa.int64()),
-        ("isr_before", pa.list_(pa.int32())),
-        ("isr_after", pa.list_(pa.int32())),
-        ("kind", pa.string()),
-        ("made_by", pa.string()),
-        ("true_lag_ms", pa.int64()),
-        ("verdict", pa.string()),
-        ("primary_cause", pa.string()),
-        ("causes", pa.list_(pa.string())),
-        ("leader_held_ms", pa.int64()),
-        ("leader_silent_ms", pa.int64()),
-    ]
-)
-
 RESULT_ROWS = 1 << 15
 """Result rows of a kind that are held before they leave as a batch, at the least."""
-WIDEST_ASSIGNMENT = 16
+SCORE_ROWS = 1 << 10
+WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
 """Replicas of a partition that the results of one row must have room for."""
 
 
@@ -105,7 +61,8 @@ class SetReplay:
     def __init__(self, runs: Sequence[RuleRun]) -> None:
         self.runs = runs
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
-        self.out = new_output(max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT)))
+        rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
+        self.out = new_output(rows, max(SCORE_ROWS, 2 * len(runs)))
         self.marks: list[tuple[Int64Array, dict[str, Any]]] = []  # rows filled when a term was left, and its identity
         self.key: tuple[Any, ...] | None = None
         self.identity: dict[str, Any] | None = None
@@ -136,7 +93,7 @@ class SetReplay:
             "assigned": assigned,
             "params_json": [params_json(run, term) for run in self.runs],
         }
-        if self.room() < room_for_a_row(len(self.runs), len(assigned)):
+        if not kernels().has_room(state, self.out):
             yield from self.flush()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
         kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
@@ -153,18 +110,15 @@ class SetReplay:
         """Let the timers run to the end of the term, and remember whose rows these were."""
         if self.state is not None and self.identity is not None:
             yield from self.advance(NO_ROWS, int(NEVER_US))
+            kernels().end_term(self.state, self.out)
             self.marks.append((self.out.filled.copy(), self.identity))
-
-    def room(self) -> int:
-        """Result rows that can still be held."""
-        return int(len(self.out.replica) - self.out.filled.max())
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Send the waiting results."""
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         if self.out.filled.any():
-            yield from _results(self)
+            yield from named_results(self.out, self.marks, [run.rule for run in self.runs])
         self.marks.clear()
         self.out.filled[:] = 0
 
@@ -271,101 +225,3 @@ def _check_order(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:
     if len(back):
         message = f"rows of {_key(batch, back[0])} are not in order of time at {rows.time_us[back[0]]} us"
         raise ValueError(message)
-
-
-def _results(current: SetReplay) -> Iterator[pa.RecordBatch]:
-    """Name what the kernel numbered: replicas by id, ISRs as lists, rules, terms."""
-    before = np.zeros(3, np.int64)
-    counts = []
-    for filled, _ in current.marks:
-        counts.append(filled - before)
-        before = filled
-    identities = [identity for _, identity in current.marks]
-    for which, (name, columns) in enumerate(
-        (("replica", REPLICA_COLUMNS), ("partition", PARTITION_COLUMNS), ("change", CHANGE_COLUMNS))
-    ):
-        filled = int(current.out.filled[which])
-        if filled:
-            table = current.out[which][:filled]
-            values = {column: np.ascontiguousarray(table[:, i]) for i, column in enumerate(columns)}
-            of_mark = np.repeat(np.arange(len(counts)), [count[which] for count in counts])
-            yield _named(name, values, identities, of_mark, current.runs)
-
-
-def _named(
-    result: str,
-    values: dict[str, Int64Array],
-    identities: Sequence[dict[str, Any]],
-    of_mark: Int64Array,
-    runs: Sequence[RuleRun],
-) -> pa.RecordBatch:
-    rows = len(of_mark)
-    run = values.pop("rule")
-    widest = max(len(identity["assigned"]) for identity in identities)
-    replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
-    named: dict[str, Any] = {
-        "result": pa.repeat(result, rows),
-        "rule": pa.array([r.rule for r in runs]).take(pa.array(run)),
-        "params_json": pa.array([text for i in identities for text in i["params_json"]]).take(
-            pa.array(of_mark * len(runs) + run)
-        ),
-        "time_us": values.pop("time_us"),
-    }
-    for column in (*SET_COLUMNS, "leader_epoch"):
-        field_type = RESULT_SCHEMA.field(column).type
-        named[column] = pa.array([i[column] for i in identities], field_type).take(pa.array(of_mark))
-    if "position" in values:
-        named["replica_id"] = replica_ids[of_mark, values.pop("position")]
-        never_caught_up = values["last_caught_up_time_ms"] <= 0
-        named["lag_ms"] = pa.array(values.pop("lag_ms"), mask=never_caught_up)
-    if "lag_messages" in values:
-        named["lag_messages"] = pa.array(values.pop("lag_messages"), mask=values["follower_log_end_offset"] < 0)
-    if "in_isr" in values:
-        named["in_isr"] = values.pop("in_isr") != 0
-    if "isr" in values:
-        named["isr_after"] = _isr_lists(values.pop("isr"), of_mark, identities)
-    if "causes" in values:
-        named["isr_before"] = _isr_lists(values.pop("isr_before"), of_mark, identities)
-        given_up = values["kind"] == RELINQUISH
-        named["isr_after"] = _isr_lists(values.pop("isr_after"), of_mark, identities, leader_last=given_up)
-        named["kind"] = pa.array(CHANGE_KINDS).take(pa.array(values.pop("kind")))
-        named["made_by"] = pa.array(MADE_BY).take(pa.array(values.pop("made_by")))
-        named.update(_verdicts(values.pop("causes")))
-    named.update(values)
-    return pa.RecordBatch.from_arrays(
-        [pa.nulls(rows, f.type) if f.name not in named else _as(named[f.name], f.type) for f in RESULT_SCHEMA],
-        schema=RESULT_SCHEMA,
-    )
-
-
-def _as(values: Any, wanted: pa.DataType) -> pa.Array:
-    array = values if isinstance(values, pa.Array) else pa.array(values)
-    return array if array.type == wanted else array.cast(wanted)
-
-
-def _isr_lists(
-    bits: Int64Array, of_mark: Int64Array, identities: Sequence[dict[str, Any]], leader_last: Any = False
-) -> pa.Array:
-    """Lists of replica ids in order of assignment, few different ones, so each is made once."""
-    keys = np.stack([of_mark, bits, np.broadcast_to(leader_last, bits.shape)])
-    found, inverse = np.unique(keys, axis=1, return_inverse=True)
-    lists = []
-    for mark, bit, last in found.T:
-        members = [replica for p, replica in enumerate(identities[mark]["assigned"]) if bit >> p & 1]
-        if last:  # who gave up leadership moves to the end
-            members.sort(key=identities[mark]["leader_id"].__eq__)
-        lists.append(members)
-    return pa.array(lists, pa.list_(pa.int32())).take(pa.array(inverse.ravel()))
-
-
-def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
-    """Verdict, primary cause and all causes of every set of cause bits; null where nothing was judged."""
-    bits, inverse = np.unique(causes, return_inverse=True)
-    names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
-    primary = [held[0] if held else None for held in names]
-    rows = pa.array(inverse.ravel())
-    return {
-        "causes": pa.array([held or None for held in names], pa.list_(pa.string())).take(rows),
-        "primary_cause": pa.array(primary, pa.string()).take(rows),
-        "verdict": pa.array([VERDICT_OF_CAUSE.get(name) for name in primary], pa.string()).take(rows),  # type: ignore[arg-type]
-    }

@@ -43,10 +43,19 @@ def settle(fetch, term, now_us):
 
 @kernel
 def _caught_up(fetch, now_us):
-    """It lacks nothing, or has just reached the log end of its previous fetch."""
+    """It lacks nothing."""
     fetch.caught_us = now_us
     fetch.held_at_caught_us = fetch.held_us
     fetch.silent_at_caught_us = fetch.silent_us
+
+
+@kernel
+def _was_caught_up_at_previous_read(fetch):
+    """It has reached the log end that its previous fetch found: it was caught up then, not now (KAFKA-4485)."""
+    if fetch.previous_read_us > fetch.caught_us:
+        fetch.caught_us = fetch.previous_read_us
+        fetch.held_at_caught_us = fetch.held_at_previous_read_us
+        fetch.silent_at_caught_us = fetch.silent_at_previous_read_us
 
 
 @kernel
@@ -55,6 +64,8 @@ def _explain_since_caught(fetch):
     fetch.since_us = fetch.caught_us
     fetch.held_us -= fetch.held_at_caught_us
     fetch.silent_us -= fetch.silent_at_caught_us
+    fetch.held_at_previous_read_us -= fetch.held_at_caught_us
+    fetch.silent_at_previous_read_us -= fetch.silent_at_caught_us
     fetch.held_at_caught_us = 0
     fetch.silent_at_caught_us = 0
 
@@ -80,17 +91,33 @@ def arrive(fetch, term, history: History, rows, i):
         fetch.log_end_offset = fetch.fetch_offset
         fetch.missing_since_us = missing_since(history, fetch.log_end_offset)
         previous = fetch.previous_leader_log_end_offset
-        if fetch.missing_since_us >= now_us or (previous >= 0 and fetch.log_end_offset >= previous):
+        if fetch.missing_since_us >= now_us:
             _caught_up(fetch, now_us)
+        elif previous >= 0 and fetch.log_end_offset >= previous:
+            _was_caught_up_at_previous_read(fetch)
     _explain_since_caught(fetch)
 
 
 @kernel
-def read(fetch, term):
+def read(fetch, term, now_us):
     """An io thread reads for it: the leader's log end is what the log says, else what the appends say."""
+    settle(fetch, term, now_us)
     fetch.stage = READ
+    fetch.read_us = now_us
+    fetch.held_at_read_us = fetch.held_us
+    fetch.silent_at_read_us = fetch.silent_us
     if fetch.leader_log_end_offset < 0:
         fetch.leader_log_end_offset = term.log_end_offset
+
+
+@kernel
+def record(fetch):
+    """The leader knows what the follower holds, and the next fetch is compared with what this one found."""
+    if fetch.error_code == 0:
+        fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
+        fetch.previous_read_us = fetch.read_us
+        fetch.held_at_previous_read_us = fetch.held_at_read_us
+        fetch.silent_at_previous_read_us = fetch.silent_at_read_us
 
 
 @kernel
@@ -109,6 +136,9 @@ def begin(fetch, term):
     fetch.log_end_offset = 0 if term.start_offset == 0 else -1
     fetch.missing_since_us = NEVER_US if term.start_offset == 0 else term.start_us
     fetch.previous_leader_log_end_offset = -1
+    fetch.previous_read_us = term.start_us
+    fetch.held_at_previous_read_us = 0
+    fetch.silent_at_previous_read_us = 0
     fetch.last_arrival_us = -1
     fetch.leader_log_end_offset = -1
     fetch.held_us = 0

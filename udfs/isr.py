@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from udfs.jit import kernel, table
+from udfs.ledger import ISR_WRITES, settle_follower, show_leader
 from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, RELINQUISH, SHRINK
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
 from udfs.verdict import CONTROLLER, causes_of_shrink, true_lag_us
@@ -78,27 +79,6 @@ def show(out, r, p, now_us, follower, leader):
 
 
 @kernel
-def show_leader(out, r, now_us, leader):
-    """Write the partition's state if log end offset, high watermark or ISR changed."""
-    if (
-        leader.log_end_offset == leader.shown_log_end_offset
-        and leader.high_watermark == leader.shown_high_watermark
-        and leader.isr == leader.shown_isr
-    ):
-        return
-    leader.shown_log_end_offset = leader.log_end_offset
-    leader.shown_high_watermark = leader.high_watermark
-    leader.shown_isr = leader.isr
-    row = out.partition[out.filled[1]]
-    out.filled[1] += 1
-    row[0] = r
-    row[1] = now_us
-    row[2] = leader.log_end_offset
-    row[3] = leader.high_watermark
-    row[4] = leader.isr
-
-
-@kernel
 def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes):
     row = out.change[out.filled[2]]
     out.filled[2] += 1
@@ -160,6 +140,8 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         for p in range(leader.replicas):
             member = (isr >> p) & 1
             leader.isr_size += member
+            if member != state.followers[r, p].in_isr:
+                settle_follower(state, r, p, now_us)
             state.followers[r, p].in_isr = member
             state.followers[r, p].in_maximal_isr = member
 
@@ -170,7 +152,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         for p in range(leader.replicas):
             if p != state.term[0].leader:
                 show(out, r, p, now_us, state.followers[r, p], leader)
-        show_leader(out, r, now_us, leader)
+        show_leader(state, r, now_us, out)
 
     @kernel
     def commit(state, r, now_us):
@@ -187,6 +169,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         """Ask for a new ISR; with no latency it is answered at once."""
         leader = state.leaders[r]
         latency_us = state.params[r].isr_write_latency_ms * 1000
+        state.ledger.pages[r, ISR_WRITES] += 1
         leader.pending_isr = isr
         leader.commit_us = now_us + latency_us
         if latency_us == 0:
@@ -212,7 +195,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             fetch = state.fetches[p]
             advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
         show(out, r, p, now_us, follower, leader)
-        show_leader(out, r, now_us, leader)
+        show_leader(state, r, now_us, out)
 
     @kernel
     def check(state, r, now_us, out):
@@ -234,7 +217,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             if params.check_period_ms == 0:
                 # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
                 advance_high_watermark(state, r, now_us // 1000)
-                show_leader(out, r, now_us, leader)
+                show_leader(state, r, now_us, out)
             return
         for p in range(leader.replicas):
             if (leader.isr & ~isr) >> p & 1:
@@ -275,6 +258,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             out, r, term.leader, now_us, RELINQUISH, BY_RULE, leader.isr, itself, leader, state.fetches[term.leader],
             NO_CAUSE,
         )  # fmt: skip
+        state.ledger.pages[r, ISR_WRITES] += 1
         leader.epoch_start_us = now_us
         leader.leader_epoch_start_offset = leader.log_end_offset
         install(state, r, leader.isr, now_us)

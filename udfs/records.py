@@ -58,11 +58,12 @@ class Rows(NamedTuple):
     """FETCH: response sent. SILENCE, CHECK: as above."""
 
 
-def _record(*names: str) -> np.dtype[np.void]:
+def int64_record(*names: str) -> np.dtype[np.void]:
+    """Make a record type of int64 fields."""
     return np.dtype([(name, np.int64) for name in names], align=True)
 
 
-FOLLOWER = _record(
+FOLLOWER = int64_record(
     "log_end_offset",  # last recorded fetch offset
     "last_caught_up_time_ms",
     "last_fetch_time_ms",
@@ -79,7 +80,7 @@ FOLLOWER = _record(
 )
 """A follower in the eyes of one rule."""
 
-LEADER = _record(
+LEADER = int64_record(
     "log_end_offset",
     "high_watermark",
     "leader_epoch_start_offset",
@@ -102,7 +103,7 @@ LEADER = _record(
 )
 """The leader's view of the partition under one rule."""
 
-FETCH_STATE = _record(
+FETCH_STATE = int64_record(
     "replica_id",
     "stage",  # of its latest fetch: NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED
     "arrival_us",
@@ -114,10 +115,16 @@ FETCH_STATE = _record(
     "error_code",
     "leader_log_end_offset",  # at handled_us
     "log_end_offset",  # the follower's true log end
+    "read_us",  # when its latest fetch was read
+    "held_at_read_us",  # what held_us and silent_us were then
+    "silent_at_read_us",
     "previous_leader_log_end_offset",  # at the follower's previous fetch that counted
+    "previous_read_us",
+    "held_at_previous_read_us",
+    "silent_at_previous_read_us",
     "last_arrival_us",
     "missing_since_us",  # append of the first record that it lacks; NEVER_US when it lacks none
-    "caught_us",  # last instant at which it lacked nothing, or reached the log end of its previous fetch
+    "caught_us",  # when it last lacked nothing, or read a log end that it has reached since
     "since_us",  # the earlier of caught_us and its last arrival: from here on it has something to explain
     "held_us",  # since then: its fetches inside the leader
     "silent_us",  # since then: leader silent while no fetch was inside
@@ -129,7 +136,7 @@ FETCH_STATE = _record(
 
 NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED = np.arange(5)
 
-TERM = _record(
+TERM = int64_record(
     "leader",  # position of the leader in the assignment
     "replicas",
     "start_us",
@@ -150,7 +157,11 @@ class Output(NamedTuple):
     replica: Int64Array
     partition: Int64Array
     change: Int64Array
+    score: Int64Array
+    follower_score: Int64Array
     filled: Int64Array
+    latency: Int64Array
+    """Of each score: acknowledged appends by bucket of latency (``udfs.latencies``), shape (scores, BUCKETS)."""
 
 
 REPLICA_COLUMNS = (
@@ -164,17 +175,54 @@ CHANGE_COLUMNS = (
     "leader_held_ms", "leader_silent_ms",
 )  # fmt: skip
 
+VIOLATIONS = (
+    "high_watermark_decreases",
+    "members_below_high_watermark",
+    "passed_within_lag_time",
+    "leader_outside_isr",
+    "isr_outside_assignment",
+)
+"""Promises that a rule should keep."""
+MEASURES = (
+    "exposure_us",
+    "under_min_isr_us",
+    "at_min_isr_us",
+    "leader_alone_us",
+    "high_watermark_stalled_us",
+    "loss_exposed_us",
+    "loss_records_max",
+    "isr_writes",
+    "refused_appends",
+    "acknowledged_appends",
+    "never_acknowledged",
+    "acks_all_latency_max_us",
+    *VIOLATIONS,
+    "first_violation_us",
+    "first_violation",
+)
+SCORE_COLUMNS = ("rule", "day", *MEASURES)
+"""``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
+FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses")
+FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
+
+FOLLOWERS_A_SCORE = 16
+BUCKETS = 528
+"""Of latencies: as many as it takes for 19 hours, longer ones count as that."""
+
 SHRINK, EXPAND, RELINQUISH = np.arange(3)
 BY_RULE, BY_CONTROLLER = np.arange(2)
 CHANGE_KINDS = ("shrink", "expand", "relinquish")
 MADE_BY = ("rule", "controller")
 
 
-def new_output(capacity: int) -> Output:
-    """Room for ``capacity`` rows of each kind."""
+def new_output(capacity: int, scores: int = 256) -> Output:
+    """Room for ``capacity`` rows of the timelines and changes each, ``scores`` rows, and what followers they have."""
     return Output(
         np.empty((capacity, len(REPLICA_COLUMNS)), np.int64),
         np.empty((capacity, len(PARTITION_COLUMNS)), np.int64),
         np.empty((capacity, len(CHANGE_COLUMNS)), np.int64),
-        np.zeros(3, np.int64),
+        np.empty((scores, len(SCORE_COLUMNS)), np.int64),
+        np.empty((scores * FOLLOWERS_A_SCORE, len(FOLLOWER_SCORE_COLUMNS)), np.int64),
+        np.zeros(5, np.int64),
+        np.empty((scores, BUCKETS), np.int64),
     )

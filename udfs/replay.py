@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from udfs import ledger
 from udfs.jit import entry, kernel
 from udfs.rules import REGISTRY
 from udfs.rules.base import Rule
@@ -21,16 +22,29 @@ compiled_room_for_a_row = kernel(room_for_a_row)
 
 
 class Kernels(NamedTuple):
-    """The two entry points; see the functions of the same names."""
+    """The entry points; see the functions of the same names."""
 
     begin_term: Callable[..., None]
     advance: Callable[..., int]
+    end_term: Callable[..., None]
+    has_room: Callable[..., bool]
 
 
 @lru_cache(maxsize=1)
 def kernels() -> Kernels:
     """Compiled for the registry, once a process (some seconds at the first call)."""
     return build_kernels(tuple(REGISTRY.values()))
+
+
+@entry
+def has_room(state, out):
+    """Whether another row, the timers before it, and a page closed in between find room."""
+    runs, replicas = len(state.leaders), state.term[0].replicas
+    return (
+        max(out.filled[0], out.filled[1], out.filled[2]) + compiled_room_for_a_row(runs, replicas) <= len(out.replica)
+        and out.filled[3] + runs <= len(out.score)
+        and out.filled[4] + runs * replicas <= len(out.follower_score)
+    )
 
 
 def build_kernels(rules: Sequence[Rule]) -> Kernels:
@@ -43,6 +57,18 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
         """Reset for a term that ``state.term`` and ``state.params`` already describe."""
         begin_term(state, isr_at_start, high_watermark, leader_is_new, out)
 
+    @kernel
+    def let_time_pass(state, until_us, out):
+        """Fire timers, and close a page at each midnight before what happens then; 0 when there is no room."""
+        while has_room(state, out):
+            midnight_us = state.ledger.day_ends_us[0]
+            if midnight_us > until_us:
+                fire_timers(state, until_us, out)
+                return 1
+            fire_timers(state, midnight_us - 1, out)
+            ledger.close(state, midnight_us, out)
+        return 0
+
     @entry
     def advance(state, rows, until_us, out):
         """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
@@ -50,21 +76,21 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
         Returns 1 when all is done, 0 when ``out`` has to be emptied first; call again with the same rows.
         """
         term = state.term[0]
-        room = compiled_room_for_a_row(len(state.leaders), term.replicas)
         while term.row < len(rows.time_us):
-            if max(out.filled) + room > len(out.replica):
-                return 0
             i = term.row
             if rows.time_us[i] > term.end_us:
                 term.ignored += len(rows.time_us) - i
                 term.row = len(rows.time_us)
                 break
-            fire_timers(state, rows.time_us[i], out)
+            if let_time_pass(state, rows.time_us[i], out) == 0:
+                return 0
             take_in_row(state, rows, i, out)
             term.row += 1
-        if max(out.filled) + room > len(out.replica):
-            return 0
-        fire_timers(state, min(until_us, term.end_us), out)
-        return 1
+        return let_time_pass(state, min(until_us, term.end_us), out)
 
-    return Kernels(entry_to_begin_term, advance)
+    @entry
+    def end_term(state, out):
+        """Close the pages, after ``advance`` has come to the end of the term."""
+        ledger.end(state, max(state.term[0].start_us, state.term[0].end_us), out)
+
+    return Kernels(entry_to_begin_term, advance, end_term, has_room)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from udfs import heap
+from udfs import heap, ledger
 from udfs.jit import entry, kernel
 from udfs.records import APPEND, COMPLETED, ELIGIBLE, FETCH, NEVER_US, READ, RECORDED, REMOVED, SILENCE, UNKNOWN
 from udfs.requests import (
@@ -79,7 +79,8 @@ def simulation() -> Callable[..., int]:
             group.changes_noted += 1
         world.out.filled[0] = 0
         world.out.filled[1] = 0
-        heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us))
+        miss_due_us = world.ledger.miss_due_us[p, 0]
+        heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, miss_due_us))
 
     @kernel
     def begin(world, p, isr, high_watermark, now_us):
@@ -118,6 +119,7 @@ def simulation() -> Callable[..., int]:
             wait = world.waiting[p, i]
             write_append(world, log, p, wait[0], wait[1], wait[2], -1, UNKNOWN, 0)
         write_term(world, log, p, now_us)
+        ledger.end(view(world, p), now_us, world.out)
         for f in range(len(world.peers)):
             world.remembered[p, group.leader, f] = world.followers[p, 0, f]
 
@@ -151,6 +153,7 @@ def simulation() -> Callable[..., int]:
         leader = world.leaders[p, 0]
         thread_is_free(world, now_us)
         if partition.acks == -1 and leader.isr_size < min(world.params[0].min_insync_replicas, leader.replicas):
+            world.ledger.pages[p, 0, ledger.REFUSED_APPENDS] += 1
             write_append(world, log, p, now_us, UNKNOWN, UNKNOWN, -1, UNKNOWN, NOT_ENOUGH_REPLICAS)
             heap.push(world, now_us + group.retry_us, PRODUCED, p, group.serial)
             return
@@ -368,7 +371,8 @@ def simulation() -> Callable[..., int]:
         if group.started == 0:
             start(world, log)
         while True:
-            if max(log.filled) > room or world.out.filled[2] > len(log.changes) // 2:
+            full = world.out.filled[2] > len(log.changes) // 2 or 2 * world.out.filled[3] > len(world.out.score)
+            if max(log.filled) > room or full:
                 return 0
             timer_us = heap.next_timer_us(world)
             event_us = world.event_us[0] if group.events > 0 else NEVER_US

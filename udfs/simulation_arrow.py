@@ -117,7 +117,7 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
             if filled:
                 yield _batch(table, plan.number, columns, getattr(log, table)[:filled])
         log.filled[:] = 0
-        world.out.filled[2] = 0
+        world.out.filled[:] = 0
         world.group["changes_noted"] = 0
 
 

@@ -4,6 +4,8 @@ import numpy as np
 
 from udfs.history import History
 from udfs.jit import kernel
+from udfs.latencies import Waits
+from udfs.ledger import Ledger
 from udfs.state import State
 
 FETCHES, APPENDS, TERMS, EVENTS, REMOVALS = np.arange(5)
@@ -38,6 +40,7 @@ def moment(group, time_us):
 @kernel
 def view(world, p):
     """The state of one partition, as the steps take it."""
+    pages, waits = world.ledger, world.ledger.waits
     return State(
         world.term[p : p + 1],
         world.fetches[p],
@@ -46,6 +49,14 @@ def view(world, p):
         world.params,
         world.codes,
         History(world.history_offset[p], world.history_us[p], world.history_used[p]),
+        Ledger(
+            pages.pages[p],
+            pages.followers[p],
+            pages.latencies[p],
+            Waits(waits.time_us[p], waits.log_end_offset[p], waits.appends[p], waits.first[p], waits.used[p]),
+            pages.day_ends_us[p],
+            pages.miss_due_us[p],
+        ),
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from udfs.history import History, new_history
+from udfs.ledger import Ledger, new_ledger
 from udfs.records import FETCH_STATE, FOLLOWER, LEADER, TERM
 from udfs.rules import COMMON_PARAMS, REGISTRY
 
@@ -27,7 +28,11 @@ class State(NamedTuple):
     codes: npt.NDArray[np.int64]
     """Position of the rule in the registry, shape (R,)."""
     history: History
+    ledger: Ledger
 
+
+WAITS = 1 << 12
+"""Appends that producers wait for, remembered one by one."""
 
 PARAMS = np.dtype(
     [
@@ -50,6 +55,7 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
         np.zeros(runs, PARAMS),
         np.array(codes, np.int64),
         new_history(),
+        new_ledger(runs, replicas, WAITS),
     )
     for name in ("last_caught_up_time_ms", "log_end_offset"):
         state.followers[name] = -1

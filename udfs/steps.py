@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from udfs import facts, history
+from udfs import facts, history, ledger
 from udfs.isr import isr_calls, rule_calls
 from udfs.jit import kernel
 from udfs.records import (
@@ -31,7 +31,10 @@ from udfs.rules.base import NOTHING, Rule
 
 CHECK_SLACK_US = 2_000
 """A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
-NOBODY = np.int64(-1)
+NOBODY, OVERDUE = np.int64(-1), np.int64(-2)
+ALL = np.int64(-1)
+NOBODY_WAITS = np.int64(-2)
+"""Acks of an append that the log does not have: it was seen by its effects."""
 
 
 class Steps(NamedTuple):
@@ -119,6 +122,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         history.begin(state.history, term.start_offset, term.start_us)
         for p in range(term.replicas):
             facts.begin(state.fetches[p], term)
+        ledger.begin(state, isr_at_start)
         for r in range(len(state.leaders)):
             leader = state.leaders[r]
             leader.log_end_offset = term.start_offset
@@ -157,7 +161,9 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
     def take_in_append(state, log_end_offset, acks, now_us, out):
         """The leader's log has grown."""
         term = state.term[0]
-        if acks != -1:
+        if acks == ALL:
+            ledger.produce(state, log_end_offset, now_us)
+        elif acks != NOBODY_WAITS:
             for r in range(len(state.leaders)):
                 state.leaders[r].acknowledged_offset = max(state.leaders[r].acknowledged_offset, log_end_offset)
         if log_end_offset <= term.log_end_offset:
@@ -167,6 +173,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         for p in range(term.replicas):
             if p != term.leader:
                 facts.append(state.fetches[p], term, now_us)
+                if state.fetches[p].missing_since_us == now_us:
+                    ledger.note_lack(state, p, now_us)
                 held_by_all = min(held_by_all, state.fetches[p].log_end_offset)
         history.remember(state.history, log_end_offset, now_us, held_by_all)
         for r in range(len(state.leaders)):
@@ -186,8 +194,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         fetch = state.fetches[p]
         if stage == READ:
             # No-op unless the row tells of an append that the log has later, or not at all.
-            take_in_append(state, fetch.leader_log_end_offset, -1, now_us, out)
-            facts.read(fetch, state.term[0])
+            take_in_append(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
+            facts.read(fetch, state.term[0], now_us)
         fetch.stage = stage
         for r in range(len(state.leaders)):
             follower = state.followers[r, p]
@@ -206,14 +214,14 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             if todo != NOTHING:
                 after_fetch(state, r, p, todo, now_us, out)
                 schedule_crossing(state, r, now_us)
-        if stage == RECORDED and fetch.error_code == 0:
-            fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
+        if stage == RECORDED:
+            facts.record(fetch)
 
     @kernel
     def fire_timers(state, until_us, out):
         """Everything due up to ``until_us`` in order of time.
 
-        At equal times: answers, leadership given up, ISR writes answered, checks, reads.
+        At equal times: answers, leadership given up, ISR writes answered, checks, reads, a look for misses.
         """
         while True:
             due_us = NEVER_US
@@ -233,9 +241,13 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     due_us, stage, which = fetch.handled_us, READ, p
                 elif fetch.stage == READ and fetch.processed_us < due_us:
                     due_us, stage, which = fetch.processed_us, RECORDED, p
+            if state.ledger.miss_due_us[0] < due_us:
+                due_us, stage = state.ledger.miss_due_us[0], OVERDUE
             if due_us > until_us:
                 return
-            if stage != NOBODY:
+            if stage == OVERDUE:
+                ledger.look_for_misses(state, due_us)
+            elif stage != NOBODY:
                 take_in(state, which, stage, due_us, out)
             elif state.leaders[which].give_up_us == due_us:
                 relinquish(state, which, due_us, out)
@@ -296,10 +308,14 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     take_in(state, p, stage, now_us, out)
             if rows.code[i] == 0 and rows.offset[i] > term.log_end_offset:
                 # A follower holds nothing that its leader lacks: the append is older than its stamp.
-                take_in_append(state, rows.offset[i], -1, now_us, out)
+                take_in_append(state, rows.offset[i], NOBODY_WAITS, now_us, out)
+            ledger.before_arrival(state, p, now_us, rows.offset[i])
             facts.arrive(state.fetches[p], term, state.history, rows, i)
+            ledger.after_arrival(state, p, now_us)
             take_in(state, p, ARRIVED, now_us, out)
             return
+        if kind == REMOVED:
+            ledger.stop_judging(state, p, now_us)
         for r in range(len(state.leaders)):
             if kind == REMOVED:
                 remove(state, r, p, now_us, out)

@@ -9,15 +9,24 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from udfs.records import FETCH_STATE, FOLLOWER, LEADER, NEVER_US, TERM, Int64Array, Output, Rows, new_output
+from udfs.latencies import Waits
+from udfs.ledger import FOLLOWER_PAGE, PLACES, Ledger
+from udfs.records import (
+    BUCKETS,
+    FETCH_STATE,
+    FOLLOWER,
+    LEADER,
+    NEVER_US,
+    TERM,
+    Int64Array,
+    Output,
+    Rows,
+    int64_record,
+    new_output,
+)
 from udfs.state import PARAMS
 
-
-def _record(*names: str) -> np.dtype[np.void]:
-    return np.dtype([(name, np.int64) for name in names], align=True)
-
-
-GROUP = _record(
+GROUP = int64_record(
     "now_us",
     "end_us",
     "started",
@@ -44,7 +53,7 @@ GROUP = _record(
     "changes_noted",
 )
 
-PEER = _record(
+PEER = int64_record(
     "phase",
     "serial",
     "paused_until_us",
@@ -58,7 +67,7 @@ PEER = _record(
 """A follower's fetcher: one request at a time, for all partitions."""
 IDLE, UNDER_WAY, PARKED = np.arange(3)
 
-PARTITION = _record(
+PARTITION = int64_record(
     "gap_us",  # mean between produce requests; 0: nobody produces
     "regular",  # gaps all the same, else exponential
     "records",  # in a produce request
@@ -72,7 +81,7 @@ PARTITION = _record(
     "previous_leader",
 )
 
-FAULT = _record("time_us", "kind", "who", "value")
+FAULT = int64_record("time_us", "kind", "who", "value")
 PAUSE_FOLLOWER, PAUSE_LEADER, QUEUE, STORAGE, LINK, PACE, CHANGE_LEADER, REMOVE, ELIGIBILITY = np.arange(9)
 """``value``: until when in us; until when; us; us; us; us a record; unused; unused; 1 may join, 0 not."""
 
@@ -142,12 +151,13 @@ class World(NamedTuple):
     history_offset: Int64Array
     history_us: Int64Array
     history_used: Int64Array
+    ledger: Ledger
     row: Rows
     out: Output
 
 
-HISTORY = 256
-"""Appends that a partition remembers one by one."""
+HISTORY, WAITS = 256, 16
+"""Appends that a partition remembers one by one, and that its producers wait for."""
 
 
 def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:
@@ -188,8 +198,22 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
         history_offset=np.zeros((partitions, HISTORY), np.int64),
         history_us=np.zeros((partitions, HISTORY), np.int64),
         history_used=np.zeros((partitions, 2), np.int64),
+        ledger=Ledger(
+            np.zeros((partitions, 1, PLACES), np.int64),
+            np.zeros((partitions, 1, replicas), FOLLOWER_PAGE),
+            np.zeros((partitions, 1, BUCKETS), np.int64),
+            Waits(
+                np.zeros((partitions, WAITS), np.int64),
+                np.zeros((partitions, WAITS), np.int64),
+                np.zeros((partitions, 1, WAITS), np.int64),
+                np.zeros((partitions, 1), np.int64),
+                np.zeros((partitions, 1), np.int64),
+            ),
+            np.zeros((partitions, 1), np.int64),
+            np.zeros((partitions, 1), np.int64),
+        ),
         row=Rows(*(np.full(1, NEVER_US) for _ in Rows._fields)),
-        out=new_output(1 << 14),
+        out=new_output(1 << 14, 2 * partitions),
     )
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.report.charts import shrinks_by_cause, shrinks_in_time
 from isr_batch.store import Lake
-from isr_batch.summaries import shrinks_by_rule
+from isr_batch.summaries import rules_side_by_side
 from isr_batch.validate import summary
 
 Rows = list[dict[str, Any]]
@@ -34,7 +34,7 @@ def write_report(lake: Lake, out: Path) -> None:
     out : Path
         HTML file; it needs no network.
     """
-    shrinks = shrinks_by_rule(lake)
+    shrinks = rules_side_by_side(lake)
     rules = list(dict.fromkeys(row["rule"] for row in shrinks))
     charts = {
         "by-cause": shrinks_by_cause(_by_cause(lake), rules),

@@ -16,7 +16,7 @@ from isr_batch.output_tables import PARTITION_TIMELINE, REPLAY_CHECK, SHRINK_VER
 from isr_batch.replay import ReplaySummary
 from isr_batch.runs import Counts, recorded
 from isr_batch.store import Lake
-from isr_batch.summaries import require_match, shrinks_by_rule
+from isr_batch.summaries import require_match, rules_side_by_side
 from isr_batch.tables import APPEND_LOG, FETCH_LOG, INPUT_TABLES, OBSERVED_ISR_CHANGES, QUARANTINE, Table
 from isr_batch.validate import ValidationSummary, summary
 from pipelines import cli
@@ -177,7 +177,7 @@ def write_results(lake: Lake) -> None:
 
 def test_summaries(lake: Lake) -> None:
     write_results(lake)
-    rows = shrinks_by_rule(lake)
+    rows = rules_side_by_side(lake)
     assert [row["rule"] for row in rows] == ["kafka-0.9", "kafka-3.7", "true-lag"]
     assert [(row["shrinks"], row["spurious"], row["genuine"], row["slow_leader"]) for row in rows] == [
         (1, 0, 0, 0),

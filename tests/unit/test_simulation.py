@@ -96,7 +96,7 @@ def simulate(world: World, room: int = 2000) -> Tables:
         changes = world.out.filled[2]
         parts["changes"].append(np.hstack([log.changes[:changes], world.out.change[:changes]]))
         log.filled[:] = 0
-        world.out.filled[2] = 0
+        world.out.filled[:] = 0
         world.group["changes_noted"] = 0
     return {name: np.concatenate(rows) for name, rows in parts.items()}
 

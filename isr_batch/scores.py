@@ -1,0 +1,233 @@
+"""The scores of rules: the ledger of the replay and the verdicts, summed up over whatever is asked for.
+
+All that is known of a rule run is put into one tall frame of facts (a row has the columns of one source, the others are
+null), so that any grouping is one aggregation. docs/verdicts.md has the definitions.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from isr_batch.score_tables import RULE_SCORES, RULE_SCORES_BY_BROKER
+from isr_batch.store import Lake
+from udfs.notifications import notified_at_us
+
+RUN: Final = ("rule", "params_json")
+DIMENSIONS: Final = ("cluster_id", *RUN, "event_date", "topic", "leader_id", "replica_id")
+FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
+LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
+
+REPLICATES: Final = 200
+"""Of the bootstrap: enough for a 95 % interval that is told with two digits."""
+RULE_OF_THREE: Final = 3.0
+"""Upper end of a 95 % interval for the number of events, when none was seen."""
+
+_TIMELY: Final = f"verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS}"
+
+
+def _seconds(name: str) -> str:
+    return f"sum({name}) / 1e6"
+
+
+AGGREGATES: Final = {
+    "exposure_partition_hours": "coalesce(sum(exposure_us), sum(judged_us), 0) / 3.6e9",
+    "shrinks": "count(verdict)",
+    **{name: f"count_if(verdict = '{name}')" for name in ("spurious", "genuine", "excluded", "unknown")},
+    **{
+        cause: f"count_if(primary_cause = '{cause}')"
+        for cause in (
+            "caught_up", "keeping_pace", "slow_leader", "unacked_only", "follower_stopped", "follower_slow",
+        )
+    },
+    "expands": "count_if(kind = 'expand')",
+    "relinquishes": "count_if(kind = 'relinquish')",
+    "misses": "coalesce(sum(misses), 0)",
+    "mistakes_per_partition_day": "spurious / nullif(exposure_partition_hours / 24, 0)",
+    "mistake_interval_ms_p50": "percentile(mistake_interval_ms, 0.5)",
+    "mistake_duration_ms_p50": "percentile(restored_ms, 0.5) FILTER (WHERE verdict = 'spurious')",
+    "mistake_duration_ms_p99": "percentile(restored_ms, 0.99) FILTER (WHERE verdict = 'spurious')",
+    "mistake_duration_ms_max": "max(restored_ms) FILTER (WHERE verdict = 'spurious')",
+    "query_accuracy": "sum(agreed_us) / nullif(sum(judged_us), 0)",
+    "detection_ms_p50": "percentile(true_lag_ms, 0.5) FILTER (WHERE verdict = 'genuine')",
+    "detection_ms_p99": "percentile(true_lag_ms, 0.99) FILTER (WHERE verdict = 'genuine')",
+    "detection_ms_max": "max(true_lag_ms) FILTER (WHERE verdict = 'genuine')",
+    "precision": "genuine / nullif(genuine + spurious, 0)",
+    "recall": f"count_if({_TIMELY}) / nullif(count_if({_TIMELY}) + sum(misses), 0)",
+    "flaps": f"count_if(restored_ms <= {LAG_TIME_MS})",
+    "isr_changes": "count(kind)",
+    "metadata_writes": "sum(isr_writes)",
+    "notifications": "count(DISTINCT notification)",
+    "refused_appends": "sum(refused_appends)",
+    "never_acknowledged": "sum(never_acknowledged)",
+    "under_min_isr_seconds": _seconds("under_min_isr_us"),
+    "at_min_isr_seconds": _seconds("at_min_isr_us"),
+    "leader_alone_seconds": _seconds("leader_alone_us"),
+    "high_watermark_stalled_seconds": _seconds("high_watermark_stalled_us"),
+    "acks_all_latency_ms_p50": "percentile(latency_ms, 0.5, coalesce(appends, 1))",
+    "acks_all_latency_ms_p99": "percentile(latency_ms, 0.99, coalesce(appends, 1))",
+    "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
+    "loss_exposed_seconds": _seconds("loss_exposed_us"),
+    "loss_records_max": "max(loss_records_max)",
+    "high_watermark_decreases": "sum(high_watermark_decreases)",
+    "isr_members_below_high_watermark": "sum(members_below_high_watermark)",
+    "lag_guarantee_violations": "sum(passed_within_lag_time)",
+    "leader_outside_isr": "sum(leader_outside_isr)",
+    "isr_outside_assignment": "sum(isr_outside_assignment)",
+    "first_violation": "min_by(violation, first_violation_time)",
+}  # fmt: skip
+"""Each column of a score as SQL over the facts; one may use those before it by name."""
+
+
+def facts(lake: Lake) -> DataFrame:
+    """All that scores are made of, for every rule run in the lake: DIMENSIONS, and what AGGREGATES name."""
+    changes = lake.read("isr_changes")
+    frames = (
+        _costs(lake.read("partition_scores")),
+        _latencies(lake.read("partition_scores")),
+        lake.read("replica_scores").select(*DIMENSIONS, "judged_us", "agreed_us", "misses"),
+        changes.select(*DIMENSIONS, "kind"),
+        _judged(lake.read("shrink_verdicts")),
+        _notifications(changes.where("made_by = 'rule'")),
+    )
+    return reduce(lambda all_, more: all_.unionByName(more, allowMissingColumns=True), frames)
+
+
+def _costs(scores: DataFrame) -> DataFrame:
+    violation = F.format_string(
+        "%s at %s in %s-%d, leader epoch %d",
+        "first_violation", "first_violation_time", "topic", "partition_id", "leader_epoch",
+    )  # fmt: skip
+    return (
+        scores.withColumn("violation", F.when(F.col("first_violation").isNotNull(), violation))
+        .withColumn("replica_id", F.lit(None).cast("int"))
+        .drop("partition_id", "leader_epoch", "first_violation", "acks_all_latencies")
+    )
+
+
+def _latencies(scores: DataFrame) -> DataFrame:
+    return scores.select(*DIMENSIONS[:-1], F.inline("acks_all_latencies"))
+
+
+def _judged(verdicts: DataFrame) -> DataFrame:
+    """Shrinks, with how long each lasted, and of mistakes the time since the one before."""
+    spurious = F.when(F.col("verdict") == "spurious", F.unix_micros("change_time"))
+    before = F.last(spurious, ignorenulls=True).over(
+        Over.partitionBy(*FOLLOWER).orderBy("change_time").rowsBetween(Over.unboundedPreceding, -1)
+    )
+    hour = F.date_trunc("hour", "change_time")
+    return verdicts.select(
+        *DIMENSIONS, "verdict", "primary_cause", "true_lag_ms", hour.alias("hour"),
+        ((F.unix_micros("restored_time") - F.unix_micros("change_time")) / 1e3).alias("restored_ms"),
+        ((spurious - before) / 1e3).alias("mistake_interval_ms"),
+    )  # fmt: skip
+
+
+def _notifications(changes: DataFrame) -> DataFrame:
+    """A row a change: the notification that tells of it. A broker's changes under one rule are told together."""
+    told = ("event_date", "topic")
+
+    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(batches).sort_by("change_us")
+        at = pa.array(notified_at_us(table.column("change_us").to_numpy()))
+        yield from table.drop_columns("change_us").append_column("told_us", at).to_batches()
+
+    columns = ("cluster_id", *RUN, "leader_id", *told)
+    schema = "cluster_id STRING, rule STRING, params_json STRING, leader_id INT, event_date DATE, topic STRING"
+    rows = (
+        changes.select(*columns, F.unix_micros("change_time").alias("change_us"))
+        .groupBy("cluster_id", *RUN, "leader_id")
+        .applyInArrow(tell, schema + ", told_us BIGINT")
+    )
+    return rows.select(*columns, F.struct("leader_id", "told_us").alias("notification"))
+
+
+def scores(facts: DataFrame, groups: Sequence[Sequence[str]]) -> DataFrame:
+    """Score every rule run, in each of several groupings.
+
+    Parameters
+    ----------
+    facts : DataFrame
+        Of ``facts``.
+    groups : sequence of sequences of str
+        Of DIMENSIONS without the run itself; what a grouping leaves out is null in its rows.
+
+    Returns
+    -------
+    DataFrame
+        RUN, the dimensions of all groupings, and the columns of a score.
+    """
+    dimensions = [name for name in DIMENSIONS if any(name in group for group in groups)]
+    keys = [*RUN, *dimensions]
+    sets = [[F.col(name) for name in (*RUN, *group)] for group in groups]
+    whole = {name: text for name, text in AGGREGATES.items() if name not in _DERIVED}
+    grouped = facts.groupingSets(sets, *keys).agg(*(F.expr(text).alias(name) for name, text in whole.items()))
+    derived = {name: F.expr(text) for name, text in AGGREGATES.items() if name in _DERIVED}
+    intervals = [_interval(facts.where("verdict = 'spurious'"), group, dimensions) for group in groups]
+    low_high = reduce(DataFrame.unionByName, intervals)
+    same = reduce(lambda a, b: a & b, (F.col(f"score.{name}").eqNullSafe(F.col(f"drawn.{name}")) for name in keys))
+    joined = grouped.withColumns(derived).alias("score").join(low_high.alias("drawn"), same, "left")
+    days = F.col("exposure_partition_hours") / 24
+    return joined.select(
+        "score.*",
+        (F.coalesce("low", F.lit(0.0)) / days).alias("mistakes_per_partition_day_low"),
+        (F.coalesce("high", F.lit(RULE_OF_THREE)) / days).alias("mistakes_per_partition_day_high"),
+    ).where("exposure_partition_hours > 0")
+
+
+_DERIVED: Final = ("mistakes_per_partition_day", "precision")
+"""Of other columns, once these are there."""
+
+
+def _interval(mistakes: DataFrame, group: Sequence[str], dimensions: Sequence[str]) -> DataFrame:
+    """95 % interval of the number of mistakes in each group, by a bootstrap over broker pair x hour.
+
+    Shrinks come in bursts, so blocks are drawn, not shrinks: each block is taken as often as a Poisson variable
+    with mean 1 says, whose value is a hash of the block and the replicate, hence the same in every run.
+    """
+    keys = [*RUN, *group]
+    block = ["cluster_id", "leader_id", "replica_id", "hour"]
+    blocks = mistakes.groupBy(*dict.fromkeys([*keys, *block])).agg(F.count("*").alias("mistakes"))
+    drawn = blocks.withColumn("replicate", F.explode(F.sequence(F.lit(1), F.lit(REPLICATES))))
+    times = _poisson(F.xxhash64(*block, "replicate"))
+    sums = drawn.groupBy(*keys, "replicate").agg(F.sum(F.col("mistakes") * times).alias("mistakes"))
+    ends = sums.groupBy(*keys).agg(
+        F.percentile("mistakes", 0.025).alias("low"), F.percentile("mistakes", 0.975).alias("high")
+    )
+    missing = {name: F.lit(None).cast(_TYPES[name]) for name in dimensions if name not in group}
+    return ends.withColumns(missing)
+
+
+_TYPES: Final = {
+    "cluster_id": "string", "event_date": "date", "topic": "string", "leader_id": "int", "replica_id": "int",
+}  # fmt: skip
+
+
+def _poisson(random: Column) -> Column:
+    """A Poisson variable with mean 1 from 64 random bits, by its distribution function."""
+    uniform = random.cast("double") / 2.0**64 + 0.5
+    steps = (0.36787944, 0.73575888, 0.91969860, 0.98101184, 0.99634015, 0.99940582, 0.99991676)
+    return sum((F.when(uniform > step, 1).otherwise(0) for step in steps), F.lit(0))
+
+
+def write_scores(lake: Lake) -> int:
+    """Make ``rule_scores`` and ``rule_scores_by_broker`` anew, of all runs and days that the lake has.
+
+    Returns
+    -------
+    int
+        Rows written.
+    """
+    every = facts(lake)
+    by_topic = scores(
+        every, [("cluster_id", *more) for more in (("event_date", "topic"), ("event_date",), ("topic",), ())]
+    )
+    by_broker = scores(
+        every.where("replica_id IS NOT NULL OR leader_id IS NOT NULL"),
+        [("cluster_id", *day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")],
+    ).where("leader_id IS NOT NULL OR replica_id IS NOT NULL")
+    return lake.replace(RULE_SCORES, by_topic, "true") + lake.replace(RULE_SCORES_BY_BROKER, by_broker, "true")

@@ -1,0 +1,200 @@
+"""From what the kernel numbered to rows with names, all kinds of result in one schema."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from udfs.latencies import middle_of_bucket_us
+from udfs.ledger import DAY_US
+from udfs.records import (
+    CHANGE_COLUMNS,
+    CHANGE_KINDS,
+    FOLLOWER_SCORE_COLUMNS,
+    MADE_BY,
+    PARTITION_COLUMNS,
+    RELINQUISH,
+    REPLICA_COLUMNS,
+    SCORE_COLUMNS,
+    Int64Array,
+    Output,
+)
+from udfs.verdict import CAUSES, VERDICT_OF_CAUSE
+
+SET_COLUMNS = ("cluster_id", "topic", "partition_id", "leader_id")
+KINDS = {
+    "replica": REPLICA_COLUMNS,
+    "partition": PARTITION_COLUMNS,
+    "change": CHANGE_COLUMNS,
+    "score": SCORE_COLUMNS,
+    "follower_score": FOLLOWER_SCORE_COLUMNS,
+}
+"""Kinds of result, in the order of ``Output``."""
+LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
+Identity = Mapping[str, Any]
+Results = Iterator[pa.RecordBatch]
+
+RESULT_SCHEMA = pa.schema(
+    [
+        ("result", pa.string()),  # replica, partition, change, score, follower_score: which table
+        ("cluster_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition_id", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("leader_id", pa.int32()),
+        ("rule", pa.string()),
+        ("params_json", pa.string()),
+        ("time_us", pa.int64()),
+        ("replica_id", pa.int32()),
+        ("follower_log_end_offset", pa.int64()),
+        ("lag_ms", pa.int64()),
+        ("lag_messages", pa.int64()),
+        ("last_caught_up_time_ms", pa.int64()),
+        ("in_isr", pa.bool_()),
+        ("leader_log_end_offset", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("isr_before", pa.list_(pa.int32())),
+        ("isr_after", pa.list_(pa.int32())),
+        ("kind", pa.string()),
+        ("made_by", pa.string()),
+        ("true_lag_ms", pa.int64()),
+        ("verdict", pa.string()),
+        ("primary_cause", pa.string()),
+        ("causes", pa.list_(pa.string())),
+        ("leader_held_ms", pa.int64()),
+        ("leader_silent_ms", pa.int64()),
+        ("measures", pa.list_(pa.int64())),  # of a score, in the order of MEASURES or FOLLOWER_MEASURES
+        ("acks_all_latencies", LATENCIES),
+    ]
+)
+
+
+def named_results(out: Output, marks: Sequence[tuple[Int64Array, Identity]], rules: Sequence[str]) -> Results:
+    """Name what the kernel numbered: replicas by id, ISRs as lists, rules, terms.
+
+    Parameters
+    ----------
+    out : Output
+    marks : sequence of (rows filled when a term was left, identity of the term)
+        The identity has the columns of the set, ``leader_epoch``, ``assigned``, and ``params_json`` of each run.
+    rules : sequence of str
+        The rule of each run.
+
+    Yields
+    ------
+    RecordBatch
+        Of RESULT_SCHEMA, a kind of result each.
+    """
+    before = np.zeros(len(out.filled), np.int64)
+    counts = []
+    for filled, _ in marks:
+        counts.append(filled - before)
+        before = filled
+    identities = [identity for _, identity in marks]
+    for which, (name, columns) in enumerate(KINDS.items()):
+        filled = int(out.filled[which])
+        if filled:
+            table = out[which][:filled]
+            values = {column: np.ascontiguousarray(table[:, i]) for i, column in enumerate(columns)}
+            of_mark = np.repeat(np.arange(len(counts)), [count[which] for count in counts])
+            if name == "score":
+                values["latency"] = out.latency[:filled]
+            yield _named(name, values, identities, of_mark, rules)
+
+
+def _named(
+    result: str,
+    values: dict[str, Int64Array],
+    identities: Sequence[Identity],
+    of_mark: Int64Array,
+    rules: Sequence[str],
+) -> pa.RecordBatch:
+    rows = len(of_mark)
+    run = values.pop("rule")
+    widest = max(len(identity["assigned"]) for identity in identities)
+    replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
+    named: dict[str, Any] = {
+        "result": pa.repeat(result, rows),
+        "rule": pa.array(rules).take(pa.array(run)),
+        "params_json": pa.array([text for i in identities for text in i["params_json"]]).take(
+            pa.array(of_mark * len(rules) + run)
+        ),
+        "time_us": values.pop("time_us") if "time_us" in values else values.pop("day") * DAY_US,
+    }
+    for column in (*SET_COLUMNS, "leader_epoch"):
+        field_type = RESULT_SCHEMA.field(column).type
+        named[column] = pa.array([i[column] for i in identities], field_type).take(pa.array(of_mark))
+    if "position" in values:
+        named["replica_id"] = replica_ids[of_mark, values.pop("position")]
+    if "lag_ms" in values:
+        never_caught_up = values["last_caught_up_time_ms"] <= 0
+        named["lag_ms"] = pa.array(values.pop("lag_ms"), mask=never_caught_up)
+    if "lag_messages" in values:
+        named["lag_messages"] = pa.array(values.pop("lag_messages"), mask=values["follower_log_end_offset"] < 0)
+    if "in_isr" in values:
+        named["in_isr"] = values.pop("in_isr") != 0
+    if "isr" in values:
+        named["isr_after"] = _isr_lists(values.pop("isr"), of_mark, identities)
+    if "causes" in values:
+        named["isr_before"] = _isr_lists(values.pop("isr_before"), of_mark, identities)
+        given_up = values["kind"] == RELINQUISH
+        named["isr_after"] = _isr_lists(values.pop("isr_after"), of_mark, identities, leader_last=given_up)
+        named["kind"] = pa.array(CHANGE_KINDS).take(pa.array(values.pop("kind")))
+        named["made_by"] = pa.array(MADE_BY).take(pa.array(values.pop("made_by")))
+        named.update(_verdicts(values.pop("causes")))
+    if "latency" in values:
+        named["acks_all_latencies"] = _latencies(values.pop("latency"))
+    if result in {"score", "follower_score"}:
+        names = list(values)
+        measures = np.stack([values.pop(name) for name in names], axis=1)
+        named["measures"] = pa.FixedSizeListArray.from_arrays(pa.array(measures.ravel()), len(names))
+    named.update(values)
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(rows, f.type) if f.name not in named else _as(named[f.name], f.type) for f in RESULT_SCHEMA],
+        schema=RESULT_SCHEMA,
+    )
+
+
+def _as(values: Any, wanted: pa.DataType) -> pa.Array:
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    return array if array.type == wanted else array.cast(wanted)
+
+
+def _isr_lists(
+    bits: Int64Array, of_mark: Int64Array, identities: Sequence[Identity], leader_last: Any = False
+) -> pa.Array:
+    """Lists of replica ids in order of assignment, few different ones, so each is made once."""
+    keys = np.stack([of_mark, bits, np.broadcast_to(leader_last, bits.shape)])
+    found, inverse = np.unique(keys, axis=1, return_inverse=True)
+    lists = []
+    for mark, bit, last in found.T:
+        members = [replica for p, replica in enumerate(identities[mark]["assigned"]) if bit >> p & 1]
+        if last:  # who gave up leadership moves to the end
+            members.sort(key=identities[mark]["leader_id"].__eq__)
+        lists.append(members)
+    return pa.array(lists, pa.list_(pa.int32())).take(pa.array(inverse.ravel()))
+
+
+def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
+    """Verdict, primary cause and all causes of every set of cause bits; null where nothing was judged."""
+    bits, inverse = np.unique(causes, return_inverse=True)
+    names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
+    primary = [held[0] if held else None for held in names]
+    rows = pa.array(inverse.ravel())
+    return {
+        "causes": pa.array([held or None for held in names], pa.list_(pa.string())).take(rows),
+        "primary_cause": pa.array(primary, pa.string()).take(rows),
+        "verdict": pa.array([VERDICT_OF_CAUSE.get(name) for name in primary], pa.string()).take(rows),  # type: ignore[arg-type]
+    }
+
+
+def _latencies(counts: Int64Array) -> pa.Array:
+    """Of each row the buckets that are not empty, as pairs of latency and number."""
+    row, bucket = np.nonzero(counts)
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(middle_of_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],
+        fields=list(LATENCIES.value_type),
+    )
+    offsets = np.searchsorted(row, np.arange(len(counts) + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs)
