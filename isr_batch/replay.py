@@ -10,23 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import Window as Over
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import NoInputError
-from isr_batch.output_tables import ISR_CHANGES, PARTITION_TIMELINE, REPLICA_TIMELINE, SHRINK_VERDICTS
-from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
+from isr_batch.results import tables_of
 from isr_batch.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
-from isr_batch.tables import SET_KEY, Table
 from isr_batch.window import Window
 from udfs.arrow import RuleRun, replay_batches
-from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 from udfs.results import RESULT_SCHEMA, SET_COLUMNS
 from udfs.rules import REGISTRY
 
@@ -83,47 +78,11 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     where = f"rule IN ({rules}) AND {window.condition}"
     try:
-        changes = results.where("result = 'change'")
-        tables = (
-            (REPLICA_TIMELINE, results.where("result = 'replica'")),
-            (PARTITION_TIMELINE, results.where("result = 'partition'").withColumnRenamed("isr_after", "isr")),
-            (ISR_CHANGES, changes),
-            (SHRINK_VERDICTS, _with_restored_time(changes).where("kind = 'shrink'")),
-            (PARTITION_SCORES, _partition_scores(results.where("result = 'score'"))),
-            (REPLICA_SCORES, _measured(results.where("result = 'follower_score'"), FOLLOWER_MEASURES)),
-        )
-        rows_out = {table.name: lake.replace(table, _in_window(rows, table, window), where) for table, rows in tables}
+        rows_out = {
+            table.name: lake.replace(table, rows.where(window.condition), where)
+            for table, rows in tables_of(results).items()
+        }
     finally:
         results.unpersist()
     rows_out["rule_scores"] = write_scores(lake)
     return ReplaySummary(rows_in, rows_out)
-
-
-def _measured(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    return rows.withColumns({name: F.col("measures")[i] for i, name in enumerate(names)})
-
-
-def _partition_scores(rows: DataFrame) -> DataFrame:
-    violations = F.array(*(F.lit(name) for name in VIOLATIONS))
-    first, at_us = F.col("first_violation"), F.col("first_violation_us")
-    return _measured(rows, MEASURES).withColumns(
-        {
-            "first_violation": F.when(first >= 0, F.get(violations, first.cast("int"))),
-            "first_violation_time": F.when(at_us >= 0, F.timestamp_micros(at_us)),
-        }
-    )
-
-
-def _in_window(rows: DataFrame, table: Table, window: Window) -> DataFrame:
-    time = F.timestamp_micros("time_us")
-    name = "change_time" if "change_time" in table.column_names else "time"
-    return rows.withColumn(name, time).withColumn("event_date", time.cast("date")).where(window.condition)
-
-
-def _with_restored_time(changes: DataFrame) -> DataFrame:
-    """When the dropped follower was back under the same rule, within the same term."""
-    follower = Over.partitionBy(*SET_KEY, "rule", "params_json", "replica_id").orderBy("time_us")
-    next_kind: Column = F.lead("kind").over(follower)
-    return changes.withColumn(
-        "restored_time", F.when(next_kind == "expand", F.timestamp_micros(F.lead("time_us").over(follower)))
-    )

@@ -5,6 +5,7 @@ null), so that any grouping is one aggregation. docs/verdicts.md has the definit
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import reduce
 from typing import Final
 
@@ -67,6 +68,7 @@ AGGREGATES: Final = {
     "under_min_isr_seconds": _seconds("under_min_isr_us"),
     "at_min_isr_seconds": _seconds("at_min_isr_us"),
     "leader_alone_seconds": _seconds("leader_alone_us"),
+    "under_replicated_seconds": _seconds("under_replicated_us"),
     "high_watermark_stalled_seconds": _seconds("high_watermark_stalled_us"),
     "acks_all_latency_ms_p50": "percentile(latency_ms, 0.5, coalesce(appends, 1))",
     "acks_all_latency_ms_p99": "percentile(latency_ms, 0.99, coalesce(appends, 1))",
@@ -83,15 +85,30 @@ AGGREGATES: Final = {
 """Each column of a score as SQL over the facts; one may use those before it by name."""
 
 
-def facts(lake: Lake) -> DataFrame:
-    """All that scores are made of, for every rule run in the lake: DIMENSIONS, and what AGGREGATES name."""
-    changes = lake.read("isr_changes")
+@dataclass(frozen=True)
+class Results:
+    """What a replay, or an experiment, found: frames with the columns of the tables of these names."""
+
+    isr_changes: DataFrame
+    shrink_verdicts: DataFrame
+    partition_scores: DataFrame
+    replica_scores: DataFrame
+
+
+def results_of(lake: Lake) -> Results:
+    """All that the lake has."""
+    return Results(*(lake.read(field.name) for field in fields(Results)))
+
+
+def facts(results: Results) -> DataFrame:
+    """All that scores are made of: DIMENSIONS, and what AGGREGATES name."""
+    changes = results.isr_changes
     frames = (
-        _costs(lake.read("partition_scores")),
-        _latencies(lake.read("partition_scores")),
-        lake.read("replica_scores").select(*DIMENSIONS, "judged_us", "agreed_us", "misses"),
+        _costs(results.partition_scores),
+        _latencies(results.partition_scores),
+        results.replica_scores.select(*DIMENSIONS, "judged_us", "agreed_us", "misses"),
         changes.select(*DIMENSIONS, "kind"),
-        _judged(lake.read("shrink_verdicts")),
+        _judged(results.shrink_verdicts),
         _notifications(changes.where("made_by = 'rule'")),
     )
     return reduce(lambda all_, more: all_.unionByName(more, allowMissingColumns=True), frames)
@@ -222,7 +239,7 @@ def write_scores(lake: Lake) -> int:
     int
         Rows written.
     """
-    every = facts(lake)
+    every = facts(results_of(lake))
     by_topic = scores(
         every, [("cluster_id", *more) for more in (("event_date", "topic"), ("event_date",), ("topic",), ())]
     )

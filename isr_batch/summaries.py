@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from isr_batch.errors import QualityGateError
-from isr_batch.scores import facts, scores
+from isr_batch.scores import facts, results_of, scores
 from isr_batch.store import Lake
 from isr_batch.validate import ValidationSummary
 from udfs.rules import REGISTRY
@@ -17,7 +17,7 @@ def rules_side_by_side(lake: Lake) -> Rows:
 
     Rules are in the order of their releases; a rule that never shrinks has a row as well.
     """
-    rows = [row.asDict() for row in scores(facts(lake), [()]).collect()]
+    rows = [row.asDict() for row in scores(facts(results_of(lake)), [()]).collect()]
     for row in rows:
         row["T"] = json.loads(row["params_json"])["replica_lag_time_max_ms"]
     order = {rule: position for position, rule in enumerate(REGISTRY)}

@@ -231,3 +231,42 @@ def _setting(log: Log, variant: tuple[str, tuple[tuple[str, int], ...]], choice:
     lag, min_isr, phase = choice
     lag_ms = max(2, (log.lag_ms, 2 * log.lag_ms, log.lag_ms // 2, log.lag_ms * 3 // 4 | 1)[lag % 4])
     return Setting(rule, lag_ms, 1 + min_isr % 3, phases(lag_ms)[phase % 4], flags)
+
+
+MIDNIGHT_US = 19_676 * 86_400_000_000
+"""2023-11-15 00:00 UTC."""
+
+
+def shifted(log: Log, by_us: int) -> Log:
+    """The same log at another time. Checks keep to their schedule, unless the phase is shifted as well."""
+
+    def later(row: Row) -> Row:
+        return row._replace(**{name: getattr(row, name) + by_us for name in Row._fields if name.endswith("_us")})
+
+    return log._replace(
+        terms=tuple(
+            term._replace(start_us=term.start_us + by_us, end_us=term.end_us + by_us, rows=tuple(map(later, term.rows)))
+            for term in log.terms
+        )
+    )
+
+
+def instants(log: Log) -> list[int]:
+    """When something happens in a log, or may be due because of it."""
+    found: set[int] = set()
+    for term in log.terms:
+        found |= {term.start_us, term.end_us, (term.start_us + term.end_us) // 2}
+        for row in term.rows:
+            found |= {row.time_us, row.time_us + 1, (row.time_us // 1000 + log.lag_ms + 1) * 1000}
+            found |= {(row.time_us // 1000 + 3 * log.lag_ms // 2 + 1) * 1000 + more for more in (0, 1, 2)}
+            if row.kind == FETCH:
+                found |= {row.handled_us, row.processed_us, row.until_us}
+    first_us, last_us = log.terms[0].start_us, log.terms[-1].end_us
+    return sorted(us for us in found if first_us <= us <= last_us)
+
+
+@st.composite
+def logs_over_midnight(draw: st.DrawFn, log: Log | None = None) -> Log:
+    """A log in which midnight falls on an instant that matters; ``log`` unless one is to be drawn."""
+    log = log or draw(logs())
+    return shifted(log, MIDNIGHT_US - draw(st.sampled_from(instants(log))))

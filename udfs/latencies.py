@@ -100,6 +100,8 @@ def append_waits(waits, log_end_offset, now_us):
     i = waits.used[0]
     waits.time_us[i] = now_us
     waits.log_end_offset[i] = log_end_offset
+    if i > 0:  # no log ends before it did; nobody overtakes
+        waits.log_end_offset[i] = max(log_end_offset, waits.log_end_offset[i - 1])
     for r in range(len(waits.first)):
         waits.appends[r, i] = 0
     waits.used[0] = i + 1

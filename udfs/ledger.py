@@ -23,6 +23,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
     UNDER_MIN_ISR_US,
     AT_MIN_ISR_US,
     LEADER_ALONE_US,
+    UNDER_REPLICATED_US,
     HIGH_WATERMARK_STALLED_US,
     LOSS_EXPOSED_US,
     LOSS_RECORDS_MAX,
@@ -112,7 +113,6 @@ def _clear(state, r):
     page = state.ledger.pages[r]
     for place in range(SETTLED_US):
         page[place] = 0
-    page[LOSS_RECORDS_MAX] = page[AT_RISK]
     page[FIRST_VIOLATION_US] = NO_VIOLATION
     page[FIRST_VIOLATION] = NO_VIOLATION
     for bucket in range(state.ledger.latencies.shape[1]):
@@ -164,10 +164,13 @@ def settle(state, r, now_us):
         page[AT_MIN_ISR_US] += elapsed_us
     if members == 1:
         page[LEADER_ALONE_US] += elapsed_us
+    if members < leader.replicas:
+        page[UNDER_REPLICATED_US] += elapsed_us
     if leader.shown_high_watermark < leader.shown_log_end_offset:
         page[HIGH_WATERMARK_STALLED_US] += elapsed_us
     if page[AT_RISK] > 0:
         page[LOSS_EXPOSED_US] += elapsed_us
+        page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], page[AT_RISK])
 
 
 @kernel
@@ -308,6 +311,8 @@ def after_arrival(state, p, now_us):
             if page[AT_RISK] > 0 or (leader.isr >> p & 1 and fetch.log_end_offset < leader.high_watermark):
                 settle(state, r, now_us)
                 look_at_risk(state, r, now_us)
+        if mine.looked_at_us != fetch.missing_since_us:
+            mine.looked_at_us = NEVER_US
         if mine.missed != 0 and now_us < _late_at_us(fetch, state.params[r]):
             mine.missed = 0
     if fetch.missing_since_us != NEVER_US:

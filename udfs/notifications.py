@@ -21,7 +21,7 @@ def _notify(change_us, notified_us):
     for i in range(len(change_us)):
         next_us = change_us[i + 1] if i + 1 < len(change_us) else np.int64(2**62)
         look_us = (change_us[i] // LOOK_US + 1) * LOOK_US
-        while waiting <= i and look_us < next_us:
+        while waiting <= i and look_us <= next_us:
             if look_us - change_us[i] > QUIET_US or look_us - notified > AT_LEAST_US:
                 notified_us[waiting : i + 1] = look_us
                 notified, waiting = look_us, i + 1

@@ -188,6 +188,7 @@ MEASURES = (
     "under_min_isr_us",
     "at_min_isr_us",
     "leader_alone_us",
+    "under_replicated_us",
     "high_watermark_stalled_us",
     "loss_exposed_us",
     "loss_records_max",

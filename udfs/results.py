@@ -86,21 +86,22 @@ def named_results(out: Output, marks: Sequence[tuple[Int64Array, Identity]], rul
     RecordBatch
         Of RESULT_SCHEMA, a kind of result each.
     """
-    before = np.zeros(len(out.filled), np.int64)
-    counts = []
-    for filled, _ in marks:
-        counts.append(filled - before)
-        before = filled
     identities = [identity for _, identity in marks]
-    for which, (name, columns) in enumerate(KINDS.items()):
-        filled = int(out.filled[which])
-        if filled:
-            table = out[which][:filled]
-            values = {column: np.ascontiguousarray(table[:, i]) for i, column in enumerate(columns)}
-            of_mark = np.repeat(np.arange(len(counts)), [count[which] for count in counts])
-            if name == "score":
-                values["latency"] = out.latency[:filled]
-            yield _named(name, values, identities, of_mark, rules)
+    filled = np.array([filled for filled, _ in marks])
+    for which, kind in enumerate(KINDS):
+        counts = np.diff(filled[:, which], prepend=0)
+        yield from named(out, kind, np.repeat(np.arange(len(marks)), counts), identities, rules)
+
+
+def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]) -> Results:
+    """Name the rows of one kind; each belongs to the term ``identities[of_term]``."""
+    which = list(KINDS).index(kind)
+    filled = int(out.filled[which])
+    if filled:
+        values = {column: np.ascontiguousarray(out[which][:filled, i]) for i, column in enumerate(KINDS[kind])}
+        if kind == "score":
+            values["latency"] = out.latency[:filled]
+        yield _named(kind, values, identities, of_term, rules)
 
 
 def _named(

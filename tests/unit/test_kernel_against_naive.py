@@ -5,7 +5,7 @@ Every log is replayed under all rules, each in a variant of ``tests.strategies``
 of an ordinary run; the ``nightly`` mark spends more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules
 from udfs.records import CHANGE_KINDS, MADE_BY, Output, Rows, new_output
 from udfs.replay import kernels
 from udfs.rules import REGISTRY
-from udfs.state import new_state, room_for_a_row
+from udfs.state import State, new_state, room_for_a_row
 
 LOGS = 20_000
 LOGS_NIGHTLY = 300_000
@@ -60,9 +60,8 @@ def comparable(change: Change) -> Change:
     return change._replace(true_lag_ms=0, leader_held_ms=0, leader_silent_ms=0)
 
 
-def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int = 10_000) -> list[Result]:
-    """Replay with the kernel, in stretches that end at ``cuts``, into a buffer with ``spare`` places too many."""
-    replicas = log.terms[0].replicas
+def new_replay(runs: Sequence[Setting], replicas: Sequence[int]) -> State:
+    """State for these runs, before any term."""
     state = new_state([CODES[run.rule] for run in runs], len(replicas))
     state.fetches["replica_id"] = replicas
     for params, run in zip(state.params, runs, strict=True):
@@ -73,6 +72,13 @@ def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int
         params["check_phase_ms"] = run.check_phase_ms
         for name, value in run.flags:
             params[name] = value
+    return state
+
+
+def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int = 10_000) -> list[Result]:
+    """Replay with the kernel, in stretches that end at ``cuts``, into a buffer with ``spare`` places too many."""
+    replicas = log.terms[0].replicas
+    state = new_replay(runs, replicas)
     room = room_for_a_row(len(runs), len(replicas))
     out = new_output(room + spare)
     results: list[Result] = [{"changes": [], "partition": [], "replica": []} for _ in runs]

@@ -1,0 +1,58 @@
+"""What a replay or a simulation gives (rows of ``udfs.results.RESULT_SCHEMA``), as the rows of the tables."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from isr_batch.output_tables import ISR_CHANGES, PARTITION_TIMELINE, REPLICA_TIMELINE, SHRINK_VERDICTS
+from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
+from isr_batch.tables import SET_KEY, Table
+from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
+
+
+def tables_of(results: DataFrame) -> dict[Table, DataFrame]:
+    """Return the rows of each table, with their time and day."""
+    changes = _dated(results.where("result = 'change'"), "change_time")
+    replica = results.where("result = 'replica'")
+    partition = results.where("result = 'partition'").withColumnRenamed("isr_after", "isr")
+    scores = _measured(results.where("result = 'score'"), MEASURES)
+    follower_scores = _measured(results.where("result = 'follower_score'"), FOLLOWER_MEASURES)
+    return {
+        REPLICA_TIMELINE: _dated(replica, "time"),
+        PARTITION_TIMELINE: _dated(partition, "time"),
+        ISR_CHANGES: changes,
+        SHRINK_VERDICTS: _with_restored_time(changes).where("kind = 'shrink'"),
+        PARTITION_SCORES: _dated(_with_first_violation(scores), "time"),
+        REPLICA_SCORES: _dated(follower_scores, "time"),
+    }
+
+
+def _dated(rows: DataFrame, name: str) -> DataFrame:
+    time = F.timestamp_micros("time_us")
+    return rows.withColumns({name: time, "event_date": time.cast("date")})
+
+
+def _measured(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    return rows.withColumns({name: F.col("measures")[i] for i, name in enumerate(names)})
+
+
+def _with_first_violation(scores: DataFrame) -> DataFrame:
+    first, at_us = F.col("first_violation"), F.col("first_violation_us")
+    name = F.get(F.array(*(F.lit(name) for name in VIOLATIONS)), first.cast("int"))
+    return scores.withColumns(
+        {
+            "first_violation": F.when(first >= 0, name),
+            "first_violation_time": F.when(at_us >= 0, F.timestamp_micros(at_us)),
+        }
+    )
+
+
+def _with_restored_time(changes: DataFrame) -> DataFrame:
+    """When the dropped follower was back under the same rule, within the same term."""
+    follower = Over.partitionBy(*SET_KEY, "rule", "params_json", "replica_id").orderBy("time_us")
+    next_kind: Column = F.lead("kind").over(follower)
+    return changes.withColumn(
+        "restored_time", F.when(next_kind == "expand", F.timestamp_micros(F.lead("time_us").over(follower)))
+    )

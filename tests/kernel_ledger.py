@@ -1,0 +1,55 @@
+"""The books that the compiled replay keeps, in the form of ``tests.naive_ledger``."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tests.naive_ledger import FollowerScore, Ledger, Score
+from tests.strategies import Log, Setting
+from tests.unit.test_kernel_against_naive import new_replay, stretches
+from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, Output, new_output
+from udfs.replay import kernels
+from udfs.state import room_for_a_row
+
+SCORES = 1
+
+
+def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> list[Ledger]:
+    """The books of every run, histograms in place of latencies."""
+    replicas = log.terms[0].replicas
+    state = new_replay(runs, replicas)
+    out = new_output(room_for_a_row(len(runs), len(replicas)) + 100, SCORES * len(runs))
+    found = [Ledger([], []) for _ in runs]
+    for term in log.terms:
+        state.term["leader"], state.term["replicas"] = replicas.index(term.leader), len(replicas)
+        state.term["start_us"], state.term["end_us"] = term.start_us, term.end_us
+        state.term["start_offset"] = term.start_offset
+        isr = sum(1 << replicas.index(replica) for replica in term.isr)
+        if not kernels().has_room(state, out):
+            collect(out, replicas, found)
+        kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
+        for stretch, until_us in stretches(term, cuts):
+            state.term["row"] = 0
+            while not kernels().advance(state, stretch, until_us, out):
+                collect(out, replicas, found)
+        kernels().end_term(state, out)
+        collect(out, replicas, found)
+    return found
+
+
+def collect(out: Output, replicas: Sequence[int], found: list[Ledger]) -> None:
+    """Move the rows into ``found``."""
+    for row, latency in zip(out.score[: out.filled[3]], out.latency, strict=False):
+        named = dict(zip(SCORE_COLUMNS, row.tolist(), strict=True))
+        found[named.pop("rule")].scores.append(Score(**named, latencies=tuple(expanded(latency))))
+    for row in out.follower_score[: out.filled[4]]:
+        named = dict(zip(FOLLOWER_SCORE_COLUMNS, row.tolist(), strict=True))
+        replica = replicas[named.pop("position")]
+        found[named.pop("rule")].followers.append(FollowerScore(replica, **named))
+    out.filled[:] = 0
+
+
+def expanded(histogram: Int64Array) -> Iterator[int]:
+    """Its bucket for each append."""
+    for bucket in np.flatnonzero(histogram).tolist():
+        yield from [bucket] * int(histogram[bucket])

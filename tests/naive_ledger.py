@@ -1,0 +1,351 @@
+"""What a rule costs and gets right, term by term and day by day: slow, obvious, and written from the contract alone.
+
+It shares no line with ``udfs``. While a term is replayed, every moment of it is kept; afterwards every number is read
+off the moments anew. What happens at exactly midnight belongs to the new day.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.naive import Follower, Leader, PartitionRow, Step
+from tests.naive_rules import RULES
+from tests.naive_truth import APPEND, FETCH, REMOVED, Fetch, Row, Term
+from tests.strategies import Log, Setting
+
+DAY_US = 86_400_000_000
+LOOK = 5
+"""After everything else that falls due at the same instant."""
+EXCUSES = frozenset({"caught_up", "keeping_pace", "slow_leader", "unacked_only", "unknown"})
+DECREASE, MEMBER_BELOW, PASSED, LEADER_OUTSIDE, STRANGER_INSIDE = range(5)
+"""What no rule should let happen."""
+
+
+class Score(NamedTuple):
+    """A term on one day, by what producers and operators feel. Times in us."""
+
+    day: int
+    exposure_us: int
+    under_min_isr_us: int
+    at_min_isr_us: int
+    leader_alone_us: int
+    under_replicated_us: int
+    high_watermark_stalled_us: int
+    loss_exposed_us: int
+    loss_records_max: int
+    isr_writes: int
+    refused_appends: int
+    acknowledged_appends: int
+    never_acknowledged: int
+    acks_all_latency_max_us: int
+    high_watermark_decreases: int
+    members_below_high_watermark: int
+    passed_within_lag_time: int
+    leader_outside_isr: int
+    isr_outside_assignment: int
+    first_violation_us: int
+    first_violation: int
+    latencies: tuple[int, ...]
+    """Of the acknowledged appends, shortest first."""
+
+
+class FollowerScore(NamedTuple):
+    """A term on one day, by whether a follower was where it belonged."""
+
+    replica_id: int
+    day: int
+    judged_us: int
+    agreed_us: int
+    misses: int
+
+
+class Ledger(NamedTuple):
+    """Both in the order of terms and days, followers in the order of the assignment."""
+
+    scores: list[Score]
+    followers: list[FollowerScore]
+
+
+class Moment(NamedTuple):
+    """How things stand after something happened, or may have."""
+
+    time_us: int
+    row: PartitionRow
+    """The last one of the timeline."""
+    wrote: bool
+    """Whether that row is of this moment."""
+    arrived: bool
+    """Whether a fetch has just arrived."""
+    positions: dict[int, int]
+    """E of every follower, -1 if unknown."""
+    missing_us: dict[int, int | None]
+    """When the first record was appended that a follower lacks; None if it lacks none."""
+    heard: dict[int, int]
+    """FETCH or REMOVED, whichever came last of a follower; a fetch with an error is neither."""
+
+
+class Piece(NamedTuple):
+    """Some time in which nothing changes."""
+
+    begin_us: int
+    end_us: int
+    moment: Moment
+
+
+class Produced(NamedTuple):
+    """An append that waits for all of the ISR."""
+
+    time_us: int
+    offset: int
+    isr_size: int
+    moments_before: int
+
+
+class Bookkeeper(Leader):
+    """A leader that keeps every moment of its term; it decides as one that does not."""
+
+    def begin(self, term: Term) -> None:
+        self.moments: list[Moment] = []
+        self.heard: dict[int, int] = {}
+        self.produced: list[Produced] = []
+        self.isr_writes: list[int] = []  # when each was asked for
+        self.misses: list[tuple[int, int]] = []  # (us, replica)
+        self.missed: set[int] = set()  # by whom, since it was last seen to be within the lag time
+        self.to_look_at: dict[int, int] = {}  # replica -> when to, for its present missing_us
+        super().begin(term)
+
+    def write(self) -> None:
+        rows = len(self.partition_rows)
+        super().write()
+        self._keep(wrote=len(self.partition_rows) > rows)
+
+    def _keep(self, *, wrote: bool = False, arrived: bool = False) -> None:
+        replicas = [follower.replica for follower in self.remote]
+        missing_us = {replica: self.truth.missing_since_us(replica) for replica in replicas}
+        for replica, since_us in missing_us.items():
+            if not self.moments or since_us != self.moments[-1].missing_us[replica]:
+                self.to_look_at.pop(replica, None)
+                if since_us is not None:
+                    self.to_look_at[replica] = max(look_us(self, since_us), self.now_us + 1)
+        positions = {replica: self.truth.position(replica) for replica in replicas}
+        row = self.partition_rows[-1]
+        self.moments.append(Moment(self.now_us, row, wrote, arrived, positions, missing_us, dict(self.heard)))
+
+    def _take(self, row: Row) -> None:
+        by_follower = row.replica_id in [follower.replica for follower in self.remote]
+        if row.kind == APPEND and row.code == -1:
+            end = max([row.offset, *(produced.offset for produced in self.produced)])  # no log ends before it did
+            self.produced.append(Produced(self.now_us, end, len(self.isr), len(self.moments)))
+        if by_follower and (row.kind == REMOVED or (row.kind == FETCH and row.code == 0)):
+            self.heard[row.replica_id] = row.kind
+        super()._take(row)
+        if by_follower and row.kind == FETCH:
+            self._keep(arrived=True)
+            if lag_ok(self, self.moments[-1], row.replica_id, self.now_us):
+                self.missed.discard(row.replica_id)
+
+    def _ask_for(self, isr: frozenset[int]) -> None:
+        self.isr_writes.append(self.now_us)
+        super()._ask_for(isr)
+
+    def _relinquish(self, fetch: Fetch) -> None:
+        changes = len(self.changes)
+        super()._relinquish(fetch)
+        if len(self.changes) > changes:
+            self.isr_writes.append(self.now_us)
+
+    def _steps(self) -> list[Step]:
+        looks: list[Step] = [
+            (due_us, LOOK, self.term.replicas.index(replica), partial(self._look, replica))
+            for replica, due_us in self.to_look_at.items()
+        ]
+        return super()._steps() + looks
+
+    def _look(self, replica: int) -> None:
+        """See whether a follower that failed long ago is still in the ISR."""
+        del self.to_look_at[replica]
+        leaves = self.under_way is not None and replica not in self.under_way.isr
+        judged = is_judged(self, self.moments[-1], replica, self.now_us)
+        if replica in self.isr and not leaves and judged and replica not in self.missed:
+            causes = self._causes(replica)
+            if not causes & EXCUSES:
+                self.missed.add(replica)
+                self.misses.append((self.now_us, replica))
+
+
+# -- limits
+
+
+def overdue_us(leader: Leader, since_us: int) -> int:
+    """From when on somebody is late who lacks something since then; clocks count whole milliseconds."""
+    return (since_us // 1000 + leader.rule.lag_time_max_ms + 1) * 1000
+
+
+def look_us(leader: Leader, since_us: int) -> int:
+    """When a rule has had half of the lag time more."""
+    return (since_us // 1000 + 3 * leader.rule.lag_time_max_ms // 2 + 1) * 1000 + 1
+
+
+def lag_ok(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
+    since_us = moment.missing_us[replica]
+    return since_us is None or us < overdue_us(leader, since_us)
+
+
+def is_judged(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
+    """Say whether enough is known: nothing is of somebody who has not fetched, unless it had the time to."""
+    if replica in moment.heard:
+        return moment.heard[replica] == FETCH
+    return replica in leader.term.isr and us >= overdue_us(leader, leader.term.start_us)
+
+
+# -- what holds at some moment
+
+
+def at_risk(moment: Moment) -> int:
+    """Records below HW that would be lost with everybody but the worst member."""
+    known = [end for replica, end in moment.positions.items() if replica in moment.row.isr and end >= 0]
+    return max([0, *(moment.row.high_watermark - end for end in known)])
+
+
+def belongs_in_isr(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
+    reaches = replica in moment.row.isr or moment.positions[replica] >= moment.row.high_watermark
+    return lag_ok(leader, moment, replica, us) and reaches
+
+
+def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
+    """When and which; those of one moment in their order."""
+    risk = 0
+    for number, moment in enumerate(books.moments):
+        before = books.moments[number - 1].row if number else None
+        if moment.wrote and before and moment.row.high_watermark < before.high_watermark:
+            yield moment.time_us, DECREASE
+        if moment.wrote or moment.arrived:
+            if at_risk(moment) > 0 and risk == 0:
+                yield moment.time_us, MEMBER_BELOW
+            risk = at_risk(moment)
+        if moment.wrote and before and moment.row.high_watermark > before.high_watermark:
+            for replica, end in moment.positions.items():
+                keeps_pace = lag_ok(books, moment, replica, moment.time_us)
+                if 0 <= end < moment.row.high_watermark and keeps_pace:
+                    yield moment.time_us, PASSED
+        if moment.wrote and books.term.leader not in moment.row.isr:
+            yield moment.time_us, LEADER_OUTSIDE
+        if moment.wrote and not moment.row.isr <= set(books.term.replicas):
+            yield moment.time_us, STRANGER_INSIDE
+
+
+# -- a day of a term
+
+
+def days(term: Term) -> range:
+    """Days that a term touches; its last instant belongs to it."""
+    return range(term.start_us // DAY_US, term.end_us // DAY_US + 1)
+
+
+def pieces(books: Bookkeeper) -> Iterator[Piece]:
+    """Cut the term wherever anything may change: at moments, at midnights, and where somebody becomes late."""
+    midnights = [day * DAY_US for day in days(books.term)]
+    ends_us = [moment.time_us for moment in books.moments[1:]] + [books.term.end_us]
+    for moment, end_us in zip(books.moments, ends_us, strict=True):
+        late = [overdue_us(books, since) for since in moment.missing_us.values() if since is not None]
+        edges = {moment.time_us, end_us, overdue_us(books, books.term.start_us), *late, *midnights}
+        for begin, end in pairwise(sorted(us for us in edges if moment.time_us <= us <= end_us)):
+            yield Piece(begin, end, moment)
+
+
+def acknowledged_us(books: Bookkeeper, produced: Produced) -> int | None:
+    """When the high watermark reached its end."""
+    later = books.moments[produced.moments_before :]
+    return next((moment.time_us for moment in later if moment.row.high_watermark >= produced.offset), None)
+
+
+def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
+    of_day = [piece for piece in all_pieces if piece.begin_us // DAY_US == day]
+    min_isr = min(books.rule.min_insync_replicas, len(books.term.replicas))
+
+    def time_us(holds: Callable[[Moment], bool]) -> int:
+        return sum(piece.end_us - piece.begin_us for piece in of_day if holds(piece.moment))
+
+    def today(instants: list[int]) -> int:
+        return sum(us // DAY_US == day for us in instants)
+
+    looked_at = [moment for moment in books.moments if moment.wrote or moment.arrived]
+    held = [piece.moment for piece in of_day] + [moment for moment in looked_at if moment.time_us // DAY_US == day]
+    accepted = [produced for produced in books.produced if produced.isr_size >= min_isr]
+    waited = [(produced.time_us, acknowledged_us(books, produced)) for produced in accepted]
+    latencies = sorted(done - begun for begun, done in waited if done is not None and done // DAY_US == day)
+    given_up_us = [books.term.end_us for begun, done in waited if done is None and _was_due(books, begun)]
+    broken = [(us, which) for us, which in violations(books) if us // DAY_US == day]
+    first_us, first = broken[0] if broken else (-1, -1)
+
+    def count(kind: int) -> int:
+        return sum(which == kind for _, which in broken)
+
+    return Score(
+        day=day,
+        exposure_us=time_us(lambda _: True),
+        under_min_isr_us=time_us(lambda moment: len(moment.row.isr) < min_isr),
+        at_min_isr_us=time_us(lambda moment: len(moment.row.isr) == min_isr),
+        leader_alone_us=time_us(lambda moment: len(moment.row.isr) == 1),
+        under_replicated_us=time_us(lambda moment: len(moment.row.isr) < len(books.term.replicas)),
+        high_watermark_stalled_us=time_us(lambda moment: moment.row.high_watermark < moment.row.log_end_offset),
+        loss_exposed_us=time_us(lambda moment: at_risk(moment) > 0),
+        loss_records_max=max([0, *(at_risk(moment) for moment in held)]),
+        isr_writes=today(books.isr_writes),
+        refused_appends=today([produced.time_us for produced in books.produced if produced.isr_size < min_isr]),
+        acknowledged_appends=len(latencies),
+        never_acknowledged=today(given_up_us),
+        acks_all_latency_max_us=max([0, *latencies]),
+        high_watermark_decreases=count(DECREASE),
+        members_below_high_watermark=count(MEMBER_BELOW),
+        passed_within_lag_time=count(PASSED),
+        leader_outside_isr=count(LEADER_OUTSIDE),
+        isr_outside_assignment=count(STRANGER_INSIDE),
+        first_violation_us=first_us,
+        first_violation=first,
+        latencies=tuple(latencies),
+    )
+
+
+def _was_due(books: Bookkeeper, begun_us: int) -> bool:
+    """Younger ones might have been acknowledged yet."""
+    return books.term.end_us - begun_us > books.rule.lag_time_max_ms * 1000
+
+
+def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, follower: Follower) -> FollowerScore:
+    replica = follower.replica
+    judged_us = agreed_us = 0
+    for begin, end, moment in all_pieces:
+        if begin // DAY_US == day and is_judged(books, moment, replica, begin):
+            judged_us += end - begin
+            if (replica in moment.row.isr) == belongs_in_isr(books, moment, replica, begin):
+                agreed_us += end - begin
+    misses = sum(us // DAY_US == day and who == replica for us, who in books.misses)
+    return FollowerScore(replica, day, judged_us, agreed_us, misses)
+
+
+def ledger(log: Log, setting: Setting) -> Ledger:
+    """Replay a log under a rule, and keep its books."""
+    limit_ms, min_isr, phase_ms = setting[1:4]
+    rule = RULES[setting.rule](limit_ms, min_isr, phase_ms, **dict(setting.flags))
+    books = Bookkeeper(rule)
+    kept = Ledger([], [])
+    for term in log.terms:
+        books.begin(term)
+        books.play(term.rows, term.end_us)
+        all_pieces = list(pieces(books))
+        for day in days(term):
+            kept.scores.append(score(books, all_pieces, day))
+            kept.followers.extend(follower_score(books, all_pieces, day, follower) for follower in books.remote)
+    return kept
+
+
+def bucket(latency_us: int) -> int:
+    """Where a latency goes in the histogram: one for each of the first 16, then 16 for each power of two."""
+    if latency_us < 16:
+        return latency_us
+    doublings = 0
+    while latency_us >= 32 << doublings:
+        doublings += 1
+    return min(16 * doublings + (latency_us >> doublings), 527)

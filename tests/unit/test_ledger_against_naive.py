@@ -1,0 +1,41 @@
+"""The books of the compiled replay against the naive ones, column by column, on generated logs."""
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.kernel_ledger import ledgers
+from tests.naive_ledger import ledger
+from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight
+from tests.unit.test_ledger_by_hand import in_buckets
+
+LOGS = 600
+LOGS_NIGHTLY = 50_000
+PARTS = 6
+
+
+def against_naive(part: int, examples: int) -> None:
+    @seed(part)
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(cases_of_all_rules(), st.booleans(), st.lists(st.integers(0, 60), max_size=3), st.data())
+    def compare(case: tuple[Log, list[Setting]], over_midnight: bool, cuts: list[int], data: st.DataObject) -> None:
+        log, runs = case
+        if over_midnight:
+            log = data.draw(logs_over_midnight(log))
+        for run, found in zip(runs, ledgers(log, runs, tuple(cuts)), strict=True):
+            expected = in_buckets(ledger(log, run))
+            assert found.scores == expected.scores, run
+            assert found.followers == expected.followers, run
+
+    compare()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_kernel_keeps_the_same_books(part: int) -> None:
+    against_naive(part, LOGS // PARTS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(PARTS, 2 * PARTS))
+def test_kernel_keeps_the_same_books_on_many_logs(part: int) -> None:
+    against_naive(part, LOGS_NIGHTLY // PARTS)
