@@ -1,4 +1,4 @@
-"""Scenarios into a lake: the same input tables as an ingest writes, for a cluster named like the scenario.
+"""Scenarios into a lake: the same input tables as an ingest writes, for a cluster of their own.
 
 A story is a few rows. A fleet is simulated, a group of brokers a task, and streams through Spark.
 """
@@ -14,7 +14,9 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
 from isr_batch.runs import Counts
-from isr_batch.scenarios.plans import FLEETS, ISR_WRITE_MS, LOOPED, Fleet, plan_groups
+from isr_batch.scenarios.faults import FLEETS
+from isr_batch.scenarios.loops import LOOPED
+from isr_batch.scenarios.plans import ISR_WRITE_MS, Fleet, plan_groups
 from isr_batch.scenarios.stories import START_MS, STORIES, Story
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
@@ -30,6 +32,7 @@ from isr_batch.tables import (
 from udfs.simulation_arrow import SCHEMA, simulate_group
 from udfs.world import FENCED, SILENT, UNFENCED
 
+SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 BROKERS_A_GROUP_ID = 10
 """Broker ids of group g start at this times g, plus 1."""
 
@@ -43,15 +46,17 @@ _DATED_BY = (
 )
 
 
-def generate(lake: Lake, fleet: Fleet) -> Counts:
-    """Write a scenario; what the lake had of it before is replaced.
+def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> Counts:
+    """Write a scenario; what the lake had of its cluster before is replaced.
 
     Parameters
     ----------
     lake : Lake
         Where to.
     fleet : Fleet
-        Its ``scenario`` is a story's name, to which nothing else of it matters, or a fleet's.
+        Without a rule, a story is the proposal's own example, and nothing but its name matters.
+    cluster_id : str, optional
+        By default the scenario's name.
 
     Raises
     ------
@@ -59,13 +64,14 @@ def generate(lake: Lake, fleet: Fleet) -> Counts:
         When there is no such scenario.
     """
     name = fleet.scenario
-    if name in STORIES and not (fleet.rule and name in LOOPED):
-        return write_input(lake, name, _story_rows(lake, name, STORIES[name]()))
-    if name not in (*FLEETS, *LOOPED):
-        raise UsageError(f"no scenario {name}", did_you_mean(name, (*STORIES, *FLEETS)))
+    cluster_id = cluster_id or name
+    if name not in SCENARIOS:
+        raise UsageError(f"no scenario {name}", did_you_mean(name, SCENARIOS))
+    if name in STORIES and fleet.rule is None:
+        return write_input(lake, cluster_id, _story_rows(lake, cluster_id, STORIES[name]()))
     rows = _simulated(lake, fleet).persist(StorageLevel.DISK_ONLY)
     try:
-        return write_input(lake, name, _fleet_rows(lake, fleet, rows))
+        return write_input(lake, cluster_id, _fleet_rows(lake, fleet, cluster_id, rows))
     finally:
         rows.unpersist()
 
@@ -103,9 +109,9 @@ def _simulated(lake: Lake, fleet: Fleet) -> DataFrame:
     return numbers.mapInArrow(simulate, from_arrow_schema(SCHEMA))
 
 
-def _fleet_rows(lake: Lake, fleet: Fleet, rows: DataFrame) -> dict[str, DataFrame]:
+def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> dict[str, DataFrame]:
     """A frame for each table: positions become brokers, bits lists, microseconds instants."""
-    cluster = F.lit(fleet.scenario).alias("cluster_id")
+    cluster = F.lit(cluster_id).alias("cluster_id")
     topic = F.format_string("group-%d", "group_number").alias("topic")
     brokers = max(plan.brokers for plan, _ in plan_groups(fleet))
     assigned = F.array(*(F.lit(position) for position in range(brokers)))

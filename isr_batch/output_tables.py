@@ -155,8 +155,21 @@ RULE_DISAGREEMENTS = Table(
         *_SET,
         Column("replica_id", "INT", "follower that some rules drop", nullable=False),
         Column("change_time", "TIMESTAMP", "the first rule drops it", nullable=False),
-        Column("rules_for", "ARRAY<STRING>", "rules that make the shrink", nullable=False),
-        Column("rules_against", "ARRAY<STRING>", "replayed rules that do not", nullable=False),
+        Column(
+            "rules_for",
+            "ARRAY<STRING>",
+            "rules that make the shrink, each at most one lag time after the first; with their parameters where a "
+            "rule was replayed with several",
+            nullable=False,
+        ),
+        Column(
+            "rules_against",
+            "ARRAY<STRING>",
+            "replayed rules that had the follower in the ISR and do not make the shrink",
+            nullable=False,
+        ),
+        Column("causes", "MAP<STRING, STRING>", "primary cause by rule, for rules_for", nullable=False),
+        Column("verdicts", "MAP<STRING, STRING>", "verdict by rule, for rules_for", nullable=False),
         _DATE,
     ),
     {**_KEY_CHECKS, "rules_differ": "size(rules_for) > 0 AND size(rules_against) > 0"},

@@ -1,7 +1,8 @@
-"""The days that a command is about: UTC, the end exclusive, either side open."""
+"""The days that a command is about: UTC, the end exclusive, either side open; or an instant."""
 
+import re
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from isr_batch.errors import UsageError
 
@@ -42,6 +43,26 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
     if days[0] and days[1] and days[0] >= days[1]:
         raise UsageError(f"no day from {start} to before {end}", "--to is exclusive: name the day after the last one")
     return Window(*(str(day) if day else None for day in days))
+
+
+def parse_instant(option: str, text: str) -> int:
+    """Read an instant, ISO 8601 (UTC unless it says otherwise) or Kafka's milliseconds; microseconds since the epoch.
+
+    Raises
+    ------
+    UsageError
+        When it is neither.
+    """
+    try:
+        if re.fullmatch(r"-?\d{1,15}", text):
+            return int(text) * 1000
+        given = datetime.fromisoformat(text)
+        at = given if given.tzinfo else given.replace(tzinfo=UTC)
+        return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text}: not an instant", "write it as 2026-01-31T12:00:00.123 (UTC), or in ms since the epoch"
+        ) from None
 
 
 def _parse(option: str, text: str) -> date:

@@ -2,22 +2,36 @@
 
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isr_batch.errors import BUG_EXIT_CODE, IsrBatchError, UsageError
-from isr_batch.settings import Settings, did_you_mean, load_settings, parse_params
-from isr_batch.window import Window, parse_window
+from isr_batch.settings import did_you_mean, load_settings
+from isr_batch.window import Window, parse_instant, parse_window
+from pipelines.job import (
+    Catalog,
+    Cluster,
+    Date,
+    Env,
+    From,
+    Job,
+    Json,
+    LakePath,
+    Logs,
+    Quiet,
+    Rules,
+    Set,
+    To,
+    open_job,
+    recorded_run,
+    settings_of,
+)
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
     from isr_batch.runs import Run
-    from isr_batch.store import Lake
     from isr_batch.validate import ValidationSummary
 
 app = typer.Typer(
@@ -34,19 +48,6 @@ app.add_typer(ingest_app, name="ingest")
 app.add_typer(rules_app, name="rules")
 app.add_typer(config_app, name="config")
 
-LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
-Catalog = Annotated[str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Instead of --lake.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
-Env = Annotated[str | None, typer.Option("--env", help="Take conf/<env>.yaml as well.")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
-Rules = Annotated[str | None, typer.Option("--rules", help="all, or names between commas.")]
-Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
-Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
-From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
-To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
-
 LEDGER_COLUMNS = (
     "rule", "T", "shrinks", "spurious", "precision", "detection_ms_p99", "mistake_duration_ms_p50", "query_accuracy",
     "under_min_isr_seconds", "high_watermark_stalled_seconds", "loss_records_max",
@@ -59,44 +60,6 @@ MATCH_COLUMNS = (
     "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "races", "within_100_ms",
     "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a command that works on a lake has at hand."""
-
-    out: Output
-    settings: Settings
-    lake: "Lake"
-
-
-def _settings(env: str | None, rules: str | None = None, params: list[str] | None = None) -> Settings:
-    replay: dict[str, Any] = {}
-    if rules is not None:
-        replay["rules"] = rules
-    if params:
-        replay["params"] = parse_params(params)
-    return load_settings(env, {"replay": replay} if replay else {})
-
-
-def _open(out: Output, settings: Settings, lake: str | None, catalog: str | None) -> Job:
-    if (lake is None) == (catalog is None):
-        raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
-    with out.step("start Spark"):
-        from isr_batch.runs import new_run_id
-        from isr_batch.session import start_session
-        from isr_batch.store import Lake
-
-        spark = start_session(settings.spark)
-    return Job(out, settings, Lake(spark, lake or catalog or "", new_run_id(), catalog=catalog is not None))
-
-
-@contextmanager
-def _recorded(job: Job, command: str, window: Window | None = None) -> "Iterator[Run]":
-    from isr_batch.runs import recorded
-
-    with recorded(job.lake, command, str(window) if window else None, job.settings.hash) as run:
-        yield run
 
 
 def _ingest(job: Job, done: "Run", folder: Path, cluster: str | None) -> None:
@@ -163,9 +126,9 @@ def run(
     from isr_batch.summaries import require_match
 
     out = Output(quiet=quiet, as_json=as_json)
-    job = _open(out, _settings(env, rules, params), lake, catalog)
+    job = open_job(out, settings_of(env, rules, params), lake, catalog)
     file = file or Path(lake if lake and "://" not in lake else "") / "report.html"
-    with _recorded(job, "run") as done:
+    with recorded_run(job, "run") as done:
         _ingest(job, done, logs, cluster)
         _replay(job, done, Window())
         matches = _validate(job, done)
@@ -183,8 +146,8 @@ def ingest_kafka_logs_command(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Read the request, server and state-change logs of brokers."""
-    job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
-    with _recorded(job, "ingest") as done:
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "ingest") as done:
         _ingest(job, done, logs, cluster)
 
 
@@ -192,24 +155,40 @@ def ingest_kafka_logs_command(
 def generate(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A name; a wrong one tells which there are.")],
     partitions: Annotated[int, typer.Option(min=1, help="Of a fleet.")] = 100,
-    minutes: Annotated[int, typer.Option(min=1, help="Of a fleet's life.")] = 30,
+    hours: Annotated[float, typer.Option(min=0.01, help="Of simulated life.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="The same gives the same.")] = 1,
-    rule: Annotated[str | None, typer.Option(help="In the loop; by default what runs today.")] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="In the loop; by default what runs today. Names between commas: a cluster each.")
+    ] = None,
+    idle_share: Annotated[float, typer.Option(min=0, max=1, help="Of a fleet's partitions.")] = 0.4,
+    busiest_rate: Annotated[
+        float, typer.Option(min=0.001, max=10_000, help="Produce requests a second of a group's busiest partition.")
+    ] = 20,
+    records: Annotated[int, typer.Option(min=1, help="In a produce request of a fleet.")] = 10,
+    acks_all_share: Annotated[float, typer.Option(min=0, max=1, help="Of a fleet's partitions.")] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write a log with a known story, as a cluster of that name, in place of an ingest."""
+    """Write a log with a known story, as a cluster of that name, in place of an ingest.
+
+    Under several rules the clusters are named SCENARIO.RULE.
+    """
     from isr_batch.generate import generate as write_scenario
     from isr_batch.scenarios.plans import Fleet
     from udfs.rules import REGISTRY
 
-    if rule is not None and rule not in REGISTRY:
-        raise UsageError(f"no rule {rule}", did_you_mean(rule, REGISTRY))
-    fleet = Fleet(scenario, partitions, minutes, seed, rule)
-    job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
-    with _recorded(job, "generate") as done, job.out.step(f"generate {scenario}") as facts:
-        counts = write_scenario(job.lake, fleet)
-        done.add(counts)
-        facts |= {"rows": counts.rows_out}
+    rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
+    for name in rules:
+        if name is not None and name not in REGISTRY:
+            raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "generate") as done:
+        for name in rules:
+            fleet = Fleet(scenario, partitions, hours, seed, name, idle_share, busiest_rate, records, acks_all_share)
+            cluster_id = f"{scenario}.{name}" if len(rules) > 1 else scenario
+            with job.out.step(f"generate {cluster_id}") as facts:
+                counts = write_scenario(job.lake, fleet, cluster_id)
+                done.add(counts)
+                facts |= {"rows": counts.rows_out}
 
 
 @app.command()
@@ -220,8 +199,8 @@ def replay(
 ) -> None:  # fmt: skip
     """Replay the lake's fetches through the rules, and judge their shrinks."""
     window = parse_window(day, start, end)
-    job = _open(Output(quiet=quiet, as_json=as_json), _settings(env, rules, params), lake, catalog)
-    with _recorded(job, "replay", window) as done:
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
+    with recorded_run(job, "replay", window) as done:
         _replay(job, done, window)
         _show_rules(job)
 
@@ -233,8 +212,8 @@ def validate(
     """Compare the replay of the rule that the brokers ran with what they logged."""
     from isr_batch.summaries import require_match
 
-    job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
-    with _recorded(job, "validate") as done:
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "validate") as done:
         matches = _validate(job, done)
         _show_match(job, matches)
         require_match(matches, job.settings.validation.min_matched_ratio)
@@ -246,8 +225,8 @@ def report(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Write one self-contained page."""
-    job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
-    with _recorded(job, "report"):
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "report"):
         _report(job, file)
 
 
@@ -257,9 +236,60 @@ def sql(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ask the lake."""
-    job = _open(Output(quiet=quiet, as_json=as_json), _settings(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     rows, columns = job.lake.query(query)
     job.out.table("", rows, columns)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A rule.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Count the shrinks that one rule makes and the other does not, by primary cause."""
+    from isr_batch.disagreements import COMPARED, require_rules
+    from isr_batch.disagreements import compare as count
+
+    require_rules(first, second)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    rows = count(job.lake, first, second)
+    job.out.table(f"Shrinks of a: {first}, b: {second}, and of both by either's cause", rows, ("cause", *COMPARED))
+
+
+@app.command()
+def explain(
+    topic: Annotated[str, typer.Option(help="Of the shrink.")],
+    partition: Annotated[int, typer.Option(min=0, help="Of the topic.")],
+    at: Annotated[str, typer.Option("--at", metavar="TIME", help="ISO 8601, UTC, or ms; the nearest shrink is told.")],
+    rule: Annotated[str | None, typer.Option(help="Whose shrink; by default what runs today.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="A picture: svg, png or html.")] = None,
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Tell the story of one shrink."""
+    from dataclasses import asdict
+
+    from isr_batch.disagreements import require_rules
+    from isr_batch.explain import explain as find
+    from isr_batch.report.swimlane import draw, require_picture
+    from isr_batch.scene import scene
+    from isr_batch.story import tell
+    from udfs.rules import BASELINE
+
+    at_us = parse_instant("--at", at)
+    require_rules(rule or BASELINE)
+    if file:
+        require_picture(file)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with job.out.step("look"):
+        story = find(job.lake, topic, partition, at_us, rule or BASELINE)
+    if as_json:
+        job.out.say(**asdict(story))
+    else:
+        job.out.text(tell(story))
+    if file:
+        with job.out.step(f"draw {file}"):
+            draw(scene(job.lake, story), story, file)
 
 
 @rules_app.command("list")
@@ -301,7 +331,7 @@ def show_config(env: Env = None, rules: Rules = None, params: Set = None, as_jso
     """Print the settings in force and their hash."""
     import yaml
 
-    settings = _settings(env, rules, params)
+    settings = settings_of(env, rules, params)
     out = Output(as_json=as_json)
     if as_json:
         out.say(**settings.model_dump(), hash=settings.hash)

@@ -222,7 +222,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         for p in range(leader.replicas):
             if (leader.isr & ~isr) >> p & 1:
                 fetch = state.fetches[p]
-                causes = causes_of_shrink(fetch, leader, state.term[0], now_us, params.replica_lag_time_max_ms)
+                causes = causes_of_shrink(state, r, p, now_us)
                 _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, state.followers[r, p], leader, fetch, causes)
         if not advances_on_commit(state.codes[r], False, params):
             advance_high_watermark(state, r, now_us // 1000)

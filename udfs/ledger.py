@@ -348,8 +348,7 @@ def look_for_misses(state, now_us):
                 continue
             if mine.judged == 0 or mine.settled_us > now_us:
                 continue
-            causes = causes_of_shrink(fetch, leader, term, now_us, params.replica_lag_time_max_ms)
-            if causes & NOT_A_MISS == 0:
+            if causes_of_shrink(state, r, p, now_us) & NOT_A_MISS == 0:
                 mine.missed = 1
                 mine.misses += 1
 

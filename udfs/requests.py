@@ -3,11 +3,97 @@
 import numpy as np
 
 from udfs import heap
+from udfs.history import History, missing_since
 from udfs.jit import kernel
+from udfs.records import RELINQUISH
 from udfs.simulation_log import write_append
+from udfs.world import LINK, PACE, PAUSE_FOLLOWER, QUEUE, QUOTA, STORAGE
 
-PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT = np.arange(7)
-"""Kinds of events; all but a fault need the leader to be awake."""
+PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT, ELECTION = np.arange(8)
+"""Kinds of events; all before FAULT need the leader to be awake."""
+
+
+@kernel
+def hamper(peer, kind, value):
+    """A fault that makes one broker slow, or usual again."""
+    if kind == PAUSE_FOLLOWER:
+        peer.paused_until_us = value
+    elif kind == QUEUE:
+        peer.queue_us = value
+    elif kind == STORAGE:
+        peer.storage_us = value
+    elif kind == LINK:
+        peer.link_us = value
+    elif kind == PACE:
+        peer.record_us = value
+    elif kind == QUOTA:
+        peer.most_records = value
+
+
+@kernel
+def is_void(world, kind, who, serial):
+    """It was overtaken by an election, or an answer."""
+    if kind == FAULT:
+        return False
+    if kind in (PRODUCED, APPENDED, TAKEN, ELECTION):
+        return serial != world.group[0].serial
+    return serial != world.peers[who].serial
+
+
+@kernel
+def forget_void(world):
+    """Terms may follow each other faster than producers send; what is void must not fill the heap meanwhile."""
+    group = world.group[0]
+    events = group.events
+    group.events = 0
+    for i in range(events):
+        kind, who, serial = world.event_kind[i], world.event_who[i], world.event_serial[i]
+        if not is_void(world, kind, who, serial):
+            heap.push(world, world.event_us[i], kind, who, serial)
+
+
+@kernel
+def _label(world, label, p, change):
+    """Whose change it is, and what is true of the replica. The change has its ISR and high watermark of before."""
+    group, leader, held = world.group[0], world.leaders[p, 0], world.held[p]
+    who, isr, high_watermark = change[3], change[4], change[6]
+    history = History(world.history_offset[p], world.history_us[p], world.history_used[p])
+    end = leader.log_end_offset
+    for other in range(len(world.peers)):
+        if other not in (who, group.leader) and isr >> other & 1:
+            end = min(end, held[other])
+    label[0] = p
+    label[1] = group.leader_epoch
+    label[2] = group.leader
+    label[3] = missing_since(history, held[who])
+    label[4] = max(end, high_watermark, leader.acknowledged_offset)
+    label[5] = held[who]
+
+
+@kernel
+def successor(world):
+    """The next broker that is in the ISR of every partition; -1: there is none."""
+    group, brokers = world.group[0], len(world.peers)
+    shared = (1 << brokers) - 1
+    for p in range(len(world.partitions)):
+        shared &= world.leaders[p, 0].isr
+    for i in range(1, brokers):
+        to = (group.leader + i) % brokers
+        if shared >> to & 1:
+            return to
+    return -1
+
+
+@kernel
+def note_changes(world, log, p, now_us):
+    """Whose they are; and where leadership is given up, by all partitions at about the same time, one election."""
+    group = world.group[0]
+    while group.changes_noted < world.out.filled[2]:
+        _label(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])
+        if world.out.change[group.changes_noted, 2] == RELINQUISH and group.electing == 0:
+            group.electing = 1
+            heap.push(world, now_us + group.election_us, ELECTION, 0, group.serial)
+        group.changes_noted += 1
 
 
 @kernel
@@ -19,10 +105,11 @@ def start_request(world, who, now_us):
         group.queued += 1
         return
     group.busy += 1
+    leader = world.peers[group.leader]
     if who >= 0:
-        heap.push(world, now_us + group.queue_us + group.request_us + group.storage_us, APPENDED, who, group.serial)
+        heap.push(world, now_us + leader.queue_us + group.request_us + leader.storage_us, APPENDED, who, group.serial)
     else:
-        heap.push(world, now_us + group.queue_us, TAKEN, -1 - who, group.serial)
+        heap.push(world, now_us + leader.queue_us, TAKEN, -1 - who, group.serial)
 
 
 @kernel

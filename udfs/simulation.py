@@ -18,6 +18,7 @@ from udfs.records import APPEND, COMPLETED, ELIGIBLE, FETCH, NEVER_US, READ, REC
 from udfs.requests import (
     ANSWERED,
     APPENDED,
+    ELECTION,
     FAULT,
     FETCHED,
     PRODUCED,
@@ -25,12 +26,18 @@ from udfs.requests import (
     TAKEN,
     acknowledge,
     followers_begin,
+    forget_void,
+    hamper,
+    is_void,
+    note_changes,
     start_request,
+    successor,
     thread_is_free,
 )
 from udfs.rules import REGISTRY
 from udfs.simulation_log import (
     gap_us,
+    label_score,
     moment,
     view,
     write_append,
@@ -45,15 +52,10 @@ from udfs.world import (
     ELIGIBILITY,
     FENCED,
     IDLE,
-    LINK,
-    PACE,
     PARKED,
-    PAUSE_FOLLOWER,
     PAUSE_LEADER,
-    QUEUE,
     REMOVE,
     SILENT,
-    STORAGE,
     UNDER_WAY,
     UNFENCED,
 )
@@ -71,16 +73,12 @@ def simulation() -> Callable[..., int]:
     @kernel
     def settle(world, log, p, now_us):
         """After a step: acknowledge what the high watermark has passed, note changes, set the timer."""
-        group, leader = world.group[0], world.leaders[p, 0]
+        leader, pages = world.leaders[p, 0], world.ledger
         acknowledge(world, log, p, now_us)
-        while group.changes_noted < world.out.filled[2]:
-            log.changes[group.changes_noted, 0] = p
-            log.changes[group.changes_noted, 1] = group.leader_epoch
-            group.changes_noted += 1
+        note_changes(world, log, p, now_us)
         world.out.filled[0] = 0
         world.out.filled[1] = 0
-        miss_due_us = world.ledger.miss_due_us[p, 0]
-        heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, miss_due_us))
+        heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, pages.miss_due_us[p, 0]))
 
     @kernel
     def begin(world, p, isr, high_watermark, now_us):
@@ -119,6 +117,7 @@ def simulation() -> Callable[..., int]:
             wait = world.waiting[p, i]
             write_append(world, log, p, wait[0], wait[1], wait[2], -1, UNKNOWN, 0)
         write_term(world, log, p, now_us)
+        label_score(world, log, p)
         ledger.end(view(world, p), now_us, world.out)
         for f in range(len(world.peers)):
             world.remembered[p, group.leader, f] = world.followers[p, 0, f]
@@ -194,7 +193,8 @@ def simulation() -> Callable[..., int]:
             world.fetches[p, f].handled_us = now_us
             fetch_step(world, log, p, f, READ, now_us)
         world.peers[f].next_partition = 0
-        heap.push(world, now_us + group.request_us + group.storage_us, RECORD, f, world.peers[f].serial)
+        read_us = group.request_us + world.peers[group.leader].storage_us
+        heap.push(world, now_us + read_us, RECORD, f, world.peers[f].serial)
 
     @kernel
     def record(world, log, f, now_us):
@@ -215,6 +215,10 @@ def simulation() -> Callable[..., int]:
             if world.held[p, f] < world.term[p].log_end_offset:
                 answer(world, f, now_us)
                 return
+        for p in range(len(world.partitions)):  # what it waits beyond its wish counts from then on
+            world.fetches[p, f].released_us = peer.wait_until_us
+            schedule_giving_up(view(world, p), 0, now_us)
+            settle(world, log, p, now_us)
         heap.set_timer(world, len(world.partitions) + f, peer.wait_until_us)
 
     @kernel
@@ -261,11 +265,14 @@ def simulation() -> Callable[..., int]:
         group.serial += 1
         group.busy = 0
         group.queued = 0
+        group.electing = 0
+        world.peers[former].paused_until_us = max(world.peers[former].paused_until_us, group.paused_until_us)
         group.paused_until_us = 0
         for f in range(len(world.peers)):
             world.peers[f].serial += 1
             world.peers[f].phase = IDLE
             heap.set_timer(world, len(world.partitions) + f, NEVER_US)
+        forget_void(world)
         now_us = moment(group, now_us)
         for p in range(len(world.partitions)):
             isr = world.leaders[p, 0].isr | (1 << to)
@@ -278,23 +285,24 @@ def simulation() -> Callable[..., int]:
         followers_begin(world, now_us)
 
     @kernel
+    def elect(world, log, now_us):
+        """The leader gave up."""
+        to = successor(world)
+        if to >= 0:
+            change_leader(world, log, to, now_us)
+        else:
+            world.group[0].electing = 0
+
+    @kernel
     def fault(world, log, i, now_us):
         group, this = world.group[0], world.faults[i]
-        if this.kind == PAUSE_FOLLOWER:
-            world.peers[this.who].paused_until_us = this.value
-        elif this.kind == PAUSE_LEADER:
+        hamper(world.peers[this.who], this.kind, this.value)
+        if this.kind == PAUSE_LEADER:
             group.paused_until_us = this.value
-            write_event(log, group.leader, now_us, this.value, SILENT)
+            checks_us = (this.value // 1000 + 1) * 1000  # io threads wake up before isr-expiration does
+            write_event(log, group.leader, now_us, checks_us, SILENT)
             for p in range(len(world.partitions)):
-                take_in_one(world, log, p, SILENCE, UNKNOWN, UNKNOWN, 0, this.value, now_us)
-        elif this.kind == QUEUE:
-            group.queue_us = this.value
-        elif this.kind == STORAGE:
-            group.storage_us = this.value
-        elif this.kind == LINK:
-            world.peers[this.who].link_us = this.value
-        elif this.kind == PACE:
-            world.peers[this.who].record_us = this.value
+                take_in_one(world, log, p, SILENCE, UNKNOWN, UNKNOWN, 0, checks_us, now_us)
         elif this.kind == CHANGE_LEADER and this.who != group.leader:
             change_leader(world, log, this.who, now_us)
         elif this.kind == REMOVE and this.who != group.leader:
@@ -339,6 +347,8 @@ def simulation() -> Callable[..., int]:
             record(world, log, who, now_us)
         elif kind == ANSWERED:
             answered(world, log, who, now_us)
+        elif kind == ELECTION:
+            elect(world, log, now_us)
         else:
             fault(world, log, who, now_us)
 
@@ -354,15 +364,6 @@ def simulation() -> Callable[..., int]:
             heap.set_timer(world, which, group.paused_until_us)
         else:
             answer(world, which - partitions, moment(group, due_us))
-
-    @kernel
-    def is_void(world, kind, who, serial):
-        """It was overtaken by an election, or an answer."""
-        if kind == FAULT:
-            return False
-        if kind in (PRODUCED, APPENDED, TAKEN):
-            return serial != world.group[0].serial
-        return serial != world.peers[who].serial
 
     @entry
     def advance(world, log, room):
@@ -384,7 +385,7 @@ def simulation() -> Callable[..., int]:
             due_us, kind, who, serial = heap.pop(world)
             if is_void(world, kind, who, serial):
                 continue
-            if kind != FAULT and due_us < group.paused_until_us:
+            if kind < FAULT and due_us < group.paused_until_us:
                 heap.push(world, group.paused_until_us, kind, who, serial)
                 continue
             now_us = moment(group, due_us)

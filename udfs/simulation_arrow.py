@@ -35,6 +35,8 @@ SCHEMA = pa.schema(
 )
 """Times are microseconds, brokers positions in the assignment, an ISR its bits."""
 ROWS_AT_ONCE = 1 << 16
+LINK_US, RECORD_US, MOST_RECORDS = 300, 1, 5000
+"""What is usual of a broker."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def group_world(plan: GroupPlan) -> World:
         "isr_write_us": 0 if rule.isr_write_in_background else plan.isr_write_ms * 1000,
     }.items():
         group[name] = value
-    world.peers["link_us"], world.peers["record_us"], world.peers["most_records"] = 300, 1, 5000
+    world.peers["link_us"], world.peers["record_us"], world.peers["most_records"] = LINK_US, RECORD_US, MOST_RECORDS
     world.partitions["gap_us"], world.partitions["acks"] = plan.gap_us, plan.acks
     world.partitions["records"] = plan.records
     world.partitions["term_isr"] = plan.isr_at_start & (1 << plan.brokers) - 1

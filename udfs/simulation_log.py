@@ -108,6 +108,15 @@ def write_removal(world, log, p, f, now_us):
 
 
 @kernel
+def label_score(world, log, p):
+    """Say whose the next row of ``World.out.score`` is."""
+    whose = log.scores[world.out.filled[3]]
+    whose[0] = p
+    whose[1] = world.group[0].leader_epoch
+    whose[2] = world.group[0].leader
+
+
+@kernel
 def write_event(log, broker, from_us, until_us, kind):
     """Something that happened to a broker as a whole."""
     write(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))

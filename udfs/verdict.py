@@ -36,6 +36,9 @@ CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED
     np.int64(1 << i) for i in range(len(CAUSES))
 )
 
+ORDINARY_WORK = 10
+"""A leader that held a fetch for less than this part of the lag time did its work, and is not to blame."""
+
 
 @kernel
 def true_lag_us(fetch, now_us):
@@ -44,10 +47,22 @@ def true_lag_us(fetch, now_us):
 
 
 @kernel
-def causes_of_shrink(fetch, leader, term, now_us, lag_time_max_ms):
-    """Bits of CAUSES for a follower dropped at ``now_us`` by its leader's rule."""
+def _acknowledged_without(state, r, p):
+    """What producers would have been told is safe if the follower were not waited for: the end of those records."""
+    leader, term = state.leaders[r], state.term[0]
+    end = leader.log_end_offset
+    for other in range(term.replicas):
+        if other not in (p, term.leader) and leader.isr >> other & 1:
+            end = min(end, state.fetches[other].log_end_offset)
+    return max(end, leader.high_watermark, leader.acknowledged_offset)
+
+
+@kernel
+def causes_of_shrink(state, r, p, now_us):
+    """Bits of CAUSES for a follower that the leader's rule drops at ``now_us``."""
+    fetch, term = state.fetches[p], state.term[0]
     settle(fetch, term, now_us)
-    lag_time_us = lag_time_max_ms * 1000
+    lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
     alive = fetch.last_arrival_us > now_us - lag_time_us
     if fetch.log_end_offset < 0:
         # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
@@ -58,9 +73,9 @@ def causes_of_shrink(fetch, leader, term, now_us, lag_time_max_ms):
     if alive and true_lag_us(fetch, now_us) <= lag_time_us:
         causes |= KEEPING_PACE
     held_us = fetch.held_us + fetch.silent_us
-    if held_us > 0 and now_us - fetch.since_us - held_us <= lag_time_us:
+    if held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us:
         causes |= SLOW_LEADER
-    if alive and max(leader.high_watermark, leader.acknowledged_offset) <= fetch.log_end_offset:
+    if alive and _acknowledged_without(state, r, p) <= fetch.log_end_offset:
         causes |= UNACKED_ONLY
     if causes == 0:
         causes = FOLLOWER_SLOW if alive else FOLLOWER_STOPPED

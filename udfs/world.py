@@ -41,15 +41,14 @@ GROUP = int64_record(
     "queue_first",
     "queued",
     "paused_until_us",  # the whole leader
-    "queue_us",  # what a request waits for a thread, beyond its turn
-    "storage_us",  # what a read or an append takes, beyond the usual
-    "request_us",  # what it usually takes
+    "request_us",  # what a read or an append usually takes
     "send_us",
     "max_wait_us",  # of a follower's long poll
     "isr_write_us",  # what an expansion blocks the fetch that it is part of; 0 where it is written in the background
     "max_in_flight",  # produce requests with acks=all that a producer lets wait
     "retry_us",  # until a refused produce request comes again
-    "election_us",  # until followers fetch from a new leader
+    "election_us",  # until followers fetch from a new leader, or a new leader is found
+    "electing",  # the leader gave up, and the next one is not elected yet
     "changes_noted",
 )
 
@@ -63,8 +62,10 @@ PEER = int64_record(
     "next_partition",  # to be recorded
     "wait_until_us",
     "received",  # records in the answer under way
+    "queue_us",  # where it leads: what a request waits for a thread, beyond its turn
+    "storage_us",  # and what a read or an append takes, beyond the usual
 )
-"""A follower's fetcher: one request at a time, for all partitions."""
+"""A broker: its fetcher, which has one request at a time for all partitions, and how slow it is when it leads."""
 IDLE, UNDER_WAY, PARKED = np.arange(3)
 
 PARTITION = int64_record(
@@ -82,8 +83,8 @@ PARTITION = int64_record(
 )
 
 FAULT = int64_record("time_us", "kind", "who", "value")
-PAUSE_FOLLOWER, PAUSE_LEADER, QUEUE, STORAGE, LINK, PACE, CHANGE_LEADER, REMOVE, ELIGIBILITY = np.arange(9)
-"""``value``: until when in us; until when; us; us; us; us a record; unused; unused; 1 may join, 0 not."""
+PAUSE_FOLLOWER, PAUSE_LEADER, QUEUE, STORAGE, LINK, PACE, QUOTA, CHANGE_LEADER, REMOVE, ELIGIBILITY = np.arange(10)
+"""``value``: until when in us; until when; us; us; us; us a record; records; unused; unused; 1 may join, 0 not."""
 
 FETCH_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "replica", "arrival_time", "handled_time", "processed_time",
@@ -102,6 +103,11 @@ SILENT, FENCED, UNFENCED = np.arange(3)
 REMOVAL_COLUMNS = ("partition_id", "leader_epoch", "leader", "replica", "change_time", "isr_before", "isr_after")
 
 
+WHOSE_COLUMNS = ("partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held")
+"""Of a change of the ISR; and what is true of the follower, whatever the log shows: since when it lacks something
+(NEVER_US: nothing), where acknowledged records would end without it, and where its own log does."""
+
+
 class Log(NamedTuple):
     """What the simulation writes: int64 of shape (capacity, columns), and how many rows of each are in use."""
 
@@ -111,7 +117,9 @@ class Log(NamedTuple):
     events: Int64Array
     removals: Int64Array
     changes: Int64Array
-    """Partition and leader epoch of each row of ``World.out.change``."""
+    """WHOSE_COLUMNS of each row of ``World.out.change``."""
+    scores: Int64Array
+    """The first three of each row of ``World.out.score``."""
     filled: Int64Array
 
 
@@ -226,6 +234,7 @@ def new_log(partitions: int, capacity: int) -> Log:
         terms=np.zeros((rows, len(TERM_COLUMNS)), np.int64),
         events=np.zeros((rows, len(EVENT_COLUMNS)), np.int64),
         removals=np.zeros((rows, len(REMOVAL_COLUMNS)), np.int64),
-        changes=np.zeros((1 << 14, 2), np.int64),
+        changes=np.zeros((1 << 14, len(WHOSE_COLUMNS)), np.int64),
+        scores=np.zeros((2 * partitions, 3), np.int64),
         filled=np.zeros(5, np.int64),
     )

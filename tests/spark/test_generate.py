@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import UsageError
-from isr_batch.generate import generate
+from isr_batch.generate import SCENARIOS, generate
 from isr_batch.replay import replay, rule_runs
-from isr_batch.scenarios.plans import FLEETS, Fleet
-from isr_batch.scenarios.stories import STORIES
+from isr_batch.scenarios.plans import Fleet
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 
@@ -35,7 +34,7 @@ def test_kip_501_example_through_the_tables(lake: Lake) -> None:
 
 def test_the_readme_names_every_scenario() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert [name for name in (*STORIES, *FLEETS) if name not in readme] == []
+    assert [name for name in SCENARIOS if name not in readme] == []
 
 
 def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
@@ -44,7 +43,7 @@ def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
 
 
 def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> None:
-    fleet = Fleet("mixed-fleet", partitions=6, minutes=12, partitions_a_group=2)
+    fleet = Fleet("mixed-fleet", partitions=6, hours=0.25, partitions_a_group=2)
     counts = generate(lake, fleet)
     planted = lake.read("planted_faults").collect()
     assert len(planted) > 10

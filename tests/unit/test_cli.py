@@ -20,6 +20,8 @@ COMMANDS = [
     "validate",
     "report",
     "sql",
+    "compare",
+    "explain",
     "rules list",
     "rules show",
     "config show",
@@ -73,8 +75,20 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
         (["replay", "--lake", "x", "--date", "today"], "2026-01-31"),
         (["replay", "--lake", "x", "--rules", "kafka-3,true-lag"], "no rule kafka-3; did you mean kafka-"),
         (["replay", "--lake", "x", "--set", "replica_lag_time_max_ms=1"], "RULE.PARAM=VALUE"),
+        (["generate", "quiet-fleet", "--lake", "x", "--rule", "kafka-3.7,kip-501"], "did you mean kip-501-pending?"),
+        (["generate", "quiet-fleet", "--lake", "x", "--idle-share", "1.5"], "--idle-share"),
         (["validate", "--lake", "x", "--env", "nowhere"], "environment nowhere"),
         (["rules", "show", "kafka-3.8"], "did you mean kafka-3.7?"),
+        (["compare", "kafka-3.7", "kafka-3.8", "--lake", "x"], "did you mean kafka-3.7?"),
+        (["explain", "--lake", "x", "--topic", "t", "--partition", "0", "--at", "noon"], "2026-01-31T12:00:00"),
+        (
+            ["explain", "--lake", "x", "--topic", "t", "--partition", "0", "--at", "0", "--rule", "true-leg"],
+            "did you mean true-lag?",
+        ),
+        (
+            ["explain", "--lake", "x", "--topic", "t", "--partition", "0", "--at", "0", "--out", "a.pdf"],
+            ".svg, .png, .html",
+        ),
     ],
 )
 def test_mistakes_exit_with_2_and_say_what_to_do(isr_batch: Run, arguments: list[str], told: str) -> None:
@@ -146,7 +160,7 @@ def test_small_commands_do_not_wait_for_spark(arguments: list[str]) -> None:
     assert not {"pyspark", "pandas", "delta"} & _imported_by(*arguments)
 
 
-@pytest.mark.parametrize("job", ["run", "ingest", "replay", "validate", "report", "sql"])
+@pytest.mark.parametrize("job", ["run", "ingest", "replay", "validate", "report", "sql", "compare", "explain"])
 def test_job_file_is_the_same_command(job: str, tmp_path: Path) -> None:
     file = Path(cli.__file__).parent / f"{job}.py"
     answer = subprocess.run(

@@ -26,7 +26,7 @@ SECOND_US = 1_000_000
 
 def compiled(function: Any) -> Any:
     """Make a function of the kernel callable from here."""
-    return entry(lambda *arguments: function(*arguments))
+    return entry(function.py_func)
 
 
 the_bucket, enter, reach = compiled(bucket_of), compiled(append_waits), compiled(acknowledge)

@@ -129,7 +129,8 @@ def test_writes_of_the_isr_are_counted_not_members(ledger_of: LedgerOf) -> None:
     found = ledger_of(log_of(*rows, replicas=(1, 2, 3), isr=(1, 2, 3), end_us=400 * MS), by("kafka-3.7"))
     assert found.scores == [
         scored(
-            exposure_us=400_000, at_min_isr_us=50_000, leader_alone_us=50_000, under_replicated_us=50_000, high_watermark_stalled_us=149_000,
+            exposure_us=400_000, at_min_isr_us=50_000, leader_alone_us=50_000, under_replicated_us=50_000,
+            high_watermark_stalled_us=149_000,
             isr_writes=3, acknowledged_appends=1, acks_all_latency_max_us=149_000, latencies=(149_000,),
         )
     ]  # fmt: skip
@@ -227,7 +228,8 @@ def test_a_leader_outside_its_isr(ledger_of: LedgerOf) -> None:
     log = log_of(append(1 * MS, 1, acks=1), append(2 * MS, 1, acks=1), isr=(2,), end_us=10 * MS)
     assert ledger_of(log, by("kafka-3.7")).scores == [
         scored(
-            exposure_us=10_000, at_min_isr_us=10_000, leader_alone_us=10_000, under_replicated_us=10_000, high_watermark_stalled_us=9000,
+            exposure_us=10_000, at_min_isr_us=10_000, leader_alone_us=10_000, under_replicated_us=10_000,
+            high_watermark_stalled_us=9000,
             leader_outside_isr=2, first_violation_us=START_US, first_violation=3,
         )
     ]  # fmt: skip
@@ -361,7 +363,8 @@ def test_a_write_and_an_append_over_midnight(ledger_of: LedgerOf) -> None:
         scored(TODAY - 1, exposure_us=170_000, high_watermark_stalled_us=169_000, isr_writes=1),
         scored(
             TODAY, exposure_us=130_000, high_watermark_stalled_us=20_000, at_min_isr_us=110_000,
-            leader_alone_us=110_000, under_replicated_us=110_000, acknowledged_appends=1, acks_all_latency_max_us=189_000, latencies=(189_000,),
+            leader_alone_us=110_000, under_replicated_us=110_000,
+            acknowledged_appends=1, acks_all_latency_max_us=189_000, latencies=(189_000,),
         ),
     ]  # fmt: skip
     assert found.followers == [

@@ -1,17 +1,14 @@
 """A log that the simulation wrote under a rule, replayed under that rule, gives the same changes to the microsecond."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from isr_batch.scenarios.plans import Fleet, plan_groups
-from udfs.records import APPEND, ELIGIBLE, EXPAND, FETCH, REMOVED, SHRINK, SILENCE, Rows, new_output
+from tests.loop import Tables, simulate
+from udfs.records import APPEND, ELIGIBLE, FETCH, REMOVED, SILENCE, Rows, new_output
 from udfs.replay import kernels
 from udfs.rules import REGISTRY
-from udfs.simulation import simulation
-from udfs.simulation_arrow import group_world
 from udfs.state import new_state
 from udfs.world import (
     CHANGE_LEADER,
@@ -22,11 +19,11 @@ from udfs.world import (
     PAUSE_FOLLOWER,
     PAUSE_LEADER,
     QUEUE,
+    QUOTA,
     REMOVE,
     STORAGE,
     UNFENCED,
     World,
-    new_log,
     new_world,
 )
 
@@ -37,22 +34,20 @@ LAG_MS = 1000
 PARTITIONS, BROKERS = 4, 3
 EPOCH, LEADER = 1, 2
 
-Tables = dict[str, np.ndarray[Any, Any]]
-
 
 def world_of(rule: str, seed: int) -> World:
     """Three brokers in trouble: pauses, slow requests and storage, elections and removals, at times of the seed's."""
     random = np.random.default_rng(seed)
     faults: list[tuple[int, ...]] = []
-    for kind in random.choice(9, 12).tolist():
+    for kind in random.choice(10, 15).tolist():
         at_us = START_US + int(random.integers(1, SECONDS) * 1_000_000)
         end_us = at_us + int(random.choice([300_000, 900_000, 1_200_000, 1_700_000, 3_000_000]))
         who = int(random.integers(0, BROKERS))
         if kind in {PAUSE_FOLLOWER, PAUSE_LEADER}:
             faults.append((at_us, kind, who, end_us))
-        elif kind in {QUEUE, STORAGE, LINK, PACE}:
-            usual = 300 if kind == LINK else 1
-            worse = {QUEUE: 700_000, STORAGE: 1_200_000, LINK: 200_000, PACE: 50_000}[kind]
+        elif kind in {QUEUE, STORAGE, LINK, PACE, QUOTA}:
+            usual = {LINK: 300, QUOTA: 50}.get(kind, 1)
+            worse = {QUEUE: 700_000, STORAGE: 1_200_000, LINK: 200_000, PACE: 50_000, QUOTA: 2}[kind]
             faults += [(at_us, kind, who, worse), (end_us, kind, who, usual)]
         elif kind == CHANGE_LEADER:
             faults.append((at_us, kind, who, 0))
@@ -82,23 +77,6 @@ def world_of(rule: str, seed: int) -> World:
     params["isr_write_brake_ms"] = 3000
     world.codes[0] = list(REGISTRY).index(rule)
     return world
-
-
-def simulate(world: World, room: int = 2000) -> Tables:
-    """All that the simulation writes, however often its buffers are emptied."""
-    log = new_log(len(world.partitions), room)
-    parts: dict[str, list[Any]] = {name: [] for name in (*log._fields[:5], "changes")}
-    done = 0
-    while not done:
-        done = simulation()(world, log, room)
-        for name, filled in zip(log._fields[:5], log.filled, strict=True):
-            parts[name].append(getattr(log, name)[:filled].copy())
-        changes = world.out.filled[2]
-        parts["changes"].append(np.hstack([log.changes[:changes], world.out.change[:changes]]))
-        log.filled[:] = 0
-        world.out.filled[:] = 0
-        world.group["changes_noted"] = 0
-    return {name: np.concatenate(rows) for name, rows in parts.items()}
 
 
 def replayed(world: World, tables: Tables, p: int, leader: int) -> np.ndarray[Any, Any]:
@@ -192,29 +170,3 @@ def test_the_same_seed_gives_the_same_log_however_it_is_cut() -> None:
     assert all((whole[name] == cut[name]).all() for name in whole)
     other = simulate(world_of("kafka-3.7", 4))
     assert other["appends"].shape != whole["appends"].shape
-
-
-def changes_of(fleet: Fleet, **smaller: Any) -> tuple[np.ndarray[Any, Any], World]:
-    """``(seconds since the start, kind)`` of every change that a story's rule makes, and the end of the story."""
-    ((plan, _),) = plan_groups(fleet)
-    world = group_world(replace(plan, **smaller))
-    changes = simulate(world, 50_000)["changes"]
-    return np.stack([(changes[:, 3] - plan.start_us) // 1_000_000, changes[:, 4]], axis=1), world
-
-
-@pytest.mark.parametrize(("rule", "churns"), [("kafka-0.10.2", True), ("kafka-2.1", False)])
-def test_kafka_7152_churns_for_ever_until_2_1(rule: str, churns: bool) -> None:
-    """200 partitions at 100 ms a write instead of 2 000 at 10 ms: the round is the same 20 s."""
-    gaps = [1_000_000 if p % 20 == 0 else 0 for p in range(200)]
-    fleet = Fleet("kafka-7152-idle-churn", minutes=5, rule=rule)
-    changes, _ = changes_of(fleet, gap_us=gaps, acks=[1] * 200, isr_write_ms=100)
-    for minute in range(1, 5):
-        later = changes[changes[:, 0] // 60 == minute]
-        joined, left = (later[:, 1] == EXPAND).sum(), (later[:, 1] == SHRINK).sum()
-        assert (joined > 400 and left > 400) if churns else joined == left == 0
-
-
-@pytest.mark.parametrize(("rule", "members"), [("kafka-3.7", 1), ("kafka-10853-acked", 3), ("kip-501-pending", 3)])
-def test_kafka_10853_ends_with_the_leader_alone_or_not(rule: str, members: int) -> None:
-    _, world = changes_of(Fleet("kafka-10853-storage-fault", minutes=4, rule=rule))
-    assert int(world.leaders["isr"][0, 0]).bit_count() == members

@@ -1,0 +1,73 @@
+"""What commands share: their options, settings, and a lake to work on."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isr_batch.errors import UsageError
+from isr_batch.settings import Settings, load_settings, parse_params
+from isr_batch.window import Window
+from pipelines.output import Output
+
+if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
+    from collections.abc import Iterator
+
+    from isr_batch.runs import Run
+    from isr_batch.store import Lake
+
+LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
+Catalog = Annotated[str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Instead of --lake.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, results only.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines for programs.")]
+Env = Annotated[str | None, typer.Option("--env", help="Take conf/<env>.yaml as well.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="A rule's parameter.")]
+Rules = Annotated[str | None, typer.Option("--rules", help="all, or names between commas.")]
+Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
+Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
+From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
+To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a command that works on a lake has at hand."""
+
+    out: Output
+    settings: Settings
+    lake: "Lake"
+
+
+def settings_of(env: str | None, rules: str | None = None, params: list[str] | None = None) -> Settings:
+    """Read the settings in force, those of the options included."""
+    replay: dict[str, Any] = {}
+    if rules is not None:
+        replay["rules"] = rules
+    if params:
+        replay["params"] = parse_params(params)
+    return load_settings(env, {"replay": replay} if replay else {})
+
+
+def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | None) -> Job:
+    """Start Spark on a lake."""
+    if (lake is None) == (catalog is None):
+        raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
+    with out.step("start Spark"):
+        from isr_batch.runs import new_run_id
+        from isr_batch.session import start_session
+        from isr_batch.store import Lake
+
+        spark = start_session(settings.spark)
+    return Job(out, settings, Lake(spark, lake or catalog or "", new_run_id(), catalog=catalog is not None))
+
+
+@contextmanager
+def recorded_run(job: Job, command: str, window: Window | None = None) -> "Iterator[Run]":
+    """Write the command into the log of runs, whatever comes of it."""
+    from isr_batch.runs import recorded
+
+    with recorded(job.lake, command, str(window) if window else None, job.settings.hash) as run:
+        yield run
