@@ -29,12 +29,10 @@ from isr_batch.tables import (
     PLANTED_FAULTS,
     Table,
 )
-from udfs.simulation_arrow import SCHEMA, simulate_group
+from udfs.simulation_arrow import BROKERS_A_GROUP_ID, SCHEMA, simulate_group
 from udfs.world import FENCED, SILENT, UNFENCED
 
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
-BROKERS_A_GROUP_ID = 10
-"""Broker ids of group g start at this times g, plus 1."""
 
 _DATED_BY = (
     (FETCH_LOG, "handled_time"),

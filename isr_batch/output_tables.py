@@ -1,6 +1,12 @@
 """Every Delta table that a replay writes, and the log of runs; the same kind of contract as `isr_batch.tables`."""
 
-from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES, RULE_SCORES_BY_BROKER
+from isr_batch.score_tables import (
+    EXPERIMENT_RESULTS,
+    PARTITION_SCORES,
+    REPLICA_SCORES,
+    RULE_SCORES,
+    RULE_SCORES_BY_BROKER,
+)
 from isr_batch.tables import _DATE, _KEY_CHECKS, _RULE, _SET, INPUT_TABLES, PLANTED_FAULTS, Column, Table
 
 _CHANGE = (
@@ -215,6 +221,7 @@ OUTPUT_TABLES = (
     REPLICA_SCORES,
     RULE_SCORES,
     RULE_SCORES_BY_BROKER,
+    EXPERIMENT_RESULTS,
     RUN_LOG,
 )
 TABLES = {table.name: table for table in (*INPUT_TABLES, PLANTED_FAULTS, *OUTPUT_TABLES)}

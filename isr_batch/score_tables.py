@@ -162,3 +162,20 @@ RULE_SCORES_BY_BROKER = Table(
     ),
     {**_SCORE_CHECKS, "leader_or_follower": "(leader_id IS NULL) <> (replica_id IS NULL)"},
 )
+
+EXPERIMENT_RESULTS = Table(
+    "experiment_results",
+    "What a rule did in a simulated scenario, with the rule in the loop; a row a cell of an experiment's grid",
+    (
+        Column("experiment", "STRING", "name of its file", nullable=False),
+        Column("scenario", "STRING", "what was simulated", nullable=False),
+        Column("seed", "BIGINT", "the same gives the same", nullable=False),
+        *_RULE,
+        Column("simulated_hours", "DOUBLE", "from the first event to the last", nullable=False),
+        Column("last_change_seconds", "DOUBLE", "from the start to the last change of an ISR; null: there was none"),
+        Column("under_replicated_partitions", "DOUBLE", "Kafka's UnderReplicatedPartitions, mean over the time"),
+        Column("shrink_interval_ms_p50", "DOUBLE", "time between shrinks of one follower of one partition, median"),
+        *_SCORES,
+    ),
+    _SCORE_CHECKS,
+)

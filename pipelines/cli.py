@@ -192,6 +192,24 @@ def generate(
 
 
 @app.command()
+def experiment(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Scenario, rules, grid of parameters.")],
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Simulate a scenario under each rule and parameter set, with the rule in the loop, and tell how it went."""
+    from isr_batch.experiments import load_experiment, outcome, run_experiment
+
+    experiments = {file.stem: load_experiment(file) for file in files}
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "experiment"):
+        for name, given in experiments.items():
+            with job.out.step(f"experiment {name}"):
+                rows = run_experiment(job.lake, name, given)
+            told = [{"rule": row["rule"], "seed": row["seed"], "outcome": outcome(given, row)} for row in rows]
+            job.out.table(name, told, ("rule", "seed", "outcome"))
+
+
+@app.command()
 def replay(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     day: Date = None, start: From = None, end: To = None,

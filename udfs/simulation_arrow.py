@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from udfs.arrow import RuleRun, resolved_params
+from udfs.arrow import RuleRun, params_json, resolved_params
+from udfs.results import Identity, named
 from udfs.rules import REGISTRY
 from udfs.simulation import simulation
 from udfs.world import (
@@ -35,6 +36,14 @@ SCHEMA = pa.schema(
 )
 """Times are microseconds, brokers positions in the assignment, an ISR its bits."""
 ROWS_AT_ONCE = 1 << 16
+BROKERS_A_GROUP_ID = 10
+
+
+def broker_id(group_number: int, position: int) -> int:
+    """Id of a broker, by its position in the assignments of its group."""
+    return group_number * BROKERS_A_GROUP_ID + position + 1
+
+
 LINK_US, RECORD_US, MOST_RECORDS = 300, 1, 5000
 """What is usual of a broker."""
 
@@ -121,6 +130,48 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
         log.filled[:] = 0
         world.out.filled[:] = 0
         world.group["changes_noted"] = 0
+
+
+def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
+    """Simulate, and send what the rule did and what it cost instead of the log.
+
+    Yields
+    ------
+    RecordBatch
+        Of ``udfs.results.RESULT_SCHEMA``: changes, scores and scores of followers.
+    """
+    world = group_world(plan)
+    log = new_log(len(plan.gap_us), ROWS_AT_ONCE)
+    done = 0
+    while not done:
+        done = simulation()(world, log, ROWS_AT_ONCE)
+        changes, scores = (int(world.out.filled[which]) for which in (2, 3))
+        of_scores = np.repeat(log.scores[:scores], plan.brokers - 1, axis=0)
+        for kind, whose in (
+            ("change", log.changes[:changes, :3]),
+            ("score", log.scores[:scores]),
+            ("follower_score", of_scores),
+        ):
+            if len(whose):
+                terms, of_term = np.unique(whose, axis=0, return_inverse=True)
+                identities = [_identity(plan, cluster_id, *term) for term in terms.tolist()]
+                yield from named(world.out, kind, of_term.ravel(), identities, [plan.run.rule])
+        log.filled[:] = 0
+        world.out.filled[:] = 0
+        world.group["changes_noted"] = 0
+
+
+def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
+    assigned = [broker_id(plan.number, position) for position in range(plan.brokers)]
+    return {
+        "cluster_id": cluster_id,
+        "topic": f"group-{plan.number}",
+        "partition_id": partition,
+        "leader_id": assigned[leader],
+        "leader_epoch": leader_epoch,
+        "assigned": assigned,
+        "params_json": [params_json(plan.run, term_facts(plan))],
+    }
 
 
 def _batch(table: str, number: int, columns: Sequence[str], rows: Any) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
 """Fleets and stories as groups of brokers to simulate."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -35,6 +35,8 @@ class Fleet:
     partitions_a_group: int = 50
     replica_lag_time_max_ms: int = 10_000
     min_insync_replicas: int = 2
+    params: Mapping[str, int] = field(default_factory=dict)
+    """Of the rule."""
 
 
 def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
@@ -64,7 +66,7 @@ def _plan(fleet: Fleet, number: int, seed: int, loop: Loop, end_us: int) -> tupl
         start_us=START_MS * 1000,
         end_us=end_us,
         brokers=loop.brokers,
-        run=RuleRun(fleet.rule or BASELINE),
+        run=RuleRun(fleet.rule or BASELINE, fleet.params),
         replica_lag_time_max_ms=fleet.replica_lag_time_max_ms,
         min_insync_replicas=fleet.min_insync_replicas,
         isr_write_ms=ISR_WRITE_MS,
