@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from udfs.jit import kernel
-from udfs.latencies import Waits, acknowledge, append_waits, await_none, give_up_waiting, new_waits
+from udfs.latencies import FIRST_RUN, acknowledge, append_waits, await_none, give_up_waiting, new_waits
 from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
 from udfs.verdict import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
 
@@ -43,7 +43,9 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 """Places of MEASURES on the open page of a rule run."""
 SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
 """And what the page needs besides: integrals are up to here; records that the worst member of the ISR lacks."""
-PLACES = len(MEASURES) + 2
+LATENCIES = len(MEASURES) + 2
+"""Then acknowledged appends by bucket of latency."""
+PLACES = LATENCIES + BUCKETS
 
 FOLLOWER_PAGE = int64_record(
     *FOLLOWER_MEASURES,
@@ -62,25 +64,13 @@ class Ledger(NamedTuple):
     """Shape (R, PLACES)."""
     followers: npt.NDArray[np.void]
     """FOLLOWER_PAGE, shape (R, n)."""
-    latencies: Int64Array
-    """Acknowledged appends by bucket of latency, shape (R, BUCKETS)."""
-    waits: Waits
-    day_ends_us: Int64Array
-    """Midnight at which the open page is closed, shape (1,)."""
-    miss_due_us: Int64Array
-    """No miss is to be looked for before, shape (1,)."""
+    waits: Int64Array
+    """Of ``udfs.latencies``."""
 
 
 def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
     """Empty pages; at most ``waits`` appends are waited for one by one."""
-    return Ledger(
-        np.zeros((runs, PLACES), np.int64),
-        np.zeros((runs, replicas), FOLLOWER_PAGE),
-        np.zeros((runs, BUCKETS), np.int64),
-        new_waits(runs, waits),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
-    )
+    return Ledger(np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_waits(runs, waits))
 
 
 @kernel
@@ -108,17 +98,15 @@ def _violate(page, promise, now_us):
 
 
 @kernel
-def _clear(state, r):
+def _clear(page, followers):
     """An empty page; what is at risk stays so."""
-    page = state.ledger.pages[r]
-    for place in range(SETTLED_US):
-        page[place] = 0
+    for place in range(PLACES):
+        if place not in (SETTLED_US, AT_RISK):
+            page[place] = 0
     page[FIRST_VIOLATION_US] = NO_VIOLATION
     page[FIRST_VIOLATION] = NO_VIOLATION
-    for bucket in range(state.ledger.latencies.shape[1]):
-        state.ledger.latencies[r, bucket] = 0
-    for p in range(state.ledger.followers.shape[1]):
-        follower = state.ledger.followers[r, p]
+    for p in range(len(followers)):
+        follower = followers[p]
         follower.judged_us = 0
         follower.agreed_us = 0
         follower.misses = 0
@@ -129,12 +117,12 @@ def begin(state, isr_at_start):
     """Open a page for a term. Who is in the ISR is judged after a lag time at the latest, others when they fetch."""
     ledger, term = state.ledger, state.term[0]
     await_none(ledger.waits)
-    ledger.day_ends_us[0] = (term.start_us // DAY_US + 1) * DAY_US
-    ledger.miss_due_us[0] = NEVER_US
+    term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
+    term.miss_due_us = NEVER_US
     for r in range(len(ledger.pages)):
         ledger.pages[r][AT_RISK] = 0
         ledger.pages[r][SETTLED_US] = term.start_us
-        _clear(state, r)
+        _clear(ledger.pages[r], ledger.followers[r])
         for p in range(term.replicas):
             follower = ledger.followers[r, p]
             follower.judged = (isr_at_start >> p) & 1
@@ -142,13 +130,12 @@ def begin(state, isr_at_start):
             follower.looked_at_us = NEVER_US
             follower.missed = 0
             if p != term.leader:
-                ledger.miss_due_us[0] = min(ledger.miss_due_us[0], _miss_at_us(state.fetches[p], state.params[r]))
+                term.miss_due_us = min(term.miss_due_us, _miss_at_us(state.fetches[p], state.params[r]))
 
 
 @kernel
-def settle(state, r, now_us):
+def settle(page, leader, params, now_us):
     """Sum up the state that was last shown, until ``now_us``."""
-    page, leader = state.ledger.pages[r], state.leaders[r]
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
         return
@@ -156,7 +143,7 @@ def settle(state, r, now_us):
     members = 0
     for p in range(leader.replicas):
         members += leader.shown_isr >> p & 1
-    wanted = min(state.params[r].min_insync_replicas, leader.replicas)
+    wanted = min(params.min_insync_replicas, leader.replicas)
     page[EXPOSURE_US] += elapsed_us
     if members < wanted:
         page[UNDER_MIN_ISR_US] += elapsed_us
@@ -174,33 +161,36 @@ def settle(state, r, now_us):
 
 
 @kernel
-def settle_follower(state, r, p, now_us):
-    """Sum up how long the rule's answer was the right one, until ``now_us``.
-
-    Right is who `true-lag` calls in sync; but an outsider below the high watermark has to stay outside.
-    """
-    mine = state.ledger.followers[r, p]
+def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
-    fetch = state.fetches[p]
-    late_at_us = min(max(_late_at_us(fetch, state.params[r]), mine.settled_us), now_us)
-    if state.followers[r, p].in_isr != 0:
+    late_at_us = min(max(_late_at_us(fetch, params), mine.settled_us), now_us)
+    if in_isr != 0:
         mine.agreed_us += late_at_us - mine.settled_us
     else:
         mine.agreed_us += now_us - late_at_us
-        if fetch.log_end_offset < state.leaders[r].shown_high_watermark:
+        if fetch.log_end_offset < high_watermark:
             mine.agreed_us += late_at_us - mine.settled_us
     mine.judged_us += now_us - mine.settled_us
     mine.settled_us = now_us
 
 
 @kernel
-def look_at_risk(state, r, now_us):
+def settle_follower(state, r, p, now_us):
+    """Sum up how long the rule's answer was the right one, until ``now_us``.
+
+    Right is who `true-lag` calls in sync; but an outsider below the high watermark has to stay outside.
+    """
+    in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
+    _sum_up(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
+
+
+@kernel
+def look_at_risk(page, leader, term, fetches, now_us):
     """Acknowledged records that the clean election of a member of the ISR would lose: 0 under a sound rule."""
-    page, leader, term = state.ledger.pages[r], state.leaders[r], state.term[0]
     at_risk = 0
     for p in range(term.replicas):
-        known = state.fetches[p].log_end_offset
+        known = fetches[p].log_end_offset
         if p != term.leader and leader.isr >> p & 1 and known >= 0:
             at_risk = max(at_risk, leader.high_watermark - known)
     if at_risk > 0 and page[AT_RISK] == 0:
@@ -210,10 +200,8 @@ def look_at_risk(state, r, now_us):
 
 
 @kernel
-def _acknowledge(state, r, now_us):
-    ledger, page = state.ledger, state.ledger.pages[r]
-    high_watermark = state.leaders[r].high_watermark
-    acknowledged, longest_us = acknowledge(ledger.waits, ledger.latencies, r, high_watermark, now_us)
+def _acknowledge(waits, page, r, high_watermark, now_us):
+    acknowledged, longest_us = acknowledge(waits, r, high_watermark, now_us, page[LATENCIES:])
     page[ACKNOWLEDGED_APPENDS] += acknowledged
     page[ACKS_ALL_LATENCY_MAX_US] = max(page[ACKS_ALL_LATENCY_MAX_US], longest_us)
 
@@ -229,7 +217,7 @@ def show_leader(state, r, now_us, out):
     ):
         return
     page = state.ledger.pages[r]
-    settle(state, r, now_us)
+    settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
     begun = leader.shown_log_end_offset >= 0
     if leader.high_watermark != leader.shown_high_watermark and begun:
         for p in range(term.replicas):
@@ -241,7 +229,7 @@ def show_leader(state, r, now_us, out):
     leader.shown_log_end_offset = leader.log_end_offset
     leader.shown_high_watermark = leader.high_watermark
     leader.shown_isr = leader.isr
-    look_at_risk(state, r, now_us)
+    look_at_risk(page, leader, state.term[0], state.fetches, now_us)
     if rises:
         for p in range(term.replicas):
             known = state.fetches[p].log_end_offset
@@ -252,7 +240,7 @@ def show_leader(state, r, now_us, out):
         _violate(page, LEADER_OUTSIDE_ISR, now_us)
     if leader.isr >> term.replicas != 0:
         _violate(page, ISR_OUTSIDE_ASSIGNMENT, now_us)
-    _acknowledge(state, r, now_us)
+    _acknowledge(state.ledger.waits, page, r, leader.high_watermark, now_us)
     row = out.partition[out.filled[1]]
     out.filled[1] += 1
     row[0] = r
@@ -272,8 +260,8 @@ def produce(state, log_end_offset, now_us):
         if leader.isr_size < min(state.params[r].min_insync_replicas, leader.replicas):
             ledger.pages[r][REFUSED_APPENDS] += 1
         else:
-            ledger.waits.appends[r, i] += 1
-            _acknowledge(state, r, now_us)
+            ledger.waits[FIRST_RUN + r, i] += 1
+            _acknowledge(ledger.waits, ledger.pages[r], r, leader.high_watermark, now_us)
 
 
 @kernel
@@ -281,7 +269,7 @@ def note_lack(state, p, now_us):
     """The follower lacks something since another instant than before: look for a miss in time, after the rules did."""
     for r in range(len(state.leaders)):
         due_us = max(_miss_at_us(state.fetches[p], state.params[r]), now_us + 1)
-        state.ledger.miss_due_us[0] = min(state.ledger.miss_due_us[0], due_us)
+        state.term[0].miss_due_us = min(state.term[0].miss_due_us, due_us)
 
 
 @kernel
@@ -309,8 +297,8 @@ def after_arrival(state, p, now_us):
                 mine.settled_us = now_us
             page, leader = state.ledger.pages[r], state.leaders[r]
             if page[AT_RISK] > 0 or (leader.isr >> p & 1 and fetch.log_end_offset < leader.high_watermark):
-                settle(state, r, now_us)
-                look_at_risk(state, r, now_us)
+                settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+                look_at_risk(page, leader, state.term[0], state.fetches, now_us)
         if mine.looked_at_us != fetch.missing_since_us:
             mine.looked_at_us = NEVER_US
         if mine.missed != 0 and now_us < _late_at_us(fetch, state.params[r]):
@@ -331,7 +319,7 @@ def stop_judging(state, p, now_us):
 def look_for_misses(state, now_us):
     """Followers that failed genuinely one and a half lag times ago and are still in the ISR."""
     term = state.term[0]
-    state.ledger.miss_due_us[0] = NEVER_US
+    state.term[0].miss_due_us = NEVER_US
     for r in range(len(state.leaders)):
         leader, params = state.leaders[r], state.params[r]
         for p in range(term.replicas):
@@ -340,7 +328,7 @@ def look_for_misses(state, now_us):
                 continue
             due_us = _miss_at_us(fetch, params)
             if due_us > now_us:
-                state.ledger.miss_due_us[0] = min(state.ledger.miss_due_us[0], due_us)
+                state.term[0].miss_due_us = min(state.term[0].miss_due_us, due_us)
                 continue
             mine.looked_at_us = fetch.missing_since_us
             leaving = leader.commit_us != NEVER_US and leader.pending_isr >> p & 1 == 0
@@ -358,7 +346,7 @@ def _write(ledger, r, day, out):
     page = ledger.pages[r]
     latencies = out.latency[out.filled[3]]
     for bucket in range(len(latencies)):
-        latencies[bucket] = ledger.latencies[r, bucket]
+        latencies[bucket] = page[LATENCIES + bucket]
     row = out.score[out.filled[3]]
     out.filled[3] += 1
     row[0] = r
@@ -371,10 +359,10 @@ def _write(ledger, r, day, out):
 def close(state, now_us, out):
     """Close the pages of the day, write them, and open new ones."""
     ledger, term = state.ledger, state.term[0]
-    day = ledger.day_ends_us[0] // DAY_US - 1
-    ledger.day_ends_us[0] += DAY_US
+    day = term.day_ends_us // DAY_US - 1
+    term.day_ends_us += DAY_US
     for r in range(len(ledger.pages)):
-        settle(state, r, now_us)
+        settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
         _write(ledger, r, day, out)
         for p in range(term.replicas):
             if p != term.leader:
@@ -388,7 +376,7 @@ def close(state, now_us, out):
                 row[3] = mine.judged_us
                 row[4] = mine.agreed_us
                 row[5] = mine.misses
-        _clear(state, r)
+        _clear(ledger.pages[r], ledger.followers[r])
 
 
 @kernel

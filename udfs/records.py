@@ -145,6 +145,8 @@ TERM = int64_record(
     "log_end_offset",
     "silent_from_us",
     "silent_until_us",
+    "day_ends_us",  # midnight at which the open pages of the ledger are closed
+    "miss_due_us",  # no miss is to be looked for before
     "row",  # rows replayed so far in this stretch
     "ignored",  # rows of replicas outside the assignment, or after the end of the term
 )

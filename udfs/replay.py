@@ -61,7 +61,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
     def let_time_pass(state, until_us, out):
         """Fire timers, and close a page at each midnight before what happens then; 0 when there is no room."""
         while has_room(state, out):
-            midnight_us = state.ledger.day_ends_us[0]
+            midnight_us = state.term[0].day_ends_us
             if midnight_us > until_us:
                 fire_timers(state, until_us, out)
                 return 1

@@ -73,12 +73,12 @@ def simulation() -> Callable[..., int]:
     @kernel
     def settle(world, log, p, now_us):
         """After a step: acknowledge what the high watermark has passed, note changes, set the timer."""
-        leader, pages = world.leaders[p, 0], world.ledger
+        leader = world.leaders[p, 0]
         acknowledge(world, log, p, now_us)
         note_changes(world, log, p, now_us)
         world.out.filled[0] = 0
         world.out.filled[1] = 0
-        heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, pages.miss_due_us[p, 0]))
+        heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, world.term[p].miss_due_us))
 
     @kernel
     def begin(world, p, isr, high_watermark, now_us):

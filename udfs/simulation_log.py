@@ -4,7 +4,6 @@ import numpy as np
 
 from udfs.history import History
 from udfs.jit import kernel
-from udfs.latencies import Waits
 from udfs.ledger import Ledger
 from udfs.state import State
 
@@ -40,7 +39,6 @@ def moment(group, time_us):
 @kernel
 def view(world, p):
     """The state of one partition, as the steps take it."""
-    pages, waits = world.ledger, world.ledger.waits
     return State(
         world.term[p : p + 1],
         world.fetches[p],
@@ -49,14 +47,7 @@ def view(world, p):
         world.params,
         world.codes,
         History(world.history_offset[p], world.history_us[p], world.history_used[p]),
-        Ledger(
-            pages.pages[p],
-            pages.followers[p],
-            pages.latencies[p],
-            Waits(waits.time_us[p], waits.log_end_offset[p], waits.appends[p], waits.first[p], waits.used[p]),
-            pages.day_ends_us[p],
-            pages.miss_due_us[p],
-        ),
+        Ledger(world.ledger.pages[p], world.ledger.followers[p], world.ledger.waits[p]),
     )
 
 

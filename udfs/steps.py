@@ -241,8 +241,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     due_us, stage, which = fetch.handled_us, READ, p
                 elif fetch.stage == READ and fetch.processed_us < due_us:
                     due_us, stage, which = fetch.processed_us, RECORDED, p
-            if state.ledger.miss_due_us[0] < due_us:
-                due_us, stage = state.ledger.miss_due_us[0], OVERDUE
+            if state.term[0].miss_due_us < due_us:
+                due_us, stage = state.term[0].miss_due_us, OVERDUE
             if due_us > until_us:
                 return
             if stage == OVERDUE:

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from udfs.latencies import Waits
+from udfs.latencies import new_waits
 from udfs.ledger import FOLLOWER_PAGE, PLACES, Ledger
 from udfs.records import (
-    BUCKETS,
     FETCH_STATE,
     FOLLOWER,
     LEADER,
@@ -209,16 +208,7 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
         ledger=Ledger(
             np.zeros((partitions, 1, PLACES), np.int64),
             np.zeros((partitions, 1, replicas), FOLLOWER_PAGE),
-            np.zeros((partitions, 1, BUCKETS), np.int64),
-            Waits(
-                np.zeros((partitions, WAITS), np.int64),
-                np.zeros((partitions, WAITS), np.int64),
-                np.zeros((partitions, 1, WAITS), np.int64),
-                np.zeros((partitions, 1), np.int64),
-                np.zeros((partitions, 1), np.int64),
-            ),
-            np.zeros((partitions, 1), np.int64),
-            np.zeros((partitions, 1), np.int64),
+            np.stack([new_waits(1, WAITS)] * partitions),
         ),
         row=Rows(*(np.full(1, NEVER_US) for _ in Rows._fields)),
         out=new_output(1 << 14, 2 * partitions),

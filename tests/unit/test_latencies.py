@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from udfs.jit import entry
 from udfs.latencies import (
+    FIRST_RUN,
     acknowledge,
     append_waits,
     await_none,
@@ -43,10 +44,10 @@ def test_buckets_are_a_sixteenth_wide() -> None:
 
 def test_a_term_begins_without_anybody_waiting() -> None:
     waits = new_waits(1, 4)
-    waits.appends[0, enter(waits, 10, 1)] = 1
+    waits[FIRST_RUN, enter(waits, 10, 1)] = 1
     forget(waits)
     assert never(waits, 0, 100) == 0
-    assert reach(waits, np.zeros((1, BUCKETS), np.int64), 0, 10, 5) == (0, 0)
+    assert reach(waits, 0, 10, 5, np.zeros(BUCKETS, np.int64)) == (0, 0)
 
 
 @given(
@@ -71,11 +72,11 @@ def test_who_waits_under_which_run(steps: list[tuple[int, list[bool], list[int]]
         place = enter(waits, end, now_us)
         for r in range(2):
             if not refused[r]:
-                waits.appends[r, place] += 1
+                waits[FIRST_RUN + r, place] += 1
                 naive[r].append((now_us, end))
             marks[r] = min(end, marks[r] + moves[r])
             done = [time_us for time_us, offset in naive[r] if offset <= marks[r]]
-            found, longest_us = reach(waits, latencies, r, marks[r], now_us)
+            found, longest_us = reach(waits, r, marks[r], now_us, latencies[r])
             if capacity == 100:
                 assert found == len(done)
                 assert longest_us == max((now_us - time_us for time_us in done), default=0)
@@ -85,7 +86,7 @@ def test_who_waits_under_which_run(steps: list[tuple[int, list[bool], list[int]]
         accepted = sum(not refused[r] for _, refused, _ in steps)
         waiting = never(waits, r, len(steps) + 1)
         assert latencies[r].sum() + waiting == accepted
-        reach(waits, latencies, r, end, len(steps))
+        reach(waits, r, end, len(steps), latencies[r])
         assert latencies[r].sum() == accepted
 
 
