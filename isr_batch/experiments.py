@@ -90,7 +90,7 @@ def load_experiment(file: Path) -> Experiment:
         Saying all that is wrong with the file.
     """
     if not re.fullmatch(r"[\w.-]+", file.stem):
-        raise UsageError(f"{file.stem!r} names an experiment", "letters, digits, dots and hyphens, please")
+        raise UsageError(f"{file.stem!r} cannot name an experiment", "letters, digits, dots and hyphens, please")
     try:
         return Experiment.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except OSError as error:

@@ -12,15 +12,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch import ingest
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
-from isr_batch.output_tables import PARTITION_TIMELINE, REPLAY_CHECK, SHRINK_VERDICTS
+from isr_batch.output_tables import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.replay import ReplaySummary
 from isr_batch.runs import Counts, recorded
+from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
 from isr_batch.store import Lake
 from isr_batch.summaries import require_match, rules_side_by_side
 from isr_batch.tables import APPEND_LOG, FETCH_LOG, INPUT_TABLES, OBSERVED_ISR_CHANGES, QUARANTINE, Table
 from isr_batch.validate import ValidationSummary, summary
 from pipelines import cli
 
+PARAMS = '{"replica_lag_time_max_ms": 10000}'
 ALL_TABLES = ingest._CUT_BY
 SET = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
 
@@ -127,7 +129,7 @@ def test_failed_run_is_recorded_where_there_is_a_lake(lake: Lake) -> None:
 def verdict(rule: str, verdict: str, cause: str) -> dict[str, Any]:
     return {
         "rule": rule,
-        "params_json": "{}",
+        "params_json": PARAMS,
         "change_time": "2026-01-01 12:00:00",
         "kind": "shrink",
         "replica_id": 2,
@@ -161,9 +163,12 @@ def check(status: str, error_ms: float, observed_hw: int = 5) -> dict[str, Any]:
 
 
 def write_results(lake: Lake) -> None:
-    state = {"params_json": "{}", "time": "2026-01-01", "isr": [1], "event_date": "2026-01-01"}
-    rows = {
-        PARTITION_TIMELINE.name: [state | {"rule": rule} for rule in ("true-lag", "kafka-3.7", "kafka-0.9")],
+    nothing = {column.name: 0 for column in PARTITION_SCORES.columns if column.type == "BIGINT"}
+    cost = nothing | {"params_json": PARAMS, "exposure_us": 1, "event_date": "2026-01-01"}
+    rows: dict[str, list[dict[str, Any]]] = {
+        ISR_CHANGES.name: [],
+        REPLICA_SCORES.name: [],
+        PARTITION_SCORES.name: [cost | {"rule": rule} for rule in ("true-lag", "kafka-3.7", "kafka-0.9")],
         SHRINK_VERDICTS.name: [
             verdict("kafka-3.7", "spurious", "slow_leader"),
             verdict("kafka-3.7", "genuine", "follower_slow"),
@@ -171,7 +176,7 @@ def write_results(lake: Lake) -> None:
         ],
         REPLAY_CHECK.name: [check("matched", 1.5), check("matched", -3.0, observed_hw=4), check("missing", 0.0)],
     }
-    for table in (PARTITION_TIMELINE, SHRINK_VERDICTS, REPLAY_CHECK):
+    for table in (ISR_CHANGES, REPLICA_SCORES, PARTITION_SCORES, SHRINK_VERDICTS, REPLAY_CHECK):
         lake.replace(table, frame(lake.spark, table, *rows[table.name]), "true")
 
 

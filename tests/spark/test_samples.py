@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.ingest import find_clusters, ingest_kafka_logs
@@ -14,6 +14,7 @@ from isr_batch.report import write_report
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.validate import summary, validate
+from udfs.rules import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "shrinks.csv"
@@ -100,6 +101,61 @@ def test_shrinks_of_every_rule_are_those_of_the_golden_table(sample_lake: Lake) 
     found = sorted(tuple(str(row[name]) for name in GOLDEN_COLUMNS) for row in counted)
     with GOLDEN.open(encoding="utf-8") as file:
         assert found == [tuple(row) for row in csv.reader(file)]
+
+
+def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
+    """Every integral again, in SQL: a state lasts until the next one, the last one until the term ends."""
+    costs = ("exposure_us", "under_min_isr_us", "leader_alone_us", "under_replicated_us", "high_watermark_stalled_us")
+    sample_lake.register_views()
+    again = sample_lake.spark.sql("""
+        WITH spans AS (
+          SELECT s.*, size(assigned) AS replicas, least(min_insync_replicas, size(assigned)) AS wanted,
+            unix_micros(lead(time, 1, end_time) OVER (
+              PARTITION BY s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, rule
+              ORDER BY time, leader_log_end_offset, high_watermark
+            )) - unix_micros(time) AS us
+          FROM partition_timeline s
+          JOIN leader_epochs USING (cluster_id, topic, partition_id, leader_epoch, leader_id)
+        )
+        SELECT cluster_id, rule, sum(us) AS exposure_us, sum(us) FILTER (WHERE size(isr) < wanted) AS under_min_isr_us,
+          sum(us) FILTER (WHERE size(isr) = 1) AS leader_alone_us,
+          sum(us) FILTER (WHERE size(isr) < replicas) AS under_replicated_us,
+          sum(us) FILTER (WHERE high_watermark < leader_log_end_offset) AS high_watermark_stalled_us
+        FROM spans GROUP BY ALL
+    """)
+    counted = (
+        sample_lake.read("partition_scores").groupBy("cluster_id", "rule").agg(*(F.sum(c).alias(c) for c in costs))
+    )
+
+    def by_run(frame: DataFrame) -> dict[tuple[str, str], list[int]]:
+        return {(row["cluster_id"], row["rule"]): [row[name] or 0 for name in costs] for row in frame.collect()}
+
+    found = by_run(counted)
+    assert found == by_run(again)
+    assert len(found) == 4 * len(REGISTRY)
+    assert sum(stalled for *_, stalled in found.values()) > 0
+
+
+def test_scores_add_up_and_true_lag_is_always_right(sample_lake: Lake) -> None:
+    totals = {
+        (row["cluster_id"], row["rule"]): row
+        for row in rows(sample_lake, "rule_scores", "event_date IS NULL AND topic IS NULL")
+    }
+    for judged in sample_lake.read("shrink_verdicts").groupBy("cluster_id", "rule", "verdict").count().collect():
+        assert totals[judged["cluster_id"], judged["rule"]][judged["verdict"]] == judged["count"]
+    assert len(totals) == 4 * len(REGISTRY)
+    for (cluster, rule), row in totals.items():
+        best = totals[cluster, "true-lag"]
+        assert best["query_accuracy"] == 1.0
+        assert best["misses"] == 0
+        assert row["query_accuracy"] <= 1.0, rule
+        assert row["leader_outside_isr"] == row["isr_outside_assignment"] == row["high_watermark_decreases"] == 0
+    shrinks = {key: row["shrinks"] for key, row in totals.items()}
+    by_topic = sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NOT NULL")
+    by_leader = sample_lake.read("rule_scores_by_broker").where("event_date IS NULL AND leader_id IS NOT NULL")
+    for parts in by_topic, by_leader:
+        summed = parts.groupBy("cluster_id", "rule").agg(F.sum("shrinks").alias("n")).collect()
+        assert {(row["cluster_id"], row["rule"]): row["n"] for row in summed} == shrinks
 
 
 def test_timelines_keep_what_holds_for_every_rule(sample_lake: Lake) -> None:
