@@ -25,7 +25,7 @@ def test_a_story_goes_as_told(lake: Lake, file: Path, record_property: Any) -> N
 def idle_churn(rows: Rows) -> None:
     """2 000 writes of 10 ms are a round of 20 s. Under 0.10.2 it never ends; under 2.1 there is one."""
     churn, calm = rows["kafka-0.10.2"], rows["kafka-2.1"]
-    assert churn["last_change_seconds"] > 1790
+    assert churn["last_change_seconds"] > 350
     assert 15_000 < churn["shrink_interval_ms_p50"] < 30_000
     assert churn["under_replicated_partitions"] > 100
     assert calm["last_change_seconds"] < 60
