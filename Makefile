@@ -57,7 +57,7 @@ unit: $(VENV)/test.stamp ## the tests that need no Spark
 spark: $(VENV)/test.stamp ## the tests that need it
 	$(BIN)/python -m pytest -m "spark and not nightly"
 
-witnesses: $(VENV)/test.stamp ## write the README's table of who vouches for a rule, from the last `make test`
+witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into README.md and docs/confusion.md
 	$(BIN)/python -m tests.witnesses --write
 
 doctor: setup ## say what is wrong with this machine

@@ -13,7 +13,7 @@ Tables = dict[str, np.ndarray[Any, Any]]
 def simulate(world: World, room: int = 2000) -> Tables:
     """All that the simulation writes, however often its buffers are emptied."""
     log = new_log(len(world.partitions), room)
-    parts: dict[str, list[Any]] = {name: [] for name in (*log._fields[:5], "changes")}
+    parts: dict[str, list[Any]] = {name: [] for name in (*log._fields[:5], "changes", "whose")}
     done = 0
     while not done:
         done = simulation()(world, log, room)
@@ -21,6 +21,7 @@ def simulate(world: World, room: int = 2000) -> Tables:
             parts[name].append(getattr(log, name)[:filled].copy())
         changes = world.out.filled[2]
         parts["changes"].append(np.hstack([log.changes[:changes, :2], world.out.change[:changes]]))
+        parts["whose"].append(log.changes[:changes].copy())
         log.filled[:] = 0
         world.out.filled[:] = 0
         world.group["changes_noted"] = 0

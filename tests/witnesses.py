@@ -1,20 +1,25 @@
-"""The README's table of rules and who vouches for them, made from what the last whole test run says it has shown.
+"""What the last whole test run says it has shown, as tables of the documents.
 
-A test says so with ``record_property``: ``rule`` (or ``rules``), ``witness`` (a column below), ``count``, ``release``.
-``python -m tests.witnesses`` fails unless README.md has the table of ``build/witnesses``; with ``--write`` it is put
+README.md has the rules and who vouches for them. A test says so with ``record_property``: ``rule`` (or ``rules``),
+``witness`` (a column below), ``count``, ``release``. It has how the stories go as well: ``story`` (its experiment) and
+``outcomes`` (pairs of rule and what came of it). docs/confusion.md has how often a right cause was given which:
+``matrix`` (its heading) and ``counts`` (triples of right cause, given cause, how often).
+
+``python -m tests.witnesses`` fails unless they have the tables of ``build/witnesses``; with ``--write`` they are put
 there.
 """
 
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from udfs.rules import REGISTRY
+from udfs.verdict import CAUSES, VERDICT_OF_CAUSE
 
-BUILD, README = Path("build/witnesses"), Path("README.md")
-BEGIN, END = "<!-- witnesses: made by `make witnesses` -->\n", "<!-- end of witnesses -->"
+BUILD = Path("build/witnesses")
 COLUMNS = {
     "naive": "logs against the naive model",
     "class": "released class: fetches",
@@ -30,6 +35,8 @@ def table(told: list[dict[str, Any]]) -> str:
     counts: Counter[tuple[str, str]] = Counter()
     releases: dict[tuple[str, str], set[str]] = {}
     for said in told:
+        if "witness" not in said:
+            continue
         for rule in said.get("rules", [said.get("rule")]):
             key = str(rule), str(said["witness"])
             counts[key] += said.get("count", 1)
@@ -49,19 +56,80 @@ def _cell(count: int, releases: set[str]) -> str:
     return f"{count:,}" + (f" ({', '.join(in_order)})" if releases else "")
 
 
+def matrices(told: list[dict[str, Any]]) -> str:
+    """Markdown, a heading and a matrix for each group of fleets."""
+    found = {said["matrix"]: said["counts"] for said in told if "matrix" in said}
+    return "\n".join(
+        f"## {what[0].upper()}{what[1:]}\n\n{_matrix(found[what])}" for what in sorted(found, reverse=True)
+    )
+
+
+def _matrix(told: list[tuple[str, str, int]]) -> str:
+    """A row for each right cause, a column for each that was given, and the shares of the right ones."""
+    counts = {(cause, given): count for cause, given, count in told}
+    given = [cause for cause in CAUSES if any(cause == column for _, column in counts)]
+    lines = [
+        f"| right cause | shrinks | {' | '.join(f'`{cause}`' for cause in given)} | cause right | verdict right |",
+        "| --- |" + " ---: |" * (len(given) + 3),
+    ]
+    rows = [cause for cause in CAUSES if any(cause == row for row, _ in counts)]
+    rows += sorted({row for row, _ in counts} - set(rows))
+    for row in rows:
+        of_row = {pair: count for pair, count in counts.items() if pair[0] == row}
+        cells = [f"{of_row[row, cause]:,}" if (row, cause) in of_row else "" for cause in given]
+        lines.append(f"| `{row}` | {_shares(of_row, cells)} |")
+    cells = [f"{sum(count for (_, column), count in counts.items() if column == cause):,}" for cause in given]
+    lines.append(f"| all | {_shares(counts, cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shares(counts: dict[tuple[str, str], int], cells: list[str]) -> str:
+    total = sum(counts.values())
+    causes = sum(count for (cause, given), count in counts.items() if cause == given)
+    verdicts = sum(
+        count
+        for (cause, given), count in counts.items()
+        if VERDICT_OF_CAUSE.get(cause) == VERDICT_OF_CAUSE[given] != "unknown"
+    )
+    return " | ".join([f"{total:,}", *cells, f"{causes / total:.2%}", f"{verdicts / total:.2%}"])
+
+
+def stories(told: list[dict[str, Any]]) -> str:
+    """Markdown, a row for each rule that a story is told under."""
+    lines = ["| story | rule in the loop | what came of it |", "| --- | --- | --- |"]
+    for said in sorted((said for said in told if "story" in said), key=lambda said: said["story"]):
+        lines += [f"| `{said['story']}` | `{rule}` | {outcome} |" for rule, outcome in said["outcomes"]]
+    return "\n".join(lines) + "\n"
+
+
+Maker = Callable[[list[dict[str, Any]]], str]
+TABLES: tuple[tuple[str, str, Maker], ...] = (
+    ("README.md", "witnesses", table),
+    ("README.md", "stories", stories),
+    ("docs/confusion.md", "witnesses", matrices),
+)
+"""Document, name of the table between its markers, and what makes it."""
+
+
 def main(*, write: bool) -> int:
-    """Compare or write; 1 when the README has another table."""
+    """Compare or write; 1 when a document has another table."""
     told = [said for path in sorted(BUILD.glob("*.json")) for said in json.loads(path.read_text(encoding="utf-8"))]
-    text = README.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    wanted = before + BEGIN + table(told) + END + after
+    stale = [(name, what) for name, what, made in TABLES if not _renew(Path(name), what, made(told), write=write)]
+    for name, what in stale:
+        sys.stderr.write(f"{name} has not the {what} that this test run has shown: `make witnesses` writes them\n")
+    return 1 if stale else 0
+
+
+def _renew(document: Path, what: str, made: str, *, write: bool) -> bool:
+    """Say whether the document is as it should be, now."""
+    begin, end = f"<!-- {what}: made by `make witnesses` -->\n", f"<!-- end of {what} -->"
+    text = document.read_text(encoding="utf-8")
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    wanted = before + begin + made + end + after
     if write:
-        README.write_text(wanted, encoding="utf-8")
-    elif text != wanted:
-        sys.stderr.write("README.md has not the witnesses of this test run: `make witnesses` writes them\n")
-        return 1
-    return 0
+        document.write_text(wanted, encoding="utf-8")
+    return write or text == wanted
 
 
 if __name__ == "__main__":

@@ -53,21 +53,28 @@ def forget_void(world):
 
 
 @kernel
+def _written(world, p, f, now_us):
+    """Where the follower's own log ends; what is on its way to it, or being written, it does not hold yet."""
+    return world.fetches[p, f].fetch_offset if now_us < world.peers[f].written_us else world.held[p, f]
+
+
+@kernel
 def _label(world, label, p, change):
     """Whose change it is, and what is true of the replica. The change has its ISR and high watermark of before."""
-    group, leader, held = world.group[0], world.leaders[p, 0], world.held[p]
-    who, isr, high_watermark = change[3], change[4], change[6]
+    group, leader = world.group[0], world.leaders[p, 0]
+    at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
     history = History(world.history_offset[p], world.history_us[p], world.history_used[p])
     end = leader.log_end_offset
     for other in range(len(world.peers)):
         if other not in (who, group.leader) and isr >> other & 1:
-            end = min(end, held[other])
+            end = min(end, _written(world, p, other, at_us))
     label[0] = p
     label[1] = group.leader_epoch
     label[2] = group.leader
-    label[3] = missing_since(history, held[who])
+    label[3] = missing_since(history, _written(world, p, who, at_us))
     label[4] = max(end, high_watermark, leader.acknowledged_offset)
-    label[5] = held[who]
+    label[5] = _written(world, p, who, at_us)
+    label[6] = world.fetches[p, who].last_arrival_us
 
 
 @kernel
@@ -126,11 +133,12 @@ def thread_is_free(world, now_us):
 
 @kernel
 def followers_begin(world, now_us):
-    """A term begins: one follower after the other asks for the first time."""
+    """A term begins: one follower after the other, cut to its leader's log, asks for the first time."""
     group = world.group[0]
     for f in range(len(world.peers)):
         if f != group.leader:
             peer = world.peers[f]
+            peer.written_us = now_us
             first_us = max(now_us + group.election_us * (f + 1), peer.paused_until_us)
             heap.push(world, first_us + peer.link_us, FETCHED, f, peer.serial)
 

@@ -134,6 +134,7 @@ def simulation() -> Callable[..., int]:
         row.leader_log_end_offset[0] = UNKNOWN
         row.until_us[0] = until_us
         fire_timers(state, now_us, world.out)
+        note_changes(world, log, p, now_us)  # as things are before the row
         take_in_row(state, row, 0, world.out)
         settle(world, log, p, now_us)
 
@@ -142,6 +143,7 @@ def simulation() -> Callable[..., int]:
         """An instant of a fetch."""
         state = view(world, p)
         fire_timers(state, now_us, world.out)
+        note_changes(world, log, p, now_us)
         take_in(state, f, stage, now_us, world.out)
         schedule_giving_up(state, 0, now_us)
         settle(world, log, p, now_us)
@@ -203,6 +205,7 @@ def simulation() -> Callable[..., int]:
         for p in range(peer.next_partition, len(world.partitions)):
             isr = world.leaders[p, 0].isr
             world.fetches[p, f].processed_us = now_us
+            world.fetches[p, f].released_us = now_us + group.max_wait_us  # what it waits beyond its wish counts
             fetch_step(world, log, p, f, RECORDED, now_us)
             if group.isr_write_us > 0 and world.leaders[p, 0].isr & ~isr != 0:
                 peer.next_partition = p + 1
@@ -215,23 +218,18 @@ def simulation() -> Callable[..., int]:
             if world.held[p, f] < world.term[p].log_end_offset:
                 answer(world, f, now_us)
                 return
-        for p in range(len(world.partitions)):  # what it waits beyond its wish counts from then on
-            world.fetches[p, f].released_us = peer.wait_until_us
-            schedule_giving_up(view(world, p), 0, now_us)
-            settle(world, log, p, now_us)
         heap.set_timer(world, len(world.partitions) + f, peer.wait_until_us)
 
     @kernel
     def answer(world, f, now_us):
         """What there is by now goes out; what it waited beyond its wish was the leader's doing."""
         group, peer = world.group[0], world.peers[f]
-        waited = now_us > peer.wait_until_us - group.max_wait_us
         peer.phase = UNDER_WAY
         peer.received = 0
         heap.set_timer(world, len(world.partitions) + f, NEVER_US)
         for p in range(len(world.partitions)):
             fetch = world.fetches[p, f]
-            fetch.released_us = min(now_us, peer.wait_until_us) if waited else fetch.processed_us
+            fetch.released_us = min(now_us, fetch.released_us)
             records = min(world.term[p].log_end_offset - world.held[p, f], peer.most_records)
             world.answered[p, f] = world.held[p, f] + records
             peer.received += records
@@ -248,8 +246,8 @@ def simulation() -> Callable[..., int]:
             write_fetch(world, log, p, f, world.leaders[p, 0].high_watermark)
             world.held[p, f] = world.answered[p, f]
         peer.phase = IDLE
-        again_us = max(now_us + peer.link_us + peer.received * peer.record_us, peer.paused_until_us)
-        heap.push(world, again_us + peer.link_us, FETCHED, f, peer.serial)
+        peer.written_us = max(now_us + peer.link_us + peer.received * peer.record_us, peer.paused_until_us)
+        heap.push(world, peer.written_us + peer.link_us, FETCHED, f, peer.serial)
 
     @kernel
     def change_leader(world, log, to, now_us):
@@ -275,12 +273,11 @@ def simulation() -> Callable[..., int]:
         forget_void(world)
         now_us = moment(group, now_us)
         for p in range(len(world.partitions)):
-            isr = world.leaders[p, 0].isr | (1 << to)
             high_watermark = min(world.leaders[p, 0].high_watermark, world.held[p, to])
             for f in range(len(world.peers)):
                 world.held[p, f] = min(world.held[p, f], world.held[p, to])
             world.partitions[p].previous_leader = former
-            begin(world, p, isr, high_watermark, now_us)
+            begin(world, p, world.leaders[p, 0].isr | (1 << to), high_watermark, now_us)
             settle(world, log, p, now_us)
         followers_begin(world, now_us)
 
@@ -388,8 +385,7 @@ def simulation() -> Callable[..., int]:
             if kind < FAULT and due_us < group.paused_until_us:
                 heap.push(world, group.paused_until_us, kind, who, serial)
                 continue
-            now_us = moment(group, due_us)
-            happen(world, log, kind, who, now_us)
+            happen(world, log, kind, who, moment(group, due_us))
         now_us = max(group.end_us, group.now_us)
         for p in range(len(world.partitions)):
             fire_timers(view(world, p), now_us, world.out)

@@ -61,6 +61,7 @@ PEER = int64_record(
     "next_partition",  # to be recorded
     "wait_until_us",
     "received",  # records in the answer under way
+    "written_us",  # when it has written its latest answer; until then it holds what it asked from
     "queue_us",  # where it leads: what a request waits for a thread, beyond its turn
     "storage_us",  # and what a read or an append takes, beyond the usual
 )
@@ -102,9 +103,12 @@ SILENT, FENCED, UNFENCED = np.arange(3)
 REMOVAL_COLUMNS = ("partition_id", "leader_epoch", "leader", "replica", "change_time", "isr_before", "isr_after")
 
 
-WHOSE_COLUMNS = ("partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held")
+WHOSE_COLUMNS = (
+    "partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held", "heard_us",
+)  # fmt: skip
 """Of a change of the ISR; and what is true of the follower, whatever the log shows: since when it lacks something
-(NEVER_US: nothing), where acknowledged records would end without it, and where its own log does."""
+(NEVER_US: nothing), where acknowledged records would end without it, where its own log does, and when a request of it
+reached this leader last."""
 
 
 class Log(NamedTuple):

@@ -74,6 +74,18 @@ def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
     return Planted("slow follower", who, from_us, until_us, "follower_slow", steps)
 
 
+def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """All are slow, and one is slower: nothing that the other lacks is acknowledged where producers wait for all."""
+    until_us = from_us + 4 * lag_us
+    who = _follower(random, leader)
+    slower = next(other for other in range(BROKERS) if other not in {leader, who})
+    steps = []
+    for follower, pace_us in ((who, lag_us // 100), (slower, lag_us // 70)):
+        steps += [(from_us, int(QUOTA), follower, 1), (from_us, int(PACE), follower, pace_us)]
+        steps += [(until_us, int(QUOTA), follower, MOST_RECORDS), (until_us, int(PACE), follower, RECORD_US)]
+    return Planted("slow followers", who, from_us, until_us, "unacked_only", tuple(steps))
+
+
 def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
     """Every now and then a request is sent again and again, and gets through after seconds.
 
@@ -150,6 +162,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "paused-follower": _paused_follower,
     "dead-follower": _dead_follower,
     "slow-follower": _slow_follower,
+    "slow-followers": _slow_followers,
     "lossy-link": _lossy_link,
     "replication-quota": _replication_quota,
     "slow-storage": _slow_storage,

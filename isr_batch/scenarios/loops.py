@@ -25,13 +25,14 @@ class Loop:
     isr_at_start: int = -1
 
 
-def idle_churn(start_us: int, end_us: int) -> Loop:  # noqa: ARG001
+def idle_churn(start_us: int, end_us: int) -> Loop:
     """KAFKA-7152: a follower joins 2 000 partitions, few of them busy, at 10 ms a write: a round takes 20 s.
 
     Each append answers a fetch of all 2 000, so busier ones only take longer to simulate.
     """
     gaps = [SECOND_US if p % 200 == 0 else 0 for p in range(2000)]
-    return Loop(gaps, acks=[1] * len(gaps), brokers=2, isr_at_start=1)
+    planted = Planted("blocking writes", 0, start_us, end_us, "caught_up", ())
+    return Loop(gaps, acks=[1] * len(gaps), planted=[planted], brokers=2, isr_at_start=1)
 
 
 def storage_fault(start_us: int, end_us: int) -> Loop:

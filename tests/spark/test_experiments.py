@@ -18,8 +18,8 @@ def test_a_story_goes_as_told(lake: Lake, file: Path, record_property: Any) -> N
     found = run_experiment(lake, file.stem, experiment)
     assert [row["rule"] for row in found] == experiment.rules
     STORIES[file.stem]({row["rule"]: row for row in found})
-    for row in found:
-        record_property("outcome", f"| `{file.stem}` | `{row['rule']}` | {outcome(experiment, row).strip()} |")
+    record_property("story", file.stem)
+    record_property("outcomes", [(row["rule"], outcome(experiment, row).strip()) for row in found])
 
 
 def idle_churn(rows: Rows) -> None:

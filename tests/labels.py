@@ -1,0 +1,100 @@
+"""The right cause of a simulated shrink: from what was planted and what is true, never from what a kernel concludes.
+
+What the follower holds, what was acknowledged without it and when it was heard of are the simulation's own
+(``udfs.world.WHOSE_COLUMNS``); who was stopped, slow or asleep, and when, is the plan's. The causes come in the order
+of docs/verdicts.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from isr_batch.scenarios.faults import Planted
+from tests.loop import Tables
+from udfs.records import BY_CONTROLLER, CHANGE_COLUMNS, NEVER_US, SHRINK
+from udfs.verdict import CAUSES
+from udfs.world import WHOSE_COLUMNS
+
+SLOW_LEADER = {"slow storage", "slow queue", "blocking writes"}
+STOPS = {"paused follower", "dead follower", "lossy link", "restart"}
+SLOWS = {"slow follower", "slow followers", "replication quota"}
+NOBODY = "nothing planted"
+
+
+@dataclass(frozen=True)
+class Shrink:
+    """A follower left the ISR: what is true of it, and the primary cause that it was given."""
+
+    time_us: int
+    who: int
+    leader: int
+    by_controller: bool
+    missing_since_us: int
+    acknowledged_without_it: int
+    held: int
+    heard_us: int
+    given: str
+
+
+def shrinks(tables: Tables) -> Iterator[Shrink]:
+    for values, true in zip(tables["changes"][:, 2:].tolist(), tables["whose"].tolist(), strict=True):
+        change = dict(zip(CHANGE_COLUMNS, values, strict=True))
+        whose = dict(zip(WHOSE_COLUMNS, true, strict=True))
+        if change["kind"] != SHRINK:
+            continue
+        yield Shrink(
+            time_us=change["time_us"],
+            who=change["position"],
+            leader=whose["leader"],
+            by_controller=change["made_by"] == BY_CONTROLLER,
+            missing_since_us=whose["missing_since_us"],
+            acknowledged_without_it=whose["acknowledged_without_it"],
+            held=whose["held"],
+            heard_us=whose["heard_us"],
+            given=next(cause for bit, cause in enumerate(CAUSES) if change["causes"] >> bit & 1),
+        )
+
+
+def right_cause(shrink: Shrink, planted: Sequence[Planted], lag_us: int) -> str:
+    """The first cause of the definitions that truly holds."""
+    alive = shrink.heard_us > shrink.time_us - lag_us
+    fault = next((fault for fault in reversed(planted) if fault.from_us <= shrink.time_us), None)
+    if shrink.by_controller:
+        return "controller"
+    if shrink.missing_since_us == NEVER_US:
+        return "caught_up"
+    if alive and shrink.time_us - shrink.missing_since_us <= lag_us:
+        return "keeping_pace"
+    if fault and is_of_leader(fault, shrink):
+        return "slow_leader"
+    if alive and shrink.acknowledged_without_it <= shrink.held:
+        return "unacked_only"
+    return cause_of_follower(fault, shrink) if fault else NOBODY
+
+
+def is_of_leader(fault: Planted, shrink: Shrink) -> bool:
+    """A leader that sleeps drops nobody before it wakes: who does is its successor, and the sleeper a follower."""
+    if fault.what == "stopped leader":
+        return shrink.time_us > woken_us(fault)
+    return fault.what in SLOW_LEADER and fault.who == shrink.leader
+
+
+def woken_us(fault: Planted) -> int:
+    ((_, _, _, until_us),) = fault.steps
+    return until_us
+
+
+def cause_of_follower(fault: Planted, shrink: Shrink) -> str:
+    """What was planted of the follower itself; a fault that it has no part in explains nothing."""
+    if fault.what == "stopped leader":
+        return "follower_stopped"
+    if shrink.who not in {who for _, _, who, _ in fault.steps}:
+        return NOBODY
+    if fault.what in STOPS:
+        return "follower_stopped"
+    return "follower_slow" if fault.what in SLOWS else NOBODY
+
+
+def confusion(tables: Tables, planted: Sequence[Planted], lag_us: int) -> Counter[tuple[str, str]]:
+    """How often each right cause was given which."""
+    return Counter((right_cause(shrink, planted, lag_us), shrink.given) for shrink in shrinks(tables))
