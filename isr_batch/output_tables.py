@@ -23,7 +23,7 @@ _CHANGE = (
         "follower's log end offset as the leader knew it; -1 before its first fetch",
     ),
     Column("last_caught_up_time_ms", "BIGINT", "Kafka's lastCaughtUpTimeMs under this rule"),
-    Column("lag_ms", "BIGINT", "the lag that the rule compared with its limit; null when it compares something else"),
+    Column("lag_ms", "BIGINT", "change_time less last_caught_up_time_ms; null when it never was"),
     Column("made_by", "STRING", "rule, or controller (fencing, shutdown, reassignment)", nullable=False),
 )
 _CHANGE_CHECKS = {

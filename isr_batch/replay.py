@@ -14,12 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-from isr_batch.disagreements import write_disagreements
 from isr_batch.errors import NoInputError
-from isr_batch.output_tables import RULE_DISAGREEMENTS
 from isr_batch.results import tables_of
-from isr_batch.score_tables import RULE_SCORES
-from isr_batch.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
@@ -87,6 +83,4 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
         }
     finally:
         results.unpersist()
-    rows_out[RULE_DISAGREEMENTS.name] = write_disagreements(lake, window)
-    rows_out[RULE_SCORES.name] = write_scores(lake)
     return ReplaySummary(rows_in, rows_out)

@@ -184,8 +184,7 @@ def scores(facts: DataFrame, groups: Sequence[Sequence[str]]) -> DataFrame:
     whole = {name: text for name, text in AGGREGATES.items() if name not in _DERIVED}
     grouped = facts.groupingSets(sets, *keys).agg(*(F.expr(text).alias(name) for name, text in whole.items()))
     derived = {name: F.expr(text) for name, text in AGGREGATES.items() if name in _DERIVED}
-    intervals = [_interval(facts.where("verdict = 'spurious'"), group, dimensions) for group in groups]
-    low_high = reduce(DataFrame.unionByName, intervals)
+    low_high = _intervals(facts.where("verdict = 'spurious'"), groups, dimensions)
     same = reduce(lambda a, b: a & b, (F.col(f"score.{name}").eqNullSafe(F.col(f"drawn.{name}")) for name in keys))
     joined = grouped.withColumns(derived).alias("score").join(low_high.alias("drawn"), same, "left")
     days = F.col("exposure_partition_hours") / 24
@@ -200,28 +199,22 @@ _DERIVED: Final = ("mistakes_per_partition_day", "precision")
 """Of other columns, once these are there."""
 
 
-def _interval(mistakes: DataFrame, group: Sequence[str], dimensions: Sequence[str]) -> DataFrame:
+def _intervals(mistakes: DataFrame, groups: Sequence[Sequence[str]], dimensions: Sequence[str]) -> DataFrame:
     """95 % interval of the number of mistakes in each group, by a bootstrap over broker pair x hour.
 
     Shrinks come in bursts, so blocks are drawn, not shrinks: each block is taken as often as a Poisson variable
     with mean 1 says, whose value is a hash of the block and the replicate, hence the same in every run.
     """
-    keys = [*RUN, *group]
-    block = ["cluster_id", "leader_id", "replica_id", "hour"]
-    blocks = mistakes.groupBy(*dict.fromkeys([*keys, *block])).agg(F.count("*").alias("mistakes"))
+    keys = [*RUN, *dimensions]
+    block = {f"block_{name}": F.col(name) for name in ("cluster_id", "leader_id", "replica_id", "hour")}
+    sets = [[F.col(name) for name in (*RUN, *group, *block)] for group in groups]
+    blocks = mistakes.withColumns(block).groupingSets(sets, *keys, *block).agg(F.count("*").alias("mistakes"))
     drawn = blocks.withColumn("replicate", F.explode(F.sequence(F.lit(1), F.lit(REPLICATES))))
     times = _poisson(F.xxhash64(*block, "replicate"))
     sums = drawn.groupBy(*keys, "replicate").agg(F.sum(F.col("mistakes") * times).alias("mistakes"))
-    ends = sums.groupBy(*keys).agg(
+    return sums.groupBy(*keys).agg(
         F.percentile("mistakes", 0.025).alias("low"), F.percentile("mistakes", 0.975).alias("high")
     )
-    missing = {name: F.lit(None).cast(_TYPES[name]) for name in dimensions if name not in group}
-    return ends.withColumns(missing)
-
-
-_TYPES: Final = {
-    "cluster_id": "string", "event_date": "date", "topic": "string", "leader_id": "int", "replica_id": "int",
-}  # fmt: skip
 
 
 def _poisson(random: Column) -> Column:

@@ -74,8 +74,10 @@ def _ingest(job: Job, done: "Run", folder: Path, cluster: str | None) -> None:
 
 
 def _replay(job: Job, done: "Run", window: Window) -> None:
+    from isr_batch.disagreements import write_disagreements
     from isr_batch.replay import replay, rule_runs
     from isr_batch.runs import Counts
+    from isr_batch.scores import write_scores
 
     rules = rule_runs(job.settings.replay)
     with job.out.step(f"replay {len(rules)} rules") as facts:
@@ -83,6 +85,10 @@ def _replay(job: Job, done: "Run", window: Window) -> None:
         counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
         done.add(counts)
         facts |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
+    with job.out.step("compare the rules") as facts:
+        counts = Counts(rows_out=write_disagreements(job.lake, window) + write_scores(job.lake))
+        done.add(counts)
+        facts |= {"rows": counts.rows_out}
 
 
 def _validate(job: Job, done: "Run") -> "ValidationSummary":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = range(6)
@@ -109,19 +110,16 @@ class Truth:
     def arrive(self, now_us: int, fetch: Fetch) -> None:
         replica = fetch.row.replica_id
         earlier = self.fetches.setdefault(replica, [])
-        counted = [f for f in earlier if f.row.code == 0 and f.recorded]
+        followed = pairwise([*earlier, fetch])
+        counted = [(former, later) for former, later in followed if former.row.code == 0 and former.recorded]
         self.note_caught(now_us)  # what it lacked nothing of until now: its log may turn out shorter than it was
         earlier.append(fetch)
-        if fetch.row.code == 0 and counted and fetch.row.offset >= counted[-1].L:
-            # It has reached what the leader held when that fetch was read: caught up then.
-            read_us = min(counted[-1].row.handled_us, self.next_arrival_us(counted[-1], earlier))
+        if fetch.row.code == 0 and counted and fetch.row.offset >= counted[-1][0].L:
+            # It has reached what the leader held when its former fetch was read: caught up then.
+            former, later = counted[-1]
+            read_us = min(former.row.handled_us, later.row.time_us)
             self.caught_us[replica] = max(self.caught_us[replica], read_us)
         self.note_caught(now_us)
-
-    @staticmethod
-    def next_arrival_us(fetch: Fetch, fetches: list[Fetch]) -> int:
-        """When the follower's next fetch came, at which the former was over."""
-        return fetches[fetches.index(fetch) + 1].row.time_us
 
     def held_and_silent_us(self, replica: int, now_us: int) -> tuple[int, int, int]:
         """Return ``(since, held, silent)``: waiting that was the leader's doing, since caught up or last heard of."""

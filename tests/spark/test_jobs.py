@@ -236,6 +236,7 @@ def test_run_ends_with_tables_report_and_exit_code(
         return ReplaySummary(50, {"shrink_verdicts": 3})
 
     monkeypatch.setattr("isr_batch.replay.replay", replay)
+    monkeypatch.setattr("isr_batch.disagreements.write_disagreements", lambda *_: 1)
     with pytest.raises(SystemExit) as exited:
         cli.main(["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"])
     captured = capsys.readouterr()

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from isr_batch.ingest import find_clusters, ingest_kafka_logs
 from isr_batch.replay import replay, rule_runs
 from isr_batch.report import write_report
+from isr_batch.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.validate import summary, validate
@@ -29,6 +30,7 @@ def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFa
         counts = ingest_kafka_logs(lake, folder, name)
         assert counts.rows_quarantined == 0
     replay(lake, rule_runs(ReplaySettings()))
+    write_scores(lake)
     validate(lake)
     return lake
 

@@ -9,9 +9,9 @@ from tests.naive_ledger import ledger
 from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight
 from tests.unit.test_ledger_by_hand import in_buckets
 
-LOGS = 600
+LOGS = 300
 LOGS_NIGHTLY = 50_000
-PARTS = 6
+PARTS = 3
 
 
 def against_naive(part: int, examples: int) -> None:
