@@ -206,11 +206,11 @@ def _intervals(mistakes: DataFrame, groups: Sequence[Sequence[str]], dimensions:
     with mean 1 says, whose value is a hash of the block and the replicate, hence the same in every run.
     """
     keys = [*RUN, *dimensions]
-    block = {f"block_{name}": F.col(name) for name in ("cluster_id", "leader_id", "replica_id", "hour")}
-    sets = [[F.col(name) for name in (*RUN, *group, *block)] for group in groups]
-    blocks = mistakes.withColumns(block).groupingSets(sets, *keys, *block).agg(F.count("*").alias("mistakes"))
+    block = F.xxhash64("cluster_id", "leader_id", "replica_id", "hour")
+    sets = [[F.col(name) for name in (*RUN, *group, "block")] for group in groups]
+    blocks = mistakes.withColumn("block", block).groupingSets(sets, *keys, "block").agg(F.count("*").alias("mistakes"))
     drawn = blocks.withColumn("replicate", F.explode(F.sequence(F.lit(1), F.lit(REPLICATES))))
-    times = _poisson(F.xxhash64(*block, "replicate"))
+    times = _poisson(F.xxhash64("block", "replicate"))
     sums = drawn.groupBy(*keys, "replicate").agg(F.sum(F.col("mistakes") * times).alias("mistakes"))
     return sums.groupBy(*keys).agg(
         F.percentile("mistakes", 0.025).alias("low"), F.percentile("mistakes", 0.975).alias("high")

@@ -1,6 +1,7 @@
 """The whole way on the shipped samples: real brokers' logs in, the brokers' own decisions as the measure."""
 
 import csv
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,9 @@ def test_followers_dropped_by_a_leader_that_woke_up_are_spurious(sample_lake: La
     )
     assert dropped
     assert {row["verdict"] for row in dropped} == {"spurious"}
-    assert all("slow_leader" in row["causes"] for row in dropped)
+    # Some lack nothing, or what was appended when the leader woke up; these arguments come first.
+    primary = Counter(row["primary_cause"] for row in dropped)
+    assert primary == {"slow_leader": 13, "keeping_pace": 2, "caught_up": 1}
 
 
 def test_a_follower_that_stopped_is_a_genuine_failure(sample_lake: Lake) -> None:
@@ -113,11 +116,13 @@ def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
         WITH spans AS (
           SELECT s.*, size(assigned) AS replicas, least(min_insync_replicas, size(assigned)) AS wanted,
             unix_micros(lead(time, 1, end_time) OVER (
-              PARTITION BY s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, rule
+              PARTITION BY s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, rule, start_time
               ORDER BY time, leader_log_end_offset, high_watermark
             )) - unix_micros(time) AS us
           FROM partition_timeline s
-          JOIN leader_epochs USING (cluster_id, topic, partition_id, leader_epoch, leader_id)
+          -- A leader that restarts may take up its former epoch again: two terms of one key.
+          JOIN leader_epochs e ON s.cluster_id = e.cluster_id AND s.topic = e.topic AND s.partition_id = e.partition_id
+            AND s.leader_epoch = e.leader_epoch AND s.leader_id = e.leader_id AND time BETWEEN start_time AND end_time
         )
         SELECT cluster_id, rule, sum(us) AS exposure_us, sum(us) FILTER (WHERE size(isr) < wanted) AS under_min_isr_us,
           sum(us) FILTER (WHERE size(isr) = 1) AS leader_alone_us,

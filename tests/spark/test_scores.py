@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 
 from isr_batch.output_tables import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES
-from isr_batch.scores import AGGREGATES, Results, facts, scores
+from isr_batch.scores import AGGREGATES, facts, results_of, scores
+from isr_batch.store import Lake
 from tests.spark.test_jobs import frame, verdict
 from udfs.notifications import notified_at_us
 
@@ -38,7 +39,7 @@ SHRINKS = (
 
 
 @pytest.fixture(scope="module")
-def rows(spark_session: SparkSession) -> list[dict[str, Any]]:
+def rows(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Scores by topic and in total."""
     nothing = {c.name: 0 for c in PARTITION_SCORES.columns if c.type == "BIGINT"}
     costs = (
@@ -64,13 +65,15 @@ def rows(spark_session: SparkSession) -> list[dict[str, Any]]:
         for s in SHRINKS
         if "restored_time" in s
     ]
-    results = Results(
-        isr_changes=frame(spark_session, ISR_CHANGES, *SHRINKS, *expands),
-        shrink_verdicts=frame(spark_session, SHRINK_VERDICTS, *SHRINKS),
-        partition_scores=frame(spark_session, PARTITION_SCORES, *costs),
-        replica_scores=frame(spark_session, REPLICA_SCORES, *answers),
-    )
-    found = scores(facts(results), [("cluster_id", "event_date", "topic"), ("cluster_id",)])
+    lake = Lake(spark_session, str(tmp_path_factory.mktemp("scores")), "test")
+    for table, of_table in (
+        (ISR_CHANGES, (*SHRINKS, *expands)),
+        (SHRINK_VERDICTS, SHRINKS),
+        (PARTITION_SCORES, costs),
+        (REPLICA_SCORES, answers),
+    ):
+        lake.replace(table, frame(spark_session, table, *of_table), "true")
+    found = scores(facts(results_of(lake)), [("cluster_id", "event_date", "topic"), ("cluster_id",)])
     return [row.asDict() for row in found.collect()]
 
 
