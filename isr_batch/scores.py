@@ -117,7 +117,7 @@ def facts(results: Results) -> DataFrame:
 def _costs(scores: DataFrame) -> DataFrame:
     violation = F.format_string(
         "%s at %s in %s-%d, leader epoch %d",
-        "first_violation", "first_violation_time", "topic", "partition_id", "leader_epoch",
+        "first_violation", F.col("first_violation_time").cast("string"), "topic", "partition_id", "leader_epoch",
     )  # fmt: skip
     return (
         scores.withColumn("violation", F.when(F.col("first_violation").isNotNull(), violation))
