@@ -1,10 +1,10 @@
 """The books that the compiled replay keeps, in the form of ``tests.naive_ledger``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from tests.naive_ledger import FollowerScore, Ledger, Score
+from tests.naive_ledger import FollowerScore, Ledger, Score, bucket, ledger
 from tests.strategies import Log, Setting
 from tests.unit.test_kernel_against_naive import new_replay, stretches
 from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, Output, new_output
@@ -51,5 +51,18 @@ def collect(out: Output, replicas: Sequence[int], found: list[Ledger]) -> None:
 
 def expanded(histogram: Int64Array) -> Iterator[int]:
     """Its bucket for each append."""
-    for bucket in np.flatnonzero(histogram).tolist():
-        yield from [bucket] * int(histogram[bucket])
+    for place in np.flatnonzero(histogram).tolist():
+        yield from [place] * int(histogram[place])
+
+
+def in_buckets(found: Ledger) -> Ledger:
+    """The naive books with latencies as coarse as the kernel keeps them."""
+    scores = [score._replace(latencies=tuple(map(bucket, score.latencies))) for score in found.scores]
+    return found._replace(scores=scores)
+
+
+LedgerOf = Callable[[Log, Setting], Ledger]
+IMPLEMENTATIONS: dict[str, LedgerOf] = {
+    "naive": lambda log, setting: in_buckets(ledger(log, setting)),
+    "kernel": lambda log, setting: ledgers(log, [setting])[0],
+}

@@ -352,17 +352,11 @@ class Leader:
             "caught_up": position >= self.leo,
             "keeping_pace": alive and truth.true_lag_us(replica, self.now_us) <= limit_us,
             "slow_leader": 10 * (held + silent) > limit_us and (self.now_us - caught) - (held + silent) <= limit_us,
-            "unacked_only": alive and self._acknowledged_without(replica) <= position,
+            "unacked_only": alive and truth.acknowledged_without(replica, self.isr, self.hw) <= position,
         }
         if causes := frozenset(cause for cause, true in holds.items() if true):
             return causes
         return frozenset({"follower_slow" if alive else "follower_stopped"})
-
-    def _acknowledged_without(self, replica: int) -> int:
-        """Where acknowledged records would end if this member of the ISR were not waited for."""
-        others = self.isr - {replica, self.term.leader}
-        safe = min([self.leo, *(self.truth.position(other) for other in others)])
-        return max(safe, self.hw, self.truth.acknowledged_at_once)
 
     # -- what it writes down
 

@@ -121,6 +121,12 @@ class Truth:
             self.caught_us[replica] = max(self.caught_us[replica], read_us)
         self.note_caught(now_us)
 
+    def acknowledged_without(self, replica: int, isr: frozenset[int], high_watermark: int) -> int:
+        """Where acknowledged records would end if this member of the ISR were not waited for."""
+        others = isr - {replica, self.term.leader}
+        safe = min([self.log_end_offset(), *(self.position(other) for other in others)])
+        return max(safe, high_watermark, self.acknowledged_at_once)
+
     def held_and_silent_us(self, replica: int, now_us: int) -> tuple[int, int, int]:
         """Return ``(since, held, silent)``: waiting that was the leader's doing, since caught up or last heard of."""
         caught = now_us if self.true_lag_us(replica, now_us) == 0 else self.caught_us[replica]

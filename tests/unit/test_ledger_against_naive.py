@@ -4,10 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.kernel_ledger import ledgers
+from tests.kernel_ledger import in_buckets, ledgers
 from tests.naive_ledger import ledger
 from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight
-from tests.unit.test_ledger_by_hand import in_buckets
 
 LOGS = 300
 LOGS_NIGHTLY = 50_000
