@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.store import Lake
-from udfs.records import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, TERM_STARTS, UNKNOWN, Rows
+from udfs.records import APPEND, CHECK, ELIGIBLE, FETCH, NOBODY_WAITS, REMOVED, SILENCE, TERM_STARTS, UNKNOWN, Rows
 from udfs.results import SET_COLUMNS
 
 CHECK_LEAD_US = 1_000
@@ -103,7 +103,7 @@ def _appends(appends: DataFrame) -> DataFrame:
         APPEND,
         time_us=_us("append_time"),
         offset=F.col("log_end_offset"),
-        code=F.col("acks"),
+        code=F.coalesce("acks", F.lit(int(NOBODY_WAITS))),
     )
 
 

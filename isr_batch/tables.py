@@ -125,19 +125,27 @@ APPEND_LOG = Table(
             "the log end offset moved (a refused append: when it was refused)",
             nullable=False,
         ),
-        Column("base_offset", "BIGINT", "first offset of the batch; null when refused"),
+        Column("base_offset", "BIGINT", "first offset of the append; null when refused"),
         Column("log_end_offset", "BIGINT", "leader's log end offset after the append; null when refused"),
         Column(
             "log_end_source",
             "STRING",
-            "appends, fetches, shrinks, terms or inferred: what closed the open end of the batch",
+            "what named the end: appends, fetches, shrinks or terms; inferred: shared out, or one record on",
         ),
-        Column("acks", "INT", "acks of the produce request: -1 all, 1, 0", nullable=False),
+        Column(
+            "log_end_error",
+            "BIGINT",
+            "records by which log_end_offset may be wrong at most; null when refused, or when nothing bounds it",
+        ),
+        Column(
+            "acks", "INT", "acks of the produce request: -1 all, 1, 0; null for an append that no logged request made"
+        ),
         Column("acknowledged_time", "TIMESTAMP", "response written to the producer; null without an acknowledgement"),
         Column(
             "error_code",
             "INT",
-            "Kafka error code in the response; an append with an error and an offset still happened",
+            "Kafka error code in the response; an append with an error and an offset still happened. -1: the log grew "
+            "by nothing, and the release prints no responses",
             nullable=False,
         ),
         *_SOURCE,

@@ -24,6 +24,10 @@ TERM_STARTS = np.int64(-1)
 SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = np.arange(6)
 
 
+NOBODY_WAITS = np.int64(-2)
+"""Acks of an append that no request in the log made: it was seen by its effects."""
+
+
 class Rows(NamedTuple):
     """A stretch of one leader's term of one partition, in order of ``time_us``, then ``kind``.
 

@@ -22,6 +22,7 @@ from udfs.records import (
     LONG_AGO,
     NEVER_US,
     NO_FETCH,
+    NOBODY_WAITS,
     READ,
     RECORDED,
     REMOVED,
@@ -33,8 +34,6 @@ CHECK_SLACK_US = 2_000
 """A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
 NOBODY, OVERDUE = np.int64(-1), np.int64(-2)
 ALL = np.int64(-1)
-NOBODY_WAITS = np.int64(-2)
-"""Acks of an append that the log does not have: it was seen by its effects."""
 
 
 class Steps(NamedTuple):

@@ -116,11 +116,11 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
     shrinks = small(isr_changes.led_shrinks(server, led))
     sessions = request_log.in_sessions(requests)
     fetched = keep(fetches.fetches_of(sessions, sources.topic_names, led))
-    produced = keep(appends.seen_by_followers(appends.produced(sources, led), fetched))
+    produced = keep(appends.produced(sources, led))
 
     frames = {
         contracts.FETCH_LOG.name: fetched,
-        contracts.APPEND_LOG.name: appends.append_log(produced, sources, shrinks, led),
+        contracts.APPEND_LOG.name: appends.append_log(produced, fetched, shrinks, led),
         contracts.LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
             sources, shrinks, led, controller_known=bool(found.of_kind(files.METADATA))

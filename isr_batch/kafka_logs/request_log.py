@@ -11,7 +11,7 @@ BLANK, REFUSED, FILE = "blank", "refused", "file"
 RAW_CHARACTERS = 500
 SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 
-_PARTITION_ASKED = "partition INT, currentLeaderEpoch INT, fetchOffset BIGINT"
+_PARTITION_ASKED = "partition INT, currentLeaderEpoch INT, fetchOffset BIGINT, recordsSizeInBytes BIGINT"
 _PARTITION_ANSWERED = (
     "partitionIndex INT, index INT, errorCode INT, highWatermark BIGINT, recordsSizeInBytes BIGINT, "
     "baseOffset BIGINT, divergingEpoch STRUCT<epoch: INT>"
@@ -22,7 +22,9 @@ _SCHEMA = f"""
         replicaId: INT, replicaState: STRUCT<replicaId: INT>, maxWaitMs: BIGINT, sessionId: INT, sessionEpoch: INT,
         topics: ARRAY<STRUCT<topicId: STRING, topic: STRING, partitions: ARRAY<STRUCT<{_PARTITION_ASKED}>>>>,
         forgottenTopicsData: ARRAY<STRUCT<topicId: STRING, topic: STRING, partitions: ARRAY<INT>>>,
-        acks: INT>,
+        acks: INT,
+        topicData: ARRAY<STRUCT<
+            topicId: STRING, name: STRING, partitionData: ARRAY<STRUCT<index: INT, recordsSizeInBytes: BIGINT>>>>>,
     response STRUCT<
         errorCode: INT, sessionId: INT,
         responses: ARRAY<STRUCT<
@@ -84,13 +86,33 @@ def parse_requests(lines: DataFrame) -> DataFrame:
         F.col("r.response.sessionId").alias("given_session"),
         F.coalesce("r.response.errorCode", F.lit(0)).alias("error_code"),
         F.col("r.request.acks").alias("acks"),
-        F.when(_is_used("kind"), F.col("r.request.topics")).alias("topics"),
+        F.when(_is_used("kind"), F.coalesce("r.request.topics", _produced_to())).alias("topics"),
         F.when(_is_used("kind"), F.col("r.request.forgottenTopicsData")).alias("forgotten"),
         F.when(_is_used("kind"), F.col("r.response.responses")).alias("responses"),
         F.coalesce("problem", F.when(F.col("kind") == REFUSED, F.col("why"))).alias("reason"),
         "detail",
         F.when(F.col("kind") == REFUSED, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
     )  # fmt: skip
+
+
+def _produced_to() -> Column:
+    """Partitions of a produce request, in the form in which a fetch lists its own."""
+
+    def partition(data: Column) -> Column:
+        unknown = F.lit(None).cast("int"), F.lit(None).cast("bigint")
+        return F.struct(
+            data["index"].alias("partition"), unknown[0].alias("currentLeaderEpoch"),
+            unknown[1].alias("fetchOffset"), data.recordsSizeInBytes.alias("recordsSizeInBytes"),
+        )  # fmt: skip
+
+    return F.transform(
+        "r.request.topicData",
+        lambda t: F.struct(
+            t.topicId.alias("topicId"),
+            t["name"].alias("topic"),
+            F.transform(t.partitionData, partition).alias("partitions"),
+        ),
+    )
 
 
 def _is_used(kind: str) -> Column:

@@ -156,10 +156,14 @@ def test_fetches_without_a_session_stand_alone(rows: Rows) -> None:
 def test_appends_end_where_the_next_begins_or_at_the_nearest_evidence(rows: Rows) -> None:
     ends = rows(APPENDS, "append_log", "leader_epoch", "base_offset", "log_end_offset", "log_end_source")
     assert ends == [
-        (4, 3, 5, "appends"), (4, 5, 9, "fetches"), (4, None, None, None), (6, 12, 13, "inferred")
+        (4, 0, 3, "inferred"), (4, 3, 5, "appends"), (4, 5, 9, "fetches"), (4, 9, 10, "inferred"),
+        (4, None, None, None), (6, 12, 13, "inferred"),
     ]  # fmt: skip
     told = rows(APPENDS, "append_log", "append_time", "acknowledged_time", "error_code", "acks")
-    assert told == [(10.005, 10.036, 0, -1), (11.002, None, 7, -1), (13.002, None, 19, -1), (31.002, 31.003, 0, 1)]
+    assert told == [
+        (10.005, None, 0, None), (10.005, 10.036, 0, -1), (11.002, None, 7, -1), (13.002, None, 19, -1),
+        (14.002, None, 0, None), (31.002, 31.003, 0, 1),
+    ]  # fmt: skip
     assert rows(APPENDS, "quarantine", "source_line", "reason") == [(3, "produce request sent again")]
 
 
