@@ -12,6 +12,8 @@ def set_timer(world, which, time_us):
     """Set the timer of a partition, or of a follower (its position after all partitions); NEVER_US for none."""
     timers = world.timers
     i = len(timers) // 2 + which
+    if timers[i] == time_us:
+        return
     timers[i] = time_us
     while i > 1:
         i //= 2
@@ -19,6 +21,12 @@ def set_timer(world, which, time_us):
         if timers[i] == least_us:
             return
         timers[i] = least_us
+
+
+@kernel
+def timer_us(world, which):
+    """When this one goes off."""
+    return world.timers[len(world.timers) // 2 + which]
 
 
 @kernel

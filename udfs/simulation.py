@@ -81,6 +81,13 @@ def simulation() -> Callable[..., int]:
         heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, world.term[p].miss_due_us))
 
     @kernel
+    def come_to(world, log, p, state, now_us):
+        """What was due in the partition before this instant, and what it changed."""
+        if heap.timer_us(world, p) <= now_us:
+            fire_timers(state, now_us, world.out)
+        note_changes(world, log, p, now_us)
+
+    @kernel
     def begin(world, p, isr, high_watermark, now_us):
         """A term of one partition, on the group's leader."""
         group, partition, term = world.group[0], world.partitions[p], world.term[p]
@@ -133,8 +140,7 @@ def simulation() -> Callable[..., int]:
         row.code[0] = code
         row.leader_log_end_offset[0] = UNKNOWN
         row.until_us[0] = until_us
-        fire_timers(state, now_us, world.out)
-        note_changes(world, log, p, now_us)  # as things are before the row
+        come_to(world, log, p, state, now_us)
         take_in_row(state, row, 0, world.out)
         settle(world, log, p, now_us)
 
@@ -142,8 +148,7 @@ def simulation() -> Callable[..., int]:
     def fetch_step(world, log, p, f, stage, now_us):
         """An instant of a fetch."""
         state = view(world, p)
-        fire_timers(state, now_us, world.out)
-        note_changes(world, log, p, now_us)
+        come_to(world, log, p, state, now_us)
         take_in(state, f, stage, now_us, world.out)
         schedule_giving_up(state, 0, now_us)
         settle(world, log, p, now_us)
