@@ -4,10 +4,10 @@ Events come in order of time, and among equal times in the order in which they w
 again, mostly before it has gone off; a tree of minima keeps them without leaving dead events behind.
 """
 
-from udfs.jit import kernel
+from udfs.jit import inlined, kernel
 
 
-@kernel
+@inlined
 def set_timer(world, which, time_us):
     """Set the timer of a partition, or of a follower (its position after all partitions); NEVER_US for none."""
     timers = world.timers
@@ -23,7 +23,7 @@ def set_timer(world, which, time_us):
         timers[i] = least_us
 
 
-@kernel
+@inlined
 def timer_us(world, which):
     """When this one goes off."""
     return world.timers[len(world.timers) // 2 + which]

@@ -21,6 +21,14 @@ def kernel(function: Compiled) -> Compiled:
     return njit(no_cpython_wrapper=True, **_OPTIONS)(function)
 
 
+def inlined(function: Compiled) -> Compiled:
+    """Compile a kernel into its callers.
+
+    A tuple of arrays is handed over as some hundred numbers, which in a loop over partitions took most of the time.
+    """
+    return njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)(function)
+
+
 def entry(function: Compiled) -> Compiled:
     """Compile a function that Python calls."""
     return njit(**_OPTIONS)(function)

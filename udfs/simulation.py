@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from udfs import heap, ledger
-from udfs.jit import entry, kernel
+from udfs.jit import entry, inlined, kernel
 from udfs.records import APPEND, COMPLETED, ELIGIBLE, FETCH, NEVER_US, READ, RECORDED, REMOVED, SILENCE, UNKNOWN
 from udfs.requests import (
     ANSWERED,
@@ -70,22 +70,25 @@ def simulation() -> Callable[..., int]:
     begin_term, take_in_row, take_in = steps.begin_term, steps.take_in_row, steps.take_in
     fire_timers, schedule_giving_up = steps.fire_timers, steps.schedule_giving_up
 
-    @kernel
+    @inlined
     def settle(world, log, p, now_us):
         """After a step: acknowledge what the high watermark has passed, note changes, set the timer."""
         leader = world.leaders[p, 0]
-        acknowledge(world, log, p, now_us)
-        note_changes(world, log, p, now_us)
+        if world.partitions[p].in_flight > 0:
+            acknowledge(world, log, p, now_us)
+        if world.group[0].changes_noted < world.out.filled[2]:
+            note_changes(world, log, p, now_us)
         world.out.filled[0] = 0
         world.out.filled[1] = 0
         heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, world.term[p].miss_due_us))
 
-    @kernel
+    @inlined
     def come_to(world, log, p, state, now_us):
         """What was due in the partition before this instant, and what it changed."""
         if heap.timer_us(world, p) <= now_us:
             fire_timers(state, now_us, world.out)
-        note_changes(world, log, p, now_us)
+        if world.group[0].changes_noted < world.out.filled[2]:
+            note_changes(world, log, p, now_us)
 
     @kernel
     def begin(world, p, isr, high_watermark, now_us):
@@ -129,7 +132,7 @@ def simulation() -> Callable[..., int]:
         for f in range(len(world.peers)):
             world.remembered[p, group.leader, f] = world.followers[p, 0, f]
 
-    @kernel
+    @inlined
     def take_in_one(world, log, p, kind, who, offset, code, until_us, now_us):
         """A row of the log, as it happens; later instants of a fetch are not known yet."""
         row, state = world.row, view(world, p)
@@ -144,7 +147,7 @@ def simulation() -> Callable[..., int]:
         take_in_row(state, row, 0, world.out)
         settle(world, log, p, now_us)
 
-    @kernel
+    @inlined
     def fetch_step(world, log, p, f, stage, now_us):
         """An instant of a fetch."""
         state = view(world, p)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from udfs.history import History
-from udfs.jit import kernel
+from udfs.jit import inlined, kernel
 from udfs.ledger import Ledger
 from udfs.state import State
 
@@ -36,7 +36,7 @@ def moment(group, time_us):
     return now_us
 
 
-@kernel
+@inlined
 def view(world, p):
     """The state of one partition, as the steps take it."""
     return State(
@@ -51,7 +51,7 @@ def view(world, p):
     )
 
 
-@kernel
+@inlined
 def write(table, filled, which, values):
     """Write a row of the log; ``values`` are int64, one a column."""
     for i in range(len(values)):
@@ -59,7 +59,7 @@ def write(table, filled, which, values):
     filled[which] += 1
 
 
-@kernel
+@inlined
 def write_fetch(world, log, p, f, high_watermark):
     """A fetch as the leader's request log would have it."""
     group, fetch = world.group[0], world.fetches[p, f]
