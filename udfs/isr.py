@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from udfs.jit import kernel, table
+from udfs.jit import inlined, kernel, table
 from udfs.ledger import ISR_WRITES, settle_follower, show_leader
 from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, RELINQUISH, SHRINK
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
@@ -43,7 +43,10 @@ def rule_calls(rules: Sequence[Rule]) -> RuleCalls:
 class IsrCalls(NamedTuple):
     """What the replay asks of the ISR; see the functions of the same names."""
 
+    after_recorded: Callable[..., Any]
+    """What the leader does after an instant of a fetch, compiled into its caller: every fetch is recorded."""
     after_fetch: Callable[..., Any]
+    """The same, called: few rules look at another instant."""
     check: Callable[..., Any]
     remove: Callable[..., Any]
     relinquish: Callable[..., Any]
@@ -53,7 +56,7 @@ class IsrCalls(NamedTuple):
     show_all: Callable[..., Any]
 
 
-@kernel
+@inlined
 def show(out, r, p, now_us, follower, leader):
     """Write the follower's state if its position, its membership, or its last catching up while behind changed."""
     behind = follower.log_end_offset != leader.log_end_offset
@@ -109,7 +112,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
     advances_on_commit = calls.advances_on_commit
     begin_rule_term = calls.begin_term
 
-    @kernel
+    @inlined
     def advance_high_watermark(state, r, clock_ms):
         """The high watermark is the least log end of those that it waits for, and never moves back."""
         leader = state.leaders[r]
@@ -145,7 +148,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             state.followers[r, p].in_isr = member
             state.followers[r, p].in_maximal_isr = member
 
-    @kernel
+    @inlined
     def show_all(state, r, now_us, out):
         """Write whatever changed."""
         leader = state.leaders[r]
@@ -175,8 +178,8 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         if latency_us == 0:
             commit(state, r, now_us)
 
-    @kernel
-    def after_fetch(state, r, p, todo, now_us, out):
+    @inlined
+    def after_recorded(state, r, p, todo, now_us, out):
         """What the leader does when a fetch has been taken in: expand the ISR, advance the high watermark."""
         leader = state.leaders[r]
         follower = state.followers[r, p]
@@ -196,6 +199,10 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
         show(out, r, p, now_us, follower, leader)
         show_leader(state, r, now_us, out)
+
+    @kernel
+    def after_fetch(state, r, p, todo, now_us, out):
+        after_recorded(state, r, p, todo, now_us, out)
 
     @kernel
     def check(state, r, now_us, out):
@@ -271,4 +278,6 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         advance_high_watermark(state, r, now_us // 1000)
         show_all(state, r, now_us, out)
 
-    return IsrCalls(after_fetch, check, remove, relinquish, install, commit, advance_high_watermark, show_all)
+    return IsrCalls(
+        after_recorded, after_fetch, check, remove, relinquish, install, commit, advance_high_watermark, show_all
+    )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from udfs.jit import kernel
+from udfs.jit import inlined, kernel
 from udfs.latencies import FIRST_RUN, acknowledge, append_waits, await_none, give_up_waiting, new_waits
 from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
 from udfs.verdict import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
@@ -206,16 +206,21 @@ def _acknowledge(waits, page, r, high_watermark, now_us):
     page[ACKS_ALL_LATENCY_MAX_US] = max(page[ACKS_ALL_LATENCY_MAX_US], longest_us)
 
 
-@kernel
+@inlined
 def show_leader(state, r, now_us, out):
     """Write the partition's state if log end offset, high watermark or ISR changed, and account for the one before."""
-    leader, term = state.leaders[r], state.term[0]
+    leader = state.leaders[r]
     if (
-        leader.log_end_offset == leader.shown_log_end_offset
-        and leader.high_watermark == leader.shown_high_watermark
-        and leader.isr == leader.shown_isr
+        leader.log_end_offset != leader.shown_log_end_offset
+        or leader.high_watermark != leader.shown_high_watermark
+        or leader.isr != leader.shown_isr
     ):
-        return
+        _show_leader(state, r, now_us, out)
+
+
+@kernel
+def _show_leader(state, r, now_us, out):
+    leader, term = state.leaders[r], state.term[0]
     page = state.ledger.pages[r]
     settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
     begun = leader.shown_log_end_offset >= 0

@@ -4,14 +4,14 @@ Built for a list of rules, so that the compiler sees their functions. The replay
 (``udfs.simulation``) take the same steps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from udfs import facts, history, ledger
 from udfs.isr import isr_calls, rule_calls
-from udfs.jit import kernel
+from udfs.jit import inlined, kernel
 from udfs.records import (
     APPEND,
     ARRIVED,
@@ -28,7 +28,7 @@ from udfs.records import (
     REMOVED,
     SILENCE,
 )
-from udfs.rules.base import NOTHING, Rule
+from udfs.rules.base import NOTHING, Rule, never_gives_up, nothing
 
 CHECK_SLACK_US = 2_000
 """A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
@@ -46,16 +46,22 @@ class Steps(NamedTuple):
     schedule_giving_up: Callable[..., Any]
 
 
+def bits_of(answers: Iterable[bool]) -> np.int64:
+    """Bit i is the i-th answer."""
+    return np.int64(sum(1 << i for i, answer in enumerate(answers) if answer))
+
+
 def build_steps(rules: Sequence[Rule]) -> Steps:
     """Compile the steps for these rules; a run's code is a position in ``rules``."""
     calls = rule_calls(rules)
     isr = isr_calls(calls)
     begin_rule_term, overdue_at_ms = calls.begin_term, calls.overdue_at_ms
-    on_arrival, on_read, on_recorded = calls.on_arrival, calls.on_read, calls.on_recorded
-    on_completed, on_append, gives_up_at_us = calls.on_completed, calls.on_append, calls.gives_up_at_us
-    after_fetch, check, remove, commit = isr.after_fetch, isr.check, isr.remove, isr.commit
+    on_append, gives_up_at_us = calls.on_append, calls.gives_up_at_us
+    check, remove, commit = isr.check, isr.remove, isr.commit
     install, relinquish = isr.install, isr.relinquish
     advance_high_watermark, show_all = isr.advance_high_watermark, isr.show_all
+    give_up = bits_of(rule.gives_up_at_us is not never_gives_up for rule in rules)
+    heed_appends = bits_of(rule.on_append is not nothing for rule in rules)
 
     @kernel
     def schedule_check(state, r, after_us):
@@ -76,14 +82,17 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
             leader.check_us = state.term[0].silent_until_us
 
-    @kernel
+    @inlined
     def schedule_crossing(state, r, now_us):
         """A rule without periodic checks acts when a member of the ISR becomes overdue, or an outsider does.
 
         The outsider has nothing to leave, but the high watermark may have waited for it.
         """
-        if state.params[r].check_period_ms != 0:
-            return
+        if state.params[r].check_period_ms == 0:
+            find_crossing(state, r, now_us)
+
+    @kernel
+    def find_crossing(state, r, now_us):
         leader = state.leaders[r]
         leader.check_us = NEVER_US
         if leader.commit_us != NEVER_US:
@@ -99,9 +108,14 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 elif overdue_ms * 1000 > now_us:
                     leader.check_us = overdue_ms * 1000
 
-    @kernel
+    @inlined
     def schedule_giving_up(state, r, now_us):
         """The next instant at which a fetch of the rule's present epoch has taken too long."""
+        if give_up >> state.codes[r] & 1:
+            find_giving_up(state, r, now_us)
+
+    @kernel
+    def find_giving_up(state, r, now_us):
         leader = state.leaders[r]
         leader.give_up_us = NEVER_US
         for p in range(leader.replicas):
@@ -181,40 +195,53 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             leader.log_end_offset = log_end_offset
             leader.last_append_time_ms = now_us // 1000
             for p in range(term.replicas):
-                if p != term.leader:
+                if p != term.leader and heed_appends >> state.codes[r] & 1:
                     on_append(state.codes[r], state.followers[r, p], leader, state.fetches[p], state.params[r])
             advance_high_watermark(state, r, now_us // 1000)
             show_all(state, r, now_us, out)
             schedule_crossing(state, r, now_us)
 
-    @kernel
-    def take_in(state, p, stage, now_us, out):
-        """One instant of the follower's latest fetch, for the facts and for every rule."""
+    def heeding(instant, after):
+        """One instant of a fetch, for all rules that look at it; ``after`` is what the leader does then."""
+        call = getattr(calls, instant)
+        heeds = bits_of(getattr(rule, instant) is not nothing for rule in rules)
+
+        @inlined
+        def decide(state, p, now_us, out):
+            fetch = state.fetches[p]
+            for r in range(len(state.leaders)):
+                if heeds >> state.codes[r] & 1:
+                    todo = call(state.codes[r], state.followers[r, p], state.leaders[r], fetch, state.params[r])
+                    if todo != NOTHING:
+                        after(state, r, p, todo, now_us, out)
+                        schedule_crossing(state, r, now_us)
+
+        return decide
+
+    on_arrival, on_read = heeding("on_arrival", isr.after_fetch), heeding("on_read", isr.after_fetch)
+    on_recorded, on_completed = heeding("on_recorded", isr.after_recorded), heeding("on_completed", isr.after_fetch)
+
+    @inlined
+    def serve(state, p, stage, now_us, out):
+        """A later instant of the follower's latest fetch, for the facts and for every rule."""
         fetch = state.fetches[p]
         if stage == READ:
-            # No-op unless the row tells of an append that the log has later, or not at all.
-            take_in_append(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
+            if fetch.leader_log_end_offset > state.term[0].log_end_offset:
+                # The row tells of an append that the log has later, or not at all.
+                take_in_append(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
             facts.read(fetch, state.term[0], now_us)
         fetch.stage = stage
-        for r in range(len(state.leaders)):
-            follower = state.followers[r, p]
-            leader = state.leaders[r]
-            leader.log_end_offset = state.term[0].log_end_offset
-            params = state.params[r]
-            if stage == ARRIVED:
-                todo = on_arrival(state.codes[r], follower, leader, fetch, params)
-                schedule_giving_up(state, r, now_us)
-            elif stage == READ:
-                todo = on_read(state.codes[r], follower, leader, fetch, params)
-            elif stage == RECORDED:
-                todo = on_recorded(state.codes[r], follower, leader, fetch, params)
-            else:
-                todo = on_completed(state.codes[r], follower, leader, fetch, params)
-            if todo != NOTHING:
-                after_fetch(state, r, p, todo, now_us, out)
-                schedule_crossing(state, r, now_us)
-        if stage == RECORDED:
+        if stage == READ:
+            on_read(state, p, now_us, out)
+        elif stage == RECORDED:
+            on_recorded(state, p, now_us, out)
             facts.record(fetch)
+        else:
+            on_completed(state, p, now_us, out)
+
+    @kernel
+    def take_in(state, p, stage, now_us, out):
+        serve(state, p, stage, now_us, out)
 
     @kernel
     def fire_timers(state, until_us, out):
@@ -247,7 +274,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             if stage == OVERDUE:
                 ledger.look_for_misses(state, due_us)
             elif stage != NOBODY:
-                take_in(state, which, stage, due_us, out)
+                serve(state, which, stage, due_us, out)
             elif state.leaders[which].give_up_us == due_us:
                 relinquish(state, which, due_us, out)
                 schedule_giving_up(state, which, due_us)
@@ -311,7 +338,9 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             ledger.before_arrival(state, p, now_us, rows.offset[i])
             facts.arrive(state.fetches[p], term, state.history, rows, i)
             ledger.after_arrival(state, p, now_us)
-            take_in(state, p, ARRIVED, now_us, out)
+            on_arrival(state, p, now_us, out)
+            for r in range(len(state.leaders)):
+                schedule_giving_up(state, r, now_us)
             return
         if kind == REMOVED:
             ledger.stop_judging(state, p, now_us)
