@@ -1,37 +1,13 @@
 """Broker logs into a lake."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
+from isr_batch.covered import replace_covered
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.kafka_logs import read_kafka_logs
 from isr_batch.kafka_logs.files import find_logs
 from isr_batch.runs import Counts
 from isr_batch.store import Lake
-from isr_batch.tables import (
-    APPEND_LOG,
-    BROKER_EVENTS,
-    FETCH_LOG,
-    LEADER_EPOCHS,
-    OBSERVED_ISR_CHANGES,
-    QUARANTINE,
-    Table,
-)
-
-TABLES_AT_ONCE = 3
-"""Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
-
-# The time by which a table is cut: the one that event_date is the day of.
-_CUT_BY = (
-    (FETCH_LOG, "handled_time"),
-    (APPEND_LOG, "append_time"),
-    (LEADER_EPOCHS, "start_time"),
-    (OBSERVED_ISR_CHANGES, "change_time"),
-    (BROKER_EVENTS, "event_time"),
-)
 
 
 def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path]:
@@ -105,25 +81,9 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Counts:
         When the folder holds no broker log.
     """
     logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id)
-    cluster = f"cluster_id = '{_escape(cluster_id)}'"
     try:
-        frames = [(table, time, logs.tables[table.name].persist()) for table, time in _CUT_BY]
-        with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-            spans = dict(zip(_CUT_BY, pool.map(lambda cut: _span(cut[2], cut[1]), frames), strict=True))
-            # A table with few rows says little about what its log covers; requests come all the time.
-            served = [span for (table, _), span in spans.items() if span and table in (FETCH_LOG, APPEND_LOG)]
-
-            def write(cut: tuple[Table, str, DataFrame]) -> int:
-                table, time, frame = cut
-                own = spans[table, time]
-                return lake.replace(table, frame, f"{cluster} AND {_between(time, [*served, *([own] if own else [])])}")
-
-            quarantined = pool.submit(lake.replace, QUARANTINE, logs.tables[QUARANTINE.name], cluster)
-            rows_out = sum(pool.map(write, frames))
-            refused = quarantined.result()
-        for _, _, frame in frames:
-            frame.unpersist()
-        return Counts(logs.account()["lines read"], rows_out, refused)
+        written, refused = replace_covered(lake, logs.tables, cluster_id)
+        return Counts(logs.account()["lines read"], sum(written.values()), refused)
     finally:
         logs.release()
 
@@ -139,29 +99,8 @@ def require_clean(counts: Counts, max_quarantine_ratio: float) -> None:
     ratio = counts.rows_quarantined / max(counts.rows_in, 1)
     if ratio > max_quarantine_ratio:
         raise QualityGateError(
-            f"{counts.rows_quarantined} of {counts.rows_in} log lines are in quarantine ({ratio:.2%}, "
+            f"{counts.rows_quarantined} of {counts.rows_in} lines or rows are in quarantine ({ratio:.2%}, "
             f"the limit is {max_quarantine_ratio:.2%})",
             '`isr-batch sql --lake LAKE "SELECT reason, count(*), min(raw) FROM quarantine GROUP BY reason"` tells '
             "why; ingest.max_quarantine_ratio is the limit",
         )
-
-
-def _span(frame: DataFrame, time: str) -> tuple[str, str] | None:
-    # As text: Python would turn an instant into its own time zone.
-    first, last = frame.select(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
-    return (first, last) if first else None
-
-
-def _between(time: str, spans: list[tuple[str, str]]) -> str:
-    if not spans:
-        return "true"
-    first, last = min(span[0] for span in spans), max(span[1] for span in spans)
-    # The days say nothing new, but spare Delta the files of all other days.
-    return (
-        f"event_date BETWEEN DATE'{first[:10]}' AND DATE'{last[:10]}' "
-        f"AND {time} BETWEEN TIMESTAMP'{first}' AND TIMESTAMP'{last}'"
-    )
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -10,6 +10,7 @@ import typer
 from isr_batch.errors import BUG_EXIT_CODE, IsrBatchError, UsageError
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
+from pipelines.ingest_cli import ingest_app, ingest_logs
 from pipelines.job import (
     Catalog,
     Cluster,
@@ -41,7 +42,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-ingest_app = typer.Typer(no_args_is_help=True, help="Read logs into a lake.")
 rules_app = typer.Typer(no_args_is_help=True, help="Which rules there are, and what they mean.")
 config_app = typer.Typer(no_args_is_help=True, help="What is set.")
 app.add_typer(ingest_app, name="ingest")
@@ -60,17 +60,6 @@ MATCH_COLUMNS = (
     "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "races", "within_100_ms",
     "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
 )  # fmt: skip
-
-
-def _ingest(job: Job, done: "Run", folder: Path, cluster: str | None) -> None:
-    from isr_batch.ingest import find_clusters, ingest_kafka_logs, require_clean
-
-    for name, logs in find_clusters(folder, cluster).items():
-        with job.out.step(f"ingest {logs}") as facts:
-            counts = ingest_kafka_logs(job.lake, logs, name)
-            done.add(counts)
-            facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
-        require_clean(counts, job.settings.ingest.max_quarantine_ratio)
 
 
 def _replay(job: Job, done: "Run", window: Window) -> None:
@@ -135,7 +124,7 @@ def run(
     job = open_job(out, settings_of(env, rules, params), lake, catalog)
     file = file or Path(lake if lake and "://" not in lake else "") / "report.html"
     with recorded_run(job, "run") as done:
-        _ingest(job, done, logs, cluster)
+        ingest_logs(job, done, logs, cluster)
         _replay(job, done, Window())
         matches = _validate(job, done)
         _report(job, file)
@@ -143,18 +132,6 @@ def run(
         _show_match(job, matches)
         out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
         require_match(matches, job.settings.validation.min_matched_ratio)
-
-
-@ingest_app.command("kafka-logs")
-def ingest_kafka_logs_command(
-    logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
-    lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None,
-    env: Env = None, quiet: Quiet = False, as_json: Json = False,
-) -> None:  # fmt: skip
-    """Read the request, server and state-change logs of brokers."""
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    with recorded_run(job, "ingest") as done:
-        _ingest(job, done, logs, cluster)
 
 
 @app.command()

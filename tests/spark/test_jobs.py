@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch import ingest
+from isr_batch import covered, ingest
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.output_tables import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.replay import ReplaySummary
@@ -23,7 +23,7 @@ from isr_batch.validate import ValidationSummary, summary
 from pipelines import cli
 
 PARAMS = '{"replica_lag_time_max_ms": 10000}'
-ALL_TABLES = ingest._CUT_BY
+ALL_TABLES = covered.CUT_BY
 SET = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
 
 
@@ -71,7 +71,7 @@ def ingested(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Count
         monkeypatch.setattr(ingest, "read_kafka_logs", lambda *_: logs)
         # The other tables go the same way, and each costs seconds.
         monkeypatch.setattr(
-            ingest, "_CUT_BY", [pair for pair in ALL_TABLES if pair[0] in (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES)]
+            covered, "CUT_BY", [pair for pair in ALL_TABLES if pair[0] in (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES)]
         )
         counts = ingest.ingest_kafka_logs(lake, Path(), "c")
         assert logs.released

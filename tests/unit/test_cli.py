@@ -16,6 +16,7 @@ from pipelines import cli
 COMMANDS = [
     "run",
     "ingest kafka-logs",
+    "ingest table",
     "replay",
     "validate",
     "report",

@@ -1,0 +1,70 @@
+"""`isr-batch ingest`: what goes into a lake, from brokers' logs or from a table of one's own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.job import Catalog, Cluster, Env, Job, Json, LakePath, Quiet, open_job, recorded_run, settings_of
+from pipelines.output import Output
+
+if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
+    from isr_batch.runs import Run
+
+ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fetches, into a lake.")
+
+LACKING_COLUMNS = ("missing", "what_the_results_lack")
+
+
+def ingest_logs(job: Job, done: "Run", folder: Path, cluster: str | None) -> None:
+    """Ingest the clusters in a folder of broker logs."""
+    from isr_batch.ingest import find_clusters, ingest_kafka_logs, require_clean
+
+    for name, logs in find_clusters(folder, cluster).items():
+        with job.out.step(f"ingest {logs}") as facts:
+            counts = ingest_kafka_logs(job.lake, logs, name)
+            done.add(counts)
+            facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
+        require_clean(counts, job.settings.ingest.max_quarantine_ratio)
+
+
+@ingest_app.command("kafka-logs")
+def kafka_logs(
+    logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
+    lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None,
+    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Read the request, server and state-change logs of brokers."""
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "ingest") as done:
+        ingest_logs(job, done, logs, cluster)
+
+
+@ingest_app.command("table")
+def table(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Parquet, Delta or CSV of fetch requests.")],
+    file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML: which column is which.")],
+    lake: LakePath = None, catalog: Catalog = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="In place of the mapping's cluster_id.")] = None,
+    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Read a table of follower fetches, by a file that says which column is which.
+
+    For example: isr-batch ingest table fetches.parquet --lake LAKE --mapping conf/mappings/parquet.yaml
+    """
+    from isr_batch.mapping import load_mapping
+
+    mapping = load_mapping(file, cluster)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "ingest") as done:
+        from isr_batch.ingest import require_clean
+        from isr_batch.ingest_table import ingest_table, lacking
+
+        with job.out.step(f"ingest {path}") as facts:
+            counts = ingest_table(job.lake, path, mapping)
+            done.add(counts)
+            facts |= {"rows": counts.rows_in, "written": counts.rows_out, "quarantined": counts.rows_quarantined}
+        missing = lacking(mapping)
+        if missing:
+            job.out.table("What the input does not tell", missing, LACKING_COLUMNS)
+        require_clean(counts, job.settings.ingest.max_quarantine_ratio)
