@@ -1,49 +1,26 @@
 """A table of fetches into a lake, and of appends and leaders' terms where there are such; by a mapping."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import Window as Over
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.covered import CUT_BY, of_cluster, replace_covered
 from isr_batch.errors import NoInputError
 from isr_batch.kafka_logs.terms import PARTITION, epoch_at, in_force
-from isr_batch.mapped import CORRUPT, Value, find_values, read_table
-from isr_batch.mapping import AppendColumns, EpochColumns, FetchColumns, TableMapping, given_columns
+from isr_batch.mapped import find_values, read_table
+from isr_batch.mapped_rows import Source, check_rows
+from isr_batch.mapping import INSTANTS, AppendColumns, EpochColumns, FetchColumns, TableMapping, given_columns
 from isr_batch.runs import Counts
 from isr_batch.store import Lake
 from isr_batch.tables import APPEND_LOG, FETCH_LOG, LEADER_EPOCHS, QUARANTINE, Table
 from isr_batch.terms_seen import complete_terms
 
-RAW_CHARACTERS: Final = 500
-UNKNOWN_CLUSTER: Final = "unknown"
-"""Stands in quarantine for the name of a cluster that could not be read."""
-FIRST_TIME, LAST_TIME = "2010-01-01", "2100-01-01"
-"""There was no Kafka before; later, and somebody took one unit for another."""
-INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
 NO_EPOCH: Final = 0
 """Leader epoch of everything, where the input has no epochs."""
-
-_NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
-_UNKNOWN_BELOW_0: Final = ("leader_log_end_offset", "high_watermark")
-_PROBLEM: Final = "struct<reason: string, detail: string>"
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A table of the input on its way to one of the lake."""
-
-    table: Table
-    name: str
-    rows: DataFrame
-    columns: FetchColumns | AppendColumns | EpochColumns
-    values: Mapping[str, Value]
 
 
 def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
@@ -76,7 +53,8 @@ def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
     rows_in = {name: source.rows.count() for name, source in sources.items()}
     if not rows_in[FETCH_LOG.name]:
         raise NoInputError(f"{path} has no rows")
-    parsed = {name: _parsed(source, sources).persist(StorageLevel.DISK_ONLY) for name, source in sources.items()}
+    leo_source = "appends" if mapping.appends else "inferred"
+    parsed = {name: check_rows(source, leo_source).persist(StorageLevel.DISK_ONLY) for name, source in sources.items()}
     try:
         outcome = _outcome(parsed)
         counted = sum(clean + refused for tables in outcome.values() for clean, refused in tables.values())
@@ -124,7 +102,7 @@ def lacking(mapping: TableMapping) -> list[dict[str, str]]:
     return told
 
 
-def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, _Source]:
+def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
     tables: list[tuple[Table, str, str, FetchColumns | AppendColumns | EpochColumns]] = [
         (FETCH_LOG, "fetches", path, mapping.fetches.columns)
     ]
@@ -136,130 +114,9 @@ def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, _Source]
     given = {label: {**given_columns(columns), "cluster_id": mapping.cluster_id} for _, label, _, columns in tables}
     values = find_values({label: (rows[label], given[label]) for label in rows})
     return {
-        table.name: _Source(table, place.rstrip("/").rpartition("/")[2], rows[label], columns, values[label])
+        table.name: Source(table, place.rstrip("/").rpartition("/")[2], rows[label], columns, values[label])
         for table, label, place, columns in tables
     }
-
-
-def _parsed(source: _Source, sources: Mapping[str, _Source]) -> DataFrame:
-    """Columns of the table, null where not told; ``problem``, null for a clean row; ``raw`` for all others."""
-    table, values = source.table, source.values
-    # A map cannot be compared; rows that differ in nothing else are rare enough.
-    comparable = [
-        f.name for f in source.rows.schema if not {"map", "variant"} & set(f.dataType.simpleString().split("<"))
-    ]
-    same = Over.partitionBy(*(source.rows[f"`{name}`"] for name in comparable)).orderBy(F.lit(1))
-    types = {column.name: column.type for column in table.columns}
-    read = {
-        name: values[name].value.try_cast(kind) if name in values else F.lit(None).cast(kind)
-        for name, kind in types.items()
-    }
-    unreadable = [
-        F.when(value.source.isNotNull() & read[name].isNull(), _named(value.source_name, value.source))
-        for name, value in values.items()
-    ]
-    rows = source.rows.select(
-        *(column.alias(name) for name, column in read.items()),
-        F.coalesce(*unreadable).alias("_unreadable"),
-        F.row_number().over(same).alias("_copy"),
-        F.struct("*").alias("_row"),
-    )
-    corrupt = F.col(f"_row.{CORRUPT}") if CORRUPT in source.rows.columns else F.lit(None).cast("string")
-    problem = [
-        _when(corrupt.isNotNull(), "row cannot be read"),
-        _when(F.col("_copy") > 1, "row given twice"),
-        _when(F.col("_unreadable").isNotNull(), "value cannot be read", F.col("_unreadable")),
-        *_missing(source),
-        *(_fetch_problems(source.columns) if isinstance(source.columns, FetchColumns) else []),
-        *(
-            _when(F.col(name) < 0, "negative value", _named(name, F.col(name)))
-            for name in _NOT_NEGATIVE if name in values
-        ),
-        *(
-            _when(~F.col(name).between(FIRST_TIME, LAST_TIME), "time out of range", _named(name, F.col(name)))
-            for name, kind in types.items() if kind == "TIMESTAMP"
-        ),
-        *(
-            _when(~F.expr(condition), "breaks the contract", F.lit(f"not {condition}"))
-            for condition in table.constraints.values()
-        ),
-    ]  # fmt: skip
-    defaults = _defaults(table, "appends" if APPEND_LOG.name in sources else "inferred")
-    raw = F.coalesce(corrupt, F.to_json("_row"))
-    return (
-        reduce(lambda frame, columns: frame.withColumns(columns), defaults, rows)
-        .withColumn("problem", F.coalesce(*problem))
-        .withColumns(
-            {
-                "cluster_id": F.coalesce("cluster_id", F.lit(UNKNOWN_CLUSTER)),
-                "source_file": F.lit(source.name),
-                "raw": F.when(F.col("problem").isNotNull(), F.substring(raw, 1, RAW_CHARACTERS)),
-            }
-        )
-        .drop("_unreadable", "_copy", "_row", "_back_us")
-    )
-
-
-def _when(condition: Column, reason: str, detail: Column | None = None) -> Column:
-    detail = F.lit(None).cast("string") if detail is None else detail
-    return F.when(condition, F.struct(F.lit(reason).alias("reason"), detail.alias("detail")))
-
-
-def _named(name: str, value: Column) -> Column:
-    return F.concat(F.lit(f"{name} = "), value.cast("string"))
-
-
-def _missing(source: _Source) -> list[Column]:
-    required = {name for name, field in type(source.columns).model_fields.items() if field.is_required()}
-    required |= {"cluster_id", "handled_time"} & set(source.table.column_names)
-    refused = F.col("error_code") != 0 if source.table is APPEND_LOG else F.lit(False)
-    return [
-        _when(
-            F.col(name).isNull() & ~(refused if name == "log_end_offset" else F.lit(False)),
-            "required value missing",
-            F.lit(name),
-        )
-        for name in source.table.column_names
-        if name in required
-    ]
-
-
-def _defaults(table: Table, leo_source: str) -> list[dict[str, Column]]:
-    """What stands for what is not told, each step on top of the one before."""
-    if table is APPEND_LOG:
-        ends = F.when(F.col("log_end_offset").isNotNull(), F.coalesce("log_end_source", F.lit("appends")))
-        return [{"error_code": F.coalesce("error_code", F.lit(0)), "log_end_source": ends}]
-    if table is not FETCH_LOG:
-        return []
-    known = {name: F.when(F.col(name) >= 0, F.col(name)) for name in _UNKNOWN_BELOW_0}
-    return [
-        {**known, "error_code": F.coalesce("error_code", F.lit(0)), "run_length": F.lit(1)},
-        {"handled_time": F.coalesce("handled_time", "arrival_time")},
-        {
-            "arrival_time": F.coalesce("arrival_time", "handled_time"),
-            "processed_time": F.coalesce("processed_time", "handled_time"),
-        },
-        # A long poll is no delay: without its end, nothing after it can be the leader's fault.
-        {"completed_time": F.coalesce("completed_time", "released_time", "processed_time")},
-        {
-            "released_time": F.coalesce("released_time", "completed_time"),
-            "leader_leo_source": F.when(F.col("leader_log_end_offset").isNotNull(), "logged").otherwise(leo_source),
-        },
-        {"_back_us": F.greatest(*(F.unix_micros(a) - F.unix_micros(b) for a, b in pairwise(INSTANTS)))},
-        {name: F.greatest(*INSTANTS[: i + 1]) for i, name in enumerate(INSTANTS) if i},
-        {"last_handled_time": F.col("handled_time")},
-    ]
-
-
-def _fetch_problems(columns: FetchColumns) -> list[Column]:
-    # Instants of which one is cut to seconds and another is not seem out of order by that much.
-    coarse = any(instant.unit == "s" for instant in (getattr(columns, name) for name in INSTANTS) if instant)
-    allowed_us = 1_000_000 if coarse else 1_000
-    return [
-        _when(F.col("replica_id") < 0, "not a follower's fetch", _named("replica_id", F.col("replica_id"))),
-        _when(F.col("replica_id") == F.col("leader_id"), "replica is the leader"),
-        _when(F.col("_back_us") > allowed_us, "instants out of order", _named("us", F.col("_back_us"))),
-    ]
 
 
 def _outcome(parsed: Mapping[str, DataFrame]) -> dict[str, dict[str, tuple[int, int]]]:
@@ -279,10 +136,12 @@ def _write(
 ) -> Counts:  # fmt: skip
     of_this = {name: rows.where(F.col("cluster_id") == cluster_id) for name, rows in parsed.items()}
     refused = [
-        rows.where("problem IS NOT NULL").select("cluster_id", "source_file", "source_line", "problem.*", "raw")
+        rows.where("problem IS NOT NULL").select("cluster_id", "source_file", "problem.*", "raw")
         for rows in of_this.values()
     ]
-    quarantine = reduce(DataFrame.unionAll, refused).withColumn("ingest_run", F.lit(lake.run_id))
+    quarantine = reduce(DataFrame.unionAll, refused).withColumns(
+        {"source_line": F.lit(None), "ingest_run": F.lit(lake.run_id)}
+    )
     if not any(clean for clean, _ in outcome.values()):
         # What covers no time replaces nothing.
         return Counts(rows_quarantined=lake.replace(QUARANTINE, quarantine, of_cluster(cluster_id)))

@@ -18,6 +18,9 @@ from isr_batch.settings import did_you_mean
 Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
 
+INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
+"""Of a fetch, in their order."""
+
 
 def _zone(name: str) -> str:
     if name not in available_timezones():
