@@ -115,9 +115,10 @@ class Lake:
             Number of rows written.
         """
         self.ensure(table)
+        before = self.version(table.name)
         writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", self._metadata())
         _retrying(lambda: writer.overwrite(F.expr(where)), table.name)
-        return self._rows_written(table.name)
+        return self._rows_written(table.name, before)
 
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
         """Append rows unless an append with the same key was done before."""
@@ -209,9 +210,10 @@ class Lake:
         commit = history.select("version", F.col("operationMetrics.numOutputRows").alias("rows")).collect()[0]
         return {key: str(value) for key, value in commit.asDict().items()}
 
-    def _rows_written(self, name: str) -> int:
-        rows = self._last_commit(name)["rows"]
-        return int(rows) if rows != "None" else 0
+    def _rows_written(self, name: str, before: int) -> int:
+        commit = self._last_commit(name)
+        # Nothing in place of nothing is no commit, and the last one was somebody else's.
+        return int(commit["rows"]) if int(commit["version"]) > before and commit["rows"] != "None" else 0
 
 
 def create_statement(table: Table, identifier: str) -> str:

@@ -74,6 +74,7 @@ def test_replace_tells_how_many_rows(lake: Lake) -> None:
         [(5, "a", FIRST), (6, "b", FIRST)], "lag_ms INT, cluster_id STRING, event_date DATE"
     )
     assert lake.replace(SMALL, frame, "true") == 2
+    assert lake.replace(SMALL, frame.where("false"), "cluster_id = 'nobody'") == 0
     assert lake.replace(SMALL, frame.where("false"), "cluster_id = 'a'") == 0
     assert _content(lake) == [("b", 6, FIRST)]
 
