@@ -1,10 +1,12 @@
-"""The request log: a line a completed request, JSON since Kafka 2.8.
+"""The request log: a line a completed request, JSON since Kafka 2.8, text before.
 
 Instants are epoch microseconds, worked out backwards from the line's stamp, which is the completion.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+
+from isr_batch.kafka_logs.text_requests import FETCH, PRODUCE_API, json_names, with_text_as_json
 
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = "follower fetch", "other fetch", "produce", "other"
 BLANK, REFUSED, FILE = "blank", "refused", "file"
@@ -13,7 +15,8 @@ SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 
 _PARTITION_ASKED = "partition INT, currentLeaderEpoch INT, fetchOffset BIGINT, recordsSizeInBytes BIGINT"
 _PARTITION_ANSWERED = (
-    "partitionIndex INT, index INT, errorCode INT, highWatermark BIGINT, recordsSizeInBytes BIGINT, "
+    "partitionIndex INT, partition INT, index INT, errorCode INT, highWatermark BIGINT, recordsSizeInBytes BIGINT, "
+    "recordSetSizeInBytes BIGINT, recordsStart BIGINT, recordsEnd BIGINT, "
     "baseOffset BIGINT, divergingEpoch STRUCT<epoch: INT>"
 )
 _SCHEMA = f"""
@@ -34,8 +37,8 @@ _SCHEMA = f"""
     totalTimeMs DOUBLE, requestQueueTimeMs DOUBLE, localTimeMs DOUBLE, remoteTimeMs DOUBLE, sendTimeMs DOUBLE,
     malformed STRING"""
 """Members of Fetch v4 to v18 and Produce v3 to v13 that are used; what a version does not have is null."""
+_TEXT_SCHEMA = json_names(_SCHEMA)
 
-_FETCH, _PRODUCE = 1, 0
 _STAMP = r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]"
 
 
@@ -61,20 +64,19 @@ def parse_requests(lines: DataFrame) -> DataFrame:
         ``reason``, ``detail`` and ``raw``.
     """
     body = F.regexp_extract("value", r"\] \w+ Completed request:(.*)", 1)
-    parsed = (
-        lines.select("*", stamp_us(F.col("value")).alias("stamp_us"), body.alias("body"))
-        .withColumn("json", F.regexp_extract("body", r"^(\{\".*\})", 1))
-        .withColumn("r", F.from_json("json", _SCHEMA, {"columnNameOfCorruptRecord": "malformed"}))
+    parsed = lines.select("*", stamp_us(F.col("value")).alias("stamp_us"), body.alias("body")).withColumn(
+        "json", F.regexp_extract("body", r"^(\{\".*\})", 1)
     )
+    parsed = with_text_as_json(parsed).withColumn("r", _read_json())
     api = F.col("r.requestHeader.requestApiKey")
     replica = F.coalesce("r.request.replicaState.replicaId", "r.request.replicaId", F.lit(-1))
     kind = (
         F.when(F.col("problem").isNotNull(), FILE)
         .when(F.trim("value") == "", BLANK)
         .when(F.col("why").isNotNull(), REFUSED)
-        .when((api == _FETCH) & (replica >= 0), FOLLOWER_FETCH)
-        .when(api == _FETCH, OTHER_FETCH)
-        .when(api == _PRODUCE, PRODUCE)
+        .when((api == FETCH) & (replica >= 0), FOLLOWER_FETCH)
+        .when(api == FETCH, OTHER_FETCH)
+        .when(api == PRODUCE_API, PRODUCE)
         .otherwise(OTHER)
     )
     return _with_instants(parsed.withColumn("why", _why_refused(api)).withColumn("kind", kind)).select(
@@ -88,7 +90,7 @@ def parse_requests(lines: DataFrame) -> DataFrame:
         F.col("r.request.acks").alias("acks"),
         F.when(_is_used("kind"), F.coalesce("r.request.topics", _produced_to())).alias("topics"),
         F.when(_is_used("kind"), F.col("r.request.forgottenTopicsData")).alias("forgotten"),
-        F.when(_is_used("kind"), F.col("r.response.responses")).alias("responses"),
+        F.when(_is_used("kind"), _responses()).alias("responses"),
         F.coalesce("problem", F.when(F.col("kind") == REFUSED, F.col("why"))).alias("reason"),
         "detail",
         F.when(F.col("kind") == REFUSED, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
@@ -115,8 +117,38 @@ def _produced_to() -> Column:
     )
 
 
+def _read_json() -> Column:
+    malformed = {"columnNameOfCorruptRecord": "malformed"}
+    json = F.from_json("json", _SCHEMA, malformed)
+    text = F.from_json("text_json", _TEXT_SCHEMA, malformed)
+    # A cast of structs goes by position: it gives the text's members the names that they have in JSON.
+    return F.when(F.col("text_json").isNull(), json).otherwise(text.cast(f"struct<{_SCHEMA}>"))
+
+
+def _responses() -> Column:
+    """Answers with the names that a fetch has since 3.0; 2.8, and text, have others."""
+    responses = F.col("r.response.responses")
+
+    def partition(p: Column) -> Column:
+        size = F.coalesce(p.recordsSizeInBytes, p.recordSetSizeInBytes, p.recordsEnd - p.recordsStart)
+        return p.withField("partitionIndex", F.coalesce(p.partitionIndex, p.partition)).withField(
+            "recordsSizeInBytes", size
+        )
+
+    renamed = F.transform(
+        responses,
+        lambda t: t.withField("partitions", F.transform(F.coalesce(t.partitions, t.partitionResponses), partition)),
+    )
+    older = F.exists(responses, lambda t: t.partitions.isNull())
+    return F.when((F.col("kind") == FOLLOWER_FETCH) & older, renamed).otherwise(responses)
+
+
 def _is_used(kind: str) -> Column:
     return F.col(kind).isin(FOLLOWER_FETCH, PRODUCE)
+
+
+def _is_malformed(json: str) -> Column:
+    return (F.col(json) == "") | F.col("r.malformed").isNotNull()
 
 
 def _why_refused(api: Column) -> Column:
@@ -134,12 +166,13 @@ def _why_refused(api: Column) -> Column:
     return (
         F.when(F.col("body") == "", "not a line of the request log")
         .when(F.col("stamp_us").isNull(), "no readable time stamp")
-        .when(~F.startswith("body", F.lit('{"')), "request log format of an older broker (text)")
-        .when((F.col("json") == "") | F.col("r.malformed").isNotNull(), "malformed JSON")
+        .when(F.col("text_problem").isNotNull(), F.col("text_problem"))
+        .when(F.col("text_json").isNotNull() & _is_malformed("text_json"), "text request of an unknown form")
+        .when(F.col("text_json").isNull() & _is_malformed("json"), "malformed JSON")
         # The JSON reader does not mind what comes after the first object.
         .when(F.contains("body", F.lit(" Completed request:")), "two requests in one line")
         .when(api.isNull() | unmeasured, "request without api key or durations")
-        .when(((api == _FETCH) & odd_fetch) | ((api == _PRODUCE) & odd_produce), "values out of range")
+        .when(((api == FETCH) & odd_fetch) | ((api == PRODUCE_API) & odd_produce), "values out of range")
     )
 
 
