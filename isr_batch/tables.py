@@ -173,6 +173,11 @@ LEADER_EPOCHS = Table(
             nullable=False,
         ),
         Column("start_high_watermark", "BIGINT", "high watermark at start_time", nullable=False),
+        Column(
+            "start_offset_source",
+            "STRING",
+            "logged, or inferred from what followers had fetched: then a lower bound",
+        ),
         Column("assigned", "ARRAY<INT>", "assigned replicas, leader included", nullable=False),
         Column("isr_at_start", "ARRAY<INT>", "in-sync replicas at start_time", nullable=False),
         Column("previous_leader_id", "INT", "leader before, as this broker knew it; equal to leader_id when it stayed"),

@@ -17,7 +17,7 @@ from isr_batch.errors import NoInputError
 from isr_batch.output_tables import REPLAY_CHECK
 from isr_batch.store import Lake
 from isr_batch.tables import SET_KEY
-from udfs.rules import rule_of_release
+from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS = 5
 """A fetch or an append so near to a change may have come before or after it: stamps are cut to milliseconds
@@ -103,11 +103,12 @@ def summary(lake: Lake) -> ValidationSummary:
 
 
 def _rule_of_leaders(terms: DataFrame) -> DataFrame:
-    """By cluster_id and leader_id: ``ran``, the rule of the leader's release."""
+    """By cluster_id and leader_id: ``ran``, the rule of the leader's release, and its ``checks_per_lag_time``."""
     leaders = terms.groupBy("cluster_id", "leader_id").agg(F.max("broker_version").alias("version"))
     versions = [row["version"] for row in leaders.select("version").distinct().collect() if row["version"]]
     rules = terms.sparkSession.createDataFrame(
-        [(v, rule_of_release(v)) for v in versions], "version STRING, ran STRING"
+        [(v, rule_of_release(v), REGISTRY[rule_of_release(v)].checks_per_lag_time) for v in versions],
+        "version STRING, ran STRING, checks_per_lag_time INT",
     )
     return leaders.join(F.broadcast(rules), "version").drop("version")
 
@@ -142,8 +143,9 @@ def _matched(observed: DataFrame, replayed: DataFrame, terms: DataFrame) -> Data
         *_CHANGE, "rule", "params_json", *(F.col(name).alias(f"replayed_{name}") for name in figures)
     ).withColumn("replayed_id", F.monotonically_increasing_id())
     seen, made = seen.persist(), made.persist()
-    reach = F.max("replica_lag_time_max_ms") / 2 + 1000
-    reach_ms = terms.groupBy("cluster_id", "leader_id").agg(reach.alias("reach_ms"))
+    reach = F.max(F.col("replica_lag_time_max_ms") / F.col("checks_per_lag_time")) + 1000
+    checked = terms.join(F.broadcast(_rule_of_leaders(terms)), ["cluster_id", "leader_id"])
+    reach_ms = checked.groupBy("cluster_id", "leader_id").agg(reach.alias("reach_ms"))
     error = (F.unix_micros("replayed_change_time") - F.unix_micros("observed_change_time")) / 1000
     near = (
         seen.join(made, list(_CHANGE))

@@ -5,52 +5,49 @@ from pyspark.sql import functions as F
 
 from isr_batch.kafka_logs.files import LAG_TIME, MIN_ISR, Broker
 from isr_batch.kafka_logs.request_log import RAW_CHARACTERS, stamp_us
+from isr_batch.kafka_logs.zookeeper import OF_INTEREST, fields, in_new_words, int_list
+from isr_batch.kafka_logs.zookeeper import SOURCE as _SOURCE
+from udfs.rules import RELEASED_RULES
 
-_SOURCE = ("broker_id", "source_file", "source_line", "stamp_us")
 _PARTITION = r"(\S+)-(\d+)"
 
+# Offsets are printed since 2.2, lastCaughtUpTimeMs since 3.6; before 2.2 nothing but the logger may follow.
 _SHRINK = (
-    r"\[Partition " + _PARTITION + r" broker=\d+\] Shrinking ISR from ([\d,]+) to ([\d,]*)\. "
-    r"Leader: \(highWatermark: (-?\d+), endOffset: (-?\d+)\)\. Out of sync replicas: (.+)\."
+    r"\[Partition " + _PARTITION + r" broker=\d+\] Shrinking ISR (?:for partition \S+ )?from ([\d,]+) to ([\d,]*)"
+    r"(?:\. Leader: \(highWatermark: (-?\d+), endOffset: (-?\d+)\)\. Out of sync replicas: (.+)\.|(?: \([\w.$]+\))?\s*$)"
 )
-_OUT_OF_SYNC = r"\(brokerId: (\d+), endOffset: (-?\d+), lastCaughtUpTimeMs: (-?\d+)\)"
-_ISR_UPDATED = r"\[Partition " + _PARTITION + r" broker=\d+\] ISR updated to ([\d,]+) .*version updated to (\d+)"
+_OUT_OF_SYNC = r"\(brokerId: (\d+), endOffset: (-?\d+)(?:, lastCaughtUpTimeMs: (-?\d+))?\)"
+_ISR_UPDATED = (
+    r"\[Partition " + _PARTITION + r" broker=\d+\] ISR updated (?:from AlterIsr )?to \[?([\d,]+)\b"
+    r".*ersion updated to \[?(\d+)"
+)
+# 2.5 to 2.8 have neither the partition epoch nor the leader before.
 _LEADER = (
-    r"Leader " + _PARTITION + r" .*?starts at leader epoch (\d+) from offset (\d+) "
-    r"with partition epoch (\d+), high watermark (\d+), ISR \[([\d,]*)\].* Previous leader (?:None|Some\((-?\d+)\))"
+    r"Leader " + _PARTITION + r" .*?starts at leader epoch (\d+) from offset (\d+) with (?:partition epoch (\d+), )?"
+    r"high watermark (\d+),? ISR \[([\d,]*)\](?:.* Previous leader (?:None|Some\((-?\d+)\)))?"
 )
+_TELLS_PREVIOUS = r" Previous leader (?:None|Some\()"
 _FOLLOWER = r"Follower " + _PARTITION + r" starts at leader epoch (\d+)"
 _STILL_LEADER = (
     r"Skipped the become-leader state change for " + _PARTITION + r" .*leader=(\d+), leaderEpoch=(\d+), "
     r"isr=\[([\d, ]*)\], partitionEpoch=(\d+), replicas=\[([\d, ]*)\]"
 )
 _TOPIC_ID = _PARTITION + r" with topic id (?:Some\()?([\w-]{22})\b"
-_MIN_ISR_OF_LOG = r"Created log for partition " + _PARTITION + r" in .*[{ ]min\.insync\.replicas=(\d+)"
+_MIN_ISR_OF_LOG = r"Created log for partition " + _PARTITION + r" in .*[{ ]min\.insync\.replicas(?:=| -> )(\d+)"
 
 _STARTED = r"kafka\.Log4jController`? MBean"
-_STARTING = "Transition from SHUTDOWN to STARTING"
-_CHECKS_SCHEDULED = "[LogDirFailureHandler]: Starting"
+_STARTING = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
+# isr-expiration is scheduled right after; up to 0.11 there is nothing nearer than the purgatory of the replica manager.
+_CHECKS_SCHEDULED = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
+_VERSION = r"Kafka version ?: (\S+)"
 _SAME_START_US = 60_000_000
 _WRITE_TAKES_AT_MOST_US = 5_000_000
 
 _OF_INTEREST = (
-    r"Shrinking ISR|ISR updated to|Log4jController|Transition from SHUTDOWN|\[LogDirFailureHandler\]: Starting"
-    r"|Kafka version: |Created log for partition"
+    r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition"
+    f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}"
 )
 _SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d+)$"
-
-
-def int_list(text: Column) -> Column:
-    """``1,2,3`` (or ``1, 2, 3``) as an array of ints."""
-    return F.filter(F.split(text, r"[,\s]+"), lambda number: number != "").cast("array<int>")
-
-
-def _fields(line: str, pattern: str, names_and_types: str) -> list[Column]:
-    """A column for each group of the pattern, in the order of ``name TYPE, name TYPE``; an empty group is null."""
-    return [
-        F.nullif(F.regexp_extract(line, pattern, group), F.lit("")).cast(type_).alias(name)
-        for group, (name, type_) in enumerate((column.split(" ") for column in names_and_types.split(", ")), start=1)
-    ]
 
 
 def parse_server_log(lines: DataFrame) -> DataFrame:
@@ -86,26 +83,41 @@ def shrink_lines(server: DataFrame) -> DataFrame:
         "topic STRING, partition_id INT, before STRING, after STRING, high_watermark BIGINT, "
         "leader_log_end_offset BIGINT, out STRING"
     )
-    dropped = F.arrays_zip(*(
-        F.regexp_extract_all("out", F.lit(_OUT_OF_SYNC), group).cast(f"array<{type_}>").alias(name)
-        for group, (name, type_) in enumerate(
-            {"replica_id": "int", "follower_log_end_offset": "bigint", "last_caught_up_time_ms": "bigint"}.items(), 1)
+    names = {"replica_id": "int", "follower_log_end_offset": "bigint", "last_caught_up_time_ms": "bigint"}
+    told = F.arrays_zip(*(
+        F.transform(F.regexp_extract_all("out", F.lit(_OUT_OF_SYNC), group), lambda v: F.nullif(v, F.lit("")))
+        .cast(f"array<{type_}>").alias(name)
+        for group, (name, type_) in enumerate(names.items(), 1)
     ))  # fmt: skip
+    untold = F.transform(
+        F.array_except("isr_before", "isr_after"),
+        lambda replica: F.struct(
+            replica.alias("replica_id"),
+            *(F.lit(None).cast(type_).alias(name) for name, type_ in list(names.items())[1:]),
+        ),
+    )
     return (
-        server.where(F.rlike("message", F.lit(_SHRINK)))
-        .select(*_SOURCE, *_fields("message", _SHRINK, text))
+        _said(server, "Shrinking ISR", _SHRINK)
+        .select(*_SOURCE, *fields("said", _SHRINK, text))
+        .withColumn("isr_before", int_list(F.col("before")))
+        .withColumn("isr_after", int_list(F.coalesce("after", F.lit(""))))
         .select(
-            *_SOURCE, "topic", "partition_id", "high_watermark", "leader_log_end_offset",
-            int_list(F.col("before")).alias("isr_before"),
-            int_list(F.coalesce("after", F.lit(""))).alias("isr_after"),
-            dropped.alias("dropped"),
+            *_SOURCE, "topic", "partition_id", "high_watermark", "leader_log_end_offset", "isr_before", "isr_after",
+            F.when(F.col("out").isNull(), untold).otherwise(told).alias("dropped"),
         )
     )  # fmt: skip
 
 
+def _said(lines: DataFrame, words: str, pattern: str) -> DataFrame:
+    """Lines that have the words, and ``said``, which the pattern matches: the line as newer releases spell it."""
+    said = lines.where(F.contains("message", F.lit(words))).withColumn("said", in_new_words(F.col("message")))
+    return said.where(F.rlike("said", F.lit(pattern)))
+
+
 def unreadable_lines(server: DataFrame, state_changes: DataFrame) -> DataFrame:
     """Lines that should tell of a shrink or of a term but have another form: source, reason, raw."""
-    shrink = server.where(F.contains("message", F.lit("Shrinking ISR")) & ~F.rlike("message", F.lit(_SHRINK)))
+    said = in_new_words(F.col("message"))
+    shrink = server.where(F.contains("message", F.lit("Shrinking ISR")) & ~F.rlike(said, F.lit(_SHRINK)))
     term = state_changes.where(F.rlike("message", F.lit(r"\] (Leader|Follower) \S+ .*starts at leader epoch"))
                                & ~F.rlike("message", F.lit(f"{_LEADER}|{_FOLLOWER}")))  # fmt: skip
     raw = F.substring("message", 1, RAW_CHARACTERS).alias("raw")
@@ -118,7 +130,7 @@ def isr_updated_lines(server: DataFrame) -> DataFrame:
     """ISR updated lines of a leader: topic, partition_id, isr, partition_epoch."""
     text = "topic STRING, partition_id INT, isr STRING, partition_epoch INT"
     return server.where(F.rlike("message", F.lit(_ISR_UPDATED))).select(
-        *_SOURCE, *_fields("message", _ISR_UPDATED, text)
+        *_SOURCE, *fields("message", _ISR_UPDATED, text)
     ).withColumn("isr", int_list(F.col("isr")))  # fmt: skip
 
 
@@ -141,14 +153,18 @@ def isr_write_times(server: DataFrame) -> DataFrame:
 
 
 def leader_lines(state_changes: DataFrame) -> DataFrame:
-    """Starts of a term as leader."""
+    """Starts of a term as leader; ``tells_previous``: a null previous_leader_id means that there was none."""
     text = (
         "topic STRING, partition_id INT, leader_epoch INT, start_offset BIGINT, partition_epoch INT, "
         "start_high_watermark BIGINT, isr STRING, previous_leader_id INT"
     )
     return (
         state_changes.where(F.rlike("message", F.lit(_LEADER)))
-        .select(*_SOURCE, *_fields("message", _LEADER, text))
+        .select(
+            *_SOURCE,
+            *fields("message", _LEADER, text),
+            F.rlike("message", F.lit(_TELLS_PREVIOUS)).alias("tells_previous"),
+        )
         .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
     )
 
@@ -157,7 +173,7 @@ def follower_lines(state_changes: DataFrame) -> DataFrame:
     """Starts of a term as follower: topic, partition_id, leader_epoch."""
     text = "topic STRING, partition_id INT, leader_epoch INT"
     return state_changes.where(F.rlike("message", F.lit(_FOLLOWER))).select(
-        *_SOURCE, *_fields("message", _FOLLOWER, text)
+        *_SOURCE, *fields("message", _FOLLOWER, text)
     )
 
 
@@ -169,7 +185,7 @@ def still_leader_lines(state_changes: DataFrame) -> DataFrame:
     )
     return (
         state_changes.where(F.rlike("message", F.lit(_STILL_LEADER)))
-        .select(*_SOURCE, *_fields("message", _STILL_LEADER, text))
+        .select(*_SOURCE, *fields("message", _STILL_LEADER, text))
         .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
         .withColumn("replicas", int_list(F.coalesce("replicas", F.lit(""))))
     )
@@ -178,7 +194,7 @@ def still_leader_lines(state_changes: DataFrame) -> DataFrame:
 def topic_ids(state_changes: DataFrame) -> DataFrame:
     """Topic ids that the lines name: topic_id, topic."""
     text = "topic STRING, partition_id INT, topic_id STRING"
-    return state_changes.select(*_fields("message", _TOPIC_ID, text)).where("topic_id IS NOT NULL").select(
+    return state_changes.select(*fields("message", _TOPIC_ID, text)).where("topic_id IS NOT NULL").select(
         "topic_id", "topic"
     )  # fmt: skip
 
@@ -186,20 +202,24 @@ def topic_ids(state_changes: DataFrame) -> DataFrame:
 def min_isr_of_logs(server: DataFrame) -> DataFrame:
     """min.insync.replicas printed when a partition's log was created: topic, min_insync_replicas."""
     text = "topic STRING, partition_id INT, min_insync_replicas INT"
-    created = server.select(*_fields("message", _MIN_ISR_OF_LOG, text)).where("topic IS NOT NULL")
+    said = in_new_words(F.col("message"))
+    created = server.select(*fields(said, _MIN_ISR_OF_LOG, text)).where("topic IS NOT NULL")
     return created.groupBy("topic").agg(F.max("min_insync_replicas").alias("min_insync_replicas"))
 
 
 def broker_settings(server: DataFrame, brokers: list[Broker]) -> DataFrame:
-    """One row a broker: replica_lag_time_max_ms, min_insync_replicas, starts_us (sorted array).
+    """One row a broker: replica_lag_time_max_ms, min_insync_replicas, starts_us (sorted), checks_per_lag_time.
 
     server.properties comes first, then what the broker printed when it started, then Kafka's default.
     """
     printed = server.where("stamp_us IS NULL AND message IS NOT NULL").select(
-        "broker_id", *_fields("message", _SETTING, "setting STRING, number BIGINT")
+        "broker_id", *fields("message", _SETTING, "setting STRING, number BIGINT")
     )
     printed = printed.groupBy("broker_id").agg(
         *(F.max(F.when(F.col("setting") == name, F.col("number"))).alias(name) for name in (LAG_TIME, MIN_ISR))
+    )
+    ran = server.groupBy("broker_id").agg(
+        F.max(F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))).alias("version")
     )
     starts = process_starts(server).groupBy("broker_id").agg(F.array_sort(F.collect_list("stamp_us")).alias("starts"))
     known = server.sparkSession.createDataFrame(
@@ -209,19 +229,32 @@ def broker_settings(server: DataFrame, brokers: list[Broker]) -> DataFrame:
     return (
         known.join(F.broadcast(printed), "broker_id", "left")
         .join(F.broadcast(starts), "broker_id", "left")
+        .join(F.broadcast(ran), "broker_id", "left")
         .select(
             "broker_id",
             F.coalesce("lag", f"`{LAG_TIME}`", F.lit(30_000)).alias("replica_lag_time_max_ms"),
             F.coalesce("min_isr", f"`{MIN_ISR}`", F.lit(1)).cast("int").alias("min_insync_replicas"),
             F.coalesce("starts", F.array().cast("array<bigint>")).alias("starts_us"),
+            _checks_per_lag_time(F.col("version")).alias("checks_per_lag_time"),
         )
     )
+
+
+def _checks_per_lag_time(version: Column) -> Column:
+    """How often the rule of a release checks the ISR; of an unknown release, as the newest."""
+    release = F.regexp_extract_all(version, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
+    checks = F.lit(None).cast("int")
+    for since, rule in RELEASED_RULES:
+        checks = F.when(release >= F.array(*(F.lit(number) for number in since)), rule.checks_per_lag_time).otherwise(
+            checks
+        )
+    return F.coalesce(checks, F.lit(RELEASED_RULES[-1][1].checks_per_lag_time))
 
 
 def process_starts(server: DataFrame) -> DataFrame:
     """Instants at which a broker process started: broker_id, stamp_us."""
     first = F.rlike("message", F.lit(_STARTED))
-    marks = server.where(first | F.contains("message", F.lit(_STARTING))).select(*_SOURCE, first.alias("first"))
+    marks = server.where(first | F.rlike("message", F.lit(_STARTING))).select(*_SOURCE, first.alias("first"))
     order = Window.partitionBy("broker_id").orderBy("stamp_us", "source_line")
     told = F.lag("first").over(order) & (F.col("stamp_us") - F.lag("stamp_us").over(order) <= _SAME_START_US)
     return (
@@ -239,8 +272,8 @@ def process_of(instant_us: str) -> Column:
 def process_facts(server: DataFrame, settings: DataFrame) -> DataFrame:
     """By broker_id and process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
     told = server.where("message IS NOT NULL AND stamp_us IS NOT NULL").join(F.broadcast(settings), "broker_id")
-    version = F.nullif(F.regexp_extract("message", r"Kafka version: (\S+)", 1), F.lit(""))
-    scheduled = F.when(F.contains("message", F.lit(_CHECKS_SCHEDULED)), F.col("stamp_us"))
+    version = F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))
+    scheduled = F.when(F.rlike("message", F.lit(_CHECKS_SCHEDULED)), F.col("stamp_us"))
     return told.groupBy("broker_id", process_of("stamp_us").alias("process")).agg(
         F.max(version).alias("broker_version"), F.min(scheduled).alias("startup_us")
     )

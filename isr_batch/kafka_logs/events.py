@@ -99,7 +99,7 @@ def checks_seen(shrinks: DataFrame, settings: DataFrame, silent: DataFrame) -> D
 
 
 def _period_ms() -> Column:
-    return F.floor(F.col("replica_lag_time_max_ms") / 2)
+    return F.floor(F.col("replica_lag_time_max_ms") / F.col("checks_per_lag_time"))
 
 
 def processes(busy: DataFrame, server: DataFrame, settings: DataFrame, checks: DataFrame) -> DataFrame:

@@ -19,6 +19,7 @@ from isr_batch.kafka_logs import (
     metadata,
     request_log,
     terms,
+    zookeeper,
 )  # fmt: skip
 from isr_batch.kafka_logs.request_log import FILE, REFUSED
 
@@ -106,6 +107,7 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
         settings=small(broker_log.broker_settings(server, list(found.brokers.values()))),
         topic_names=small(names.groupBy("topic_id").agg(F.max("topic").alias("topic"))),
         min_isr=small(metadata.min_isr_settings(records)),
+        accepted=small(zookeeper.accepted(state_changes)),
     )  # fmt: skip
 
     busy = keep(events.activity(requests, server, sources.settings))

@@ -1,9 +1,13 @@
-"""observed_isr_changes: Shrinking lines of the leaders, and the changes that the metadata log holds."""
+"""observed_isr_changes: lines of the leaders, and the changes that the controller tells of.
+
+Before AlterPartition (ZooKeeper, up to 2.7) the leaders print Shrinking and Expanding lines, and the controller's own
+changes come to the leaders by LeaderAndIsr requests; later the metadata log holds all.
+"""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from isr_batch.kafka_logs import broker_log, metadata
+from isr_batch.kafka_logs import broker_log, metadata, zookeeper
 from isr_batch.kafka_logs.terms import Sources, epoch_at, in_force
 
 _PARTITION = ["topic", "partition_id"]
@@ -12,10 +16,20 @@ _CHANGE = ("leader_epoch", "leader_id", "at_us", "isr_before", "isr_after", "sou
 
 
 def led_shrinks(server: DataFrame, terms: DataFrame) -> DataFrame:
-    """Shrinking lines with the term they were printed in: leader_id, leader_epoch, at_us and what the line says."""
-    lines = broker_log.shrink_lines(server).withColumnsRenamed({"broker_id": "leader_id", "stamp_us": "at_us"})
+    """Shrinking lines with the term they were printed in: leader_id, leader_epoch, at_us and what the line says.
+
+    An attempt that is made again because the write to ZooKeeper failed is left out.
+    """
+    repeated = zookeeper.isr_writes(server).where("repeated").select("source_file", "source_line")
+    lines = broker_log.shrink_lines(server).join(F.broadcast(repeated), ["source_file", "source_line"], "left_anti")
+    return _in_their_terms(lines, terms)
+
+
+def _in_their_terms(lines: DataFrame, terms: DataFrame) -> DataFrame:
+    """Lines of a leader, with leader_id, at_us and leader_epoch."""
     return (
-        lines.join(F.broadcast(in_force(terms)), ["leader_id", *_PARTITION], "left")
+        lines.withColumnsRenamed({"broker_id": "leader_id", "stamp_us": "at_us"})
+        .join(F.broadcast(in_force(terms)), ["leader_id", *_PARTITION], "left")
         .withColumn("leader_epoch", epoch_at("at_us"))
         .drop("in_force")
     )
@@ -33,21 +47,26 @@ def observed_isr_changes(
     order = Window.partitionBy(*_PARTITION).orderBy("position")
     changes = history.withColumn("isr_before", F.lag("isr").over(order)).withColumnRenamed("isr", "isr_after")
     changes = changes.where("isr_before IS NOT NULL").select(*_PARTITION, *_CHANGE)
+    expanding = _in_their_terms(zookeeper.isr_writes(sources.server).where("NOT shrinks AND NOT repeated"), terms)
     left = F.explode(F.array_except("isr_before", "isr_after")).alias("replica_id")
     joined = F.explode(F.array_except("isr_after", "isr_before")).alias("replica_id")
     by_leader = shrinks.select(
         *_PARTITION, *_CHANGE, "high_watermark", "leader_log_end_offset", F.explode("dropped").alias("d")
     ).select("*", "d.*", F.lit("shrink").alias("kind"), F.lit("leader").alias("made_by"))
-    by_controller = _without_line(changes, shrinks).select(
-        "*", left, F.lit("shrink").alias("kind"), F.lit("controller").alias("made_by")
-    )
-    expands = changes.select("*", joined, F.lit("expand").alias("kind"), F.lit("leader").alias("made_by"))
+    by_controller = (
+        _without_line(changes, shrinks).unionByName(_by_order(sources))
+        .select("*", left, F.lit("shrink").alias("kind"), F.lit("controller").alias("made_by"))
+    )  # fmt: skip
+    expands = (
+        _without_line(changes, expanding).unionByName(expanding.select(*_PARTITION, *_CHANGE))
+        .select("*", joined, F.lit("expand").alias("kind"), F.lit("leader").alias("made_by"))
+    )  # fmt: skip
     return by_leader.drop("d").unionByName(by_controller.unionByName(expands), allowMissingColumns=True)
 
 
-def _without_line(changes: DataFrame, shrinks: DataFrame) -> DataFrame:
-    """Changes that no leader announced by a Shrinking line."""
-    lines = shrinks.select(*_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us"))
+def _without_line(changes: DataFrame, told: DataFrame) -> DataFrame:
+    """Changes that no leader announced by a line."""
+    lines = told.select(*_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us"))
     same = (
         F.col("c.topic").eqNullSafe(F.col("l.topic"))
         & (F.col("c.partition_id") == F.col("l.partition_id"))
@@ -55,6 +74,34 @@ def _without_line(changes: DataFrame, shrinks: DataFrame) -> DataFrame:
         & (F.col("c.at_us") - F.col("l.line_us")).between(-_RECORD_EARLY_US, _RECORD_LATE_US)
     )
     return changes.alias("c").join(lines.alias("l"), same, "left_anti")
+
+
+def _by_order(sources: Sources) -> DataFrame:
+    """Changes that leaders were told by LeaderAndIsr requests: the ISR in one against the last that was told before."""
+    renamed = {"stamp_us": "at_us", "broker_id": "leader_id"}
+    columns = (*_PARTITION, *(name for name in _CHANGE if name != "isr_before"), "ordered")
+    with_versions = broker_log.leader_lines(sources.state_changes).where("partition_epoch IS NOT NULL")
+    orders = (
+        sources.accepted.where("leads")
+        .join(with_versions, ["broker_id", *_PARTITION, "leader_epoch"], "left_anti")
+        .drop("leader_id")
+        .withColumnsRenamed({**renamed, "isr": "isr_after"})
+        .withColumn("ordered", F.lit(True))
+        .select(*columns)
+    )
+    writes = (
+        zookeeper.isr_writes(sources.server).where("NOT failed")
+        .withColumnsRenamed(renamed)
+        .withColumns({"ordered": F.lit(False), "leader_epoch": F.lit(None).cast("int")})
+        .select(*columns)
+    )  # fmt: skip
+    order = Window.partitionBy(*_PARTITION).orderBy("at_us", "source_line")
+    return (
+        orders.unionAll(writes)
+        .withColumn("isr_before", F.lag("isr_after").over(order))
+        .where("ordered AND isr_before IS NOT NULL")
+        .select(*_PARTITION, *_CHANGE)
+    )
 
 
 def _from_metadata(sources: Sources) -> DataFrame:
@@ -88,6 +135,7 @@ def _from_leaders(sources: Sources, terms: DataFrame) -> DataFrame:
     state = F.struct(*(name for name in columns if name not in _PARTITION))
     return (
         began.unionAll(stayed).unionAll(updated)
+        .where("partition_epoch IS NOT NULL")
         .groupBy(*_PARTITION, F.col("partition_epoch").alias("position"))
         .agg(F.min_by(state, "at_us").alias("state"))
         .select(*_PARTITION, "position", "state.*")

@@ -1,11 +1,11 @@
-"""Leaders' terms, each from the leader's own state-change log."""
+"""Leaders' terms, each from the leader's own state-change log (before 2.5 with its server.log)."""
 
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from isr_batch.kafka_logs import broker_log, metadata
+from isr_batch.kafka_logs import broker_log, metadata, zookeeper
 from isr_batch.kafka_logs.broker_log import process_of
 from isr_batch.kafka_logs.request_log import FOLLOWER_FETCH
 
@@ -15,11 +15,16 @@ EARLY_US = 100_000
 
 PARTITION = ("leader_id", "topic", "partition_id")
 UNKNOWN_EPOCH = -1
+UNKNOWN_LEADER = -1
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What the log files say, parsed; the last three are small (topic_id to topic; min.insync.replicas as set)."""
+    """What the log files say, parsed; the last four are small.
+
+    ``topic_names``: topic_id to topic; ``min_isr``: min.insync.replicas as set; ``accepted``: as
+    `isr_batch.kafka_logs.zookeeper.accepted` gives it.
+    """
 
     requests: DataFrame
     server: DataFrame
@@ -28,6 +33,7 @@ class Sources:
     settings: DataFrame
     topic_names: DataFrame
     min_isr: DataFrame
+    accepted: DataFrame
 
 
 def terms(sources: Sources, processes: DataFrame) -> DataFrame:
@@ -36,30 +42,107 @@ def terms(sources: Sources, processes: DataFrame) -> DataFrame:
     ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before.
     """
     own = Window.partitionBy("broker_id", "topic", "partition_id").orderBy("stamp_us", "source_line")
-    led = broker_log.leader_lines(sources.state_changes)
-    followed = broker_log.follower_lines(sources.state_changes)
+    of_process = Window.partitionBy("broker_id", "topic", "partition_id", "process").orderBy("stamp_us", "source_line")
+    previous = F.when(F.col("tells_previous"), F.col("previous_leader_id")).otherwise(
+        F.lag("new_leader_id").over(of_process)
+    )
     spans = (
-        led.unionByName(followed, allowMissingColumns=True)
+        _starts(sources)
         .withColumn("next_us", F.lead("stamp_us").over(own))
-        .where("start_offset IS NOT NULL")
         .join(F.broadcast(sources.settings), "broker_id")
         .withColumn("process", process_of("stamp_us"))
+        .withColumn("previous_leader_id", previous)
+        .where("leads")
         .join(F.broadcast(processes), ["broker_id", "process"], "left")
         .join(F.broadcast(broker_log.isr_write_times(sources.server)), "broker_id", "left")
         .join(F.broadcast(_metadata_delays(sources)), "broker_id", "left")
         .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_led_us", "next_us"))))
         .withColumn("former_end_us", F.lag("end_us").over(own))
     )
-    return _with_topic_facts(spans, sources).select(
+    return _with_offsets(_with_topic_facts(spans, sources), sources).select(
         F.col("broker_id").alias("leader_id"), "topic", "partition_id", "leader_epoch",
         F.col("stamp_us").alias("start_us"), "end_us",
         F.least("stamp_us", F.greatest(F.col("former_end_us") + 1, F.col("stamp_us") - EARLY_US)).alias("in_force_us"),
         "start_offset", "start_high_watermark", "assigned", F.col("isr").alias("isr_at_start"),
-        "previous_leader_id",
+        "previous_leader_id", "start_offset_source",
         "replica_lag_time_max_ms", "min_insync_replicas", "broker_version",
         F.coalesce("check_origin_ms", F.lit(0)).alias("check_origin_ms"), "isr_write_ms", "metadata_delay_ms",
         F.coalesce("check_origin_source", F.lit("unknown")).alias("check_origin_source"),
     )  # fmt: skip
+
+
+def _starts(sources: Sources) -> DataFrame:
+    """Every beginning of a term, as leader (``leads``) or follower, of every broker; ``new_leader_id`` -1: not told."""
+    another = F.lit(UNKNOWN_LEADER)
+    led = broker_log.leader_lines(sources.state_changes).withColumns(
+        {"leads": F.lit(True), "new_leader_id": F.col("broker_id")}
+    )
+    followed = broker_log.follower_lines(sources.state_changes).withColumns(
+        {"leads": F.lit(False), "new_leader_id": another}
+    )
+    told = led.unionByName(followed, allowMissingColumns=True)
+    accepted = (
+        sources.accepted.withColumnsRenamed({"leader_id": "new_leader_id"})
+        .drop("replicas")
+        .join(told, ["broker_id", "topic", "partition_id", "leader_epoch"], "left_anti")
+        # zkVersion and partition epoch are one, but here it would mean that all changes of the ISR are told with it.
+        .withColumns({"partition_epoch": F.lit(None).cast("int"), "tells_previous": F.lit(False)})
+    )
+    return told.unionByName(_with_start_lines(accepted, sources), allowMissingColumns=True)
+
+
+def _with_start_lines(accepted: DataFrame, sources: Sources) -> DataFrame:
+    """Add what server.log printed while the broker acted on the request: a better instant, and start_offset."""
+    line = zookeeper.start_lines(sources.server).withColumnRenamed("stamp_us", "line_us")
+    key = ["broker_id", "topic", "partition_id", "leader_epoch"]
+    near = F.abs(F.col("line_us") - F.col("stamp_us")) <= NOTED_WITHIN_US
+    nearest = Window.partitionBy(*key, "stamp_us").orderBy(F.abs(F.col("line_us") - F.col("stamp_us")))
+    found = accepted.select(*key, "stamp_us").join(line, key).where(near).withColumn(
+        "nth", F.row_number().over(nearest)
+    ).where("nth = 1").drop("nth")  # fmt: skip
+    return (
+        accepted.join(F.broadcast(found), [*key, "stamp_us"], "left")
+        .withColumn("stamp_us", F.coalesce("line_us", "stamp_us"))
+        .drop("line_us")
+    )
+
+
+def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
+    """Complete start_offset and start_high_watermark by what fetches show, where no line tells them.
+
+    The log is at least as long as the largest offset that any follower had asked any leader for before. The high
+    watermark is at most the least of the offsets that members of the ISR first ask for in the term.
+    """
+    if sources.accepted.isEmpty():
+        return spans.withColumn("start_offset_source", F.lit("logged"))
+    term = ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us"]
+    untold = spans.where("start_offset IS NULL OR start_high_watermark IS NULL").select(
+        *term, "next_us", F.col("isr").alias("members")
+    )
+    asked = listed_fetches(sources).select(
+        "leader_id", "topic", "partition_id", "replica_id", "fetch_offset", "handled_us"
+    )
+    seen = asked.join(F.broadcast(untold), ["topic", "partition_id"])
+    before = seen.where("handled_us < stamp_us").groupBy(*term).agg(F.max("fetch_offset").alias("shown_before"))
+    first = (
+        seen.where("leader_id = broker_id AND array_contains(members, replica_id)")
+        .where("handled_us >= stamp_us AND (next_us IS NULL OR handled_us < next_us)")
+        .groupBy(*term, "replica_id")
+        .agg(F.min_by("fetch_offset", "handled_us").alias("first_offset"))
+        .groupBy(*term)
+        .agg(F.min("first_offset").alias("held_by_all"))
+    )
+    start = F.coalesce("start_offset", "shown_before", F.lit(0).cast("bigint"))
+    return (
+        spans.join(F.broadcast(before), term, "left")
+        .join(F.broadcast(first), term, "left")
+        .withColumn("start_offset_source", F.when(F.col("start_offset").isNull(), "inferred").otherwise("logged"))
+        .withColumn("start_offset", start)
+        .withColumn(
+            "start_high_watermark",
+            F.coalesce("start_high_watermark", F.least("start_offset", F.coalesce("held_by_all", "start_offset"))),
+        )
+    )
 
 
 def _with_topic_facts(spans: DataFrame, sources: Sources) -> DataFrame:
@@ -106,9 +189,9 @@ def _assignments(sources: Sources) -> DataFrame:
     controller = metadata.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
     leader = broker_log.still_leader_lines(sources.state_changes)
     keys = ("topic", "partition_id", "leader_epoch")
-    both = controller.select(*keys, "replicas", F.col("position").alias("at")).unionAll(
-        leader.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at"))
-    )
+    both = controller.select(*keys, "replicas", F.col("position").alias("at"))
+    for told in (leader, sources.accepted):
+        both = both.unionAll(told.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at")))
     return both.groupBy(*keys).agg(F.max_by("replicas", "at").alias("replicas"))
 
 
@@ -121,13 +204,14 @@ def _followers_seen(sources: Sources) -> DataFrame:
 
 
 def listed_fetches(sources: Sources) -> DataFrame:
-    """Partitions as follower fetches list them, with leader_id, leader_epoch, replica_id and fetch_offset."""
+    """Partitions as follower fetches list them: leader_id, leader_epoch, replica_id, fetch_offset, handled_us."""
     asked = (
         sources.requests.where(F.col("kind") == FOLLOWER_FETCH)
-        .select("broker_id", "replica_id", F.explode("topics").alias("t"))
+        .select("broker_id", "replica_id", "handled_us", F.explode("topics").alias("t"))
         .select(
             "broker_id",
             "replica_id",
+            "handled_us",
             F.coalesce("t.topicId", "t.topic").alias("topic_id"),
             F.explode("t.partitions").alias("p"),
         )
@@ -135,7 +219,7 @@ def listed_fetches(sources: Sources) -> DataFrame:
     return named(asked, sources.topic_names).select(
         F.col("broker_id").alias("leader_id"), "topic", F.col("p.partition").alias("partition_id"),
         F.coalesce("p.currentLeaderEpoch", F.lit(UNKNOWN_EPOCH)).alias("leader_epoch"),
-        "replica_id", F.col("p.fetchOffset").alias("fetch_offset"),
+        "replica_id", F.col("p.fetchOffset").alias("fetch_offset"), "handled_us",
     )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def with_text_as_json(lines: DataFrame) -> DataFrame:
     ``partition`` and ``records_size_in_bytes`` where the level of logging gives them. Empty when the line has another
     form.
     """
-    text = F.when(~F.startswith("body", F.lit("{\"")) & (F.col("body") != ""), F.col("body"))
+    text = F.when(~F.startswith("body", F.lit('{"')) & (F.col("body") != ""), F.col("body"))
     split = (
         lines.withColumn("text", text)
         .withColumn("front", F.substring_index("text", _TIMES, 1))
@@ -111,9 +111,9 @@ def with_text_as_json(lines: DataFrame) -> DataFrame:
     asked = _replaced(F.substring_index("message", _ANSWER, 1), (*_ASKED, *_TO_JSON))
     answered = _replaced(_after(F.col("message"), _ANSWER), (*_ANSWERED, *_TO_JSON))
     # A Produce answer has called it index since 2.8.
-    answered = F.when(F.col("api") == PRODUCE_API, F.replace(answered, F.lit('"partition":'), F.lit('"index":'))).otherwise(
-        answered
-    )
+    answered = F.when(
+        F.col("api") == PRODUCE_API, F.replace(answered, F.lit('"partition":'), F.lit('"index":'))
+    ).otherwise(answered)
     has_answer = F.contains("message", F.lit(_ANSWER))
     complete = (
         split.withColumn("api", api)

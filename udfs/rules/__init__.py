@@ -31,6 +31,11 @@ def _release_order(rule_id: str) -> tuple[int, list[int], str]:
 REGISTRY = _find()
 """Rules by id, in the order of their releases."""
 
+RELEASED_RULES = [
+    (numbers, rule) for rule_id, rule in REGISTRY.items() for kind, numbers, _ in [_release_order(rule_id)] if kind == 0
+]
+"""The rules that Kafka had, each with the numbers of its first release, oldest first."""
+
 BASELINE = "kafka-3.7"
 """What runs today, and what other rules are compared with."""
 
@@ -44,13 +49,11 @@ def rule_of_release(version: str) -> str:
         For a release before the first rule.
     """
     release = [int(part) for part in re.findall(r"\d+", version)]
-    older = [
-        rule_id for rule_id in REGISTRY if _release_order(rule_id)[0] == 0 and _release_order(rule_id)[1] <= release
-    ]
+    older = [rule.id for since, rule in RELEASED_RULES if since <= release]
     if not older:
         message = f"no rule of a release as old as {version}"
         raise ValueError(message)
     return older[-1]
 
 
-__all__ = ["BASELINE", "COMMON_PARAMS", "CONTINUOUS", "REGISTRY", "Param", "Rule", "rule_of_release"]
+__all__ = ["BASELINE", "COMMON_PARAMS", "CONTINUOUS", "REGISTRY", "RELEASED_RULES", "Param", "Rule", "rule_of_release"]
