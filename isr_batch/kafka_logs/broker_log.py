@@ -14,7 +14,8 @@ _PARTITION = r"(\S+)-(\d+)"
 # Offsets are printed since 2.2, lastCaughtUpTimeMs since 3.6; before 2.2 nothing but the logger may follow.
 _SHRINK = (
     r"\[Partition " + _PARTITION + r" broker=\d+\] Shrinking ISR (?:for partition \S+ )?from ([\d,]+) to ([\d,]*)"
-    r"(?:\. Leader: \(highWatermark: (-?\d+), endOffset: (-?\d+)\)\. Out of sync replicas: (.+)\.|(?: \([\w.$]+\))?\s*$)"
+    r"(?:\. Leader: \(highWatermark: (-?\d+), endOffset: (-?\d+)\)\. Out of sync replicas: (.+)\."
+    r"|(?: \([\w.$]+\))?\s*$)"
 )
 _OUT_OF_SYNC = r"\(brokerId: (\d+), endOffset: (-?\d+)(?:, lastCaughtUpTimeMs: (-?\d+))?\)"
 _ISR_UPDATED = (

@@ -77,8 +77,10 @@ def accepted(state_changes: DataFrame) -> DataFrame:
         partition_epoch (the zkVersion), replicas.
     """
     told = state_changes.where(F.rlike("message", F.lit(f"{_RECEIVED}|{_LEADS}|{_FOLLOWS}")))
-    state = "state_topic STRING, state_partition INT, leader_id INT, leader_epoch INT, isr STRING, " \
-        "partition_epoch INT, replicas STRING"  # fmt: skip
+    state = (
+        "state_topic STRING, state_partition INT, leader_id INT, leader_epoch INT, isr STRING, partition_epoch INT, "
+        "replicas STRING"
+    )
     lines = (
         told.select(*SOURCE, in_new_words(F.col("message")).alias("said"))
         .select(
