@@ -239,8 +239,8 @@ ORDERS = {
         + STATE.format("[1, 2]", "[1, 2, 3]")
         + ") correlation id 2 from controller 2 epoch 1 for partition [t-x,1]",
         (
-            "Broker 1 stopped fetchers as part of become-leader request from controller 2 epoch 1 with correlation id 2 "
-            "for partition [t-x,1]"
+            "Broker 1 stopped fetchers as part of become-leader request from controller 2 epoch 1 with correlation "
+            "id 2 for partition [t-x,1]"
         ),
     ),
     "2.1": (
@@ -248,9 +248,9 @@ ORDERS = {
         + STATE.format("1,2", "1,2,3")
         + ", isNew=true) correlation id 3 from controller 2 epoch 1 for partition t-x-1",
         (
-            "[Broker id=1] Skipped the become-leader state change after marking its partition as leader with correlation "
-            "id 3 from controller 2 epoch 1 for partition t-x-1 (last update controller epoch 1) since it is already the "
-            "leader for the partition."
+            "[Broker id=1] Skipped the become-leader state change after marking its partition as leader with "
+            "correlation id 3 from controller 2 epoch 1 for partition t-x-1 (last update controller epoch 1) since it "
+            "is already the leader for the partition."
         ),
     ),
     "2.4": (
@@ -258,8 +258,8 @@ ORDERS = {
         + STATE.format("[1, 2]", "[1, 2, 3]")
         + ", addingReplicas=[], removingReplicas=[], isNew=false) correlation id 5 from controller 2 epoch 1",
         (
-            "[Broker id=1] Stopped fetchers as part of become-leader request from controller 2 epoch 1 with correlation "
-            "id 5 for partition t-x-1 (last update controller epoch 1)"
+            "[Broker id=1] Stopped fetchers as part of become-leader request from controller 2 epoch 1 with "
+            "correlation id 5 for partition t-x-1 (last update controller epoch 1)"
         ),
     ),
 }
