@@ -310,6 +310,16 @@ def recorded(run: Path) -> dict[tuple[int, str, int, int], list[int]]:
     return offsets
 
 
+def fits(derived: list[int], offsets: list[int], *, answered: bool) -> bool:
+    """Equal but for the fetch in flight when the brokers were killed, and, without answers, refused ones.
+
+    A fetch just before or just after a term is refused: the broker does not lead. Nothing says so up to 0.11.
+    """
+    refused = (0,) if answered else (0, 1)
+    shorter = (derived[first : len(derived) - last] for first in refused for last in refused)
+    return any(rest in (offsets, offsets[:-1]) for rest in shorter)
+
+
 @traces
 @pytest.mark.traces
 @pytest.mark.parametrize("tables", ["old-0.10.1.1", "old-2.1.1"], indirect=True)
@@ -334,5 +344,6 @@ def test_recorded_clusters(tables: Any) -> None:
         derived.setdefault(tuple(partition), []).append(offset)
     truth = recorded(TRACES / cluster)
     assert truth.keys() == derived.keys()
-    # All but the fetch that was in flight when the brokers were killed at the end.
-    assert all(derived[partition] in (offsets, offsets[:-1]) for partition, offsets in truth.items())
+    assert all(
+        fits(derived[partition], offsets, answered=cluster == "old-2.1.1") for partition, offsets in truth.items()
+    )
