@@ -8,7 +8,7 @@ LOGS ?= data/samples
 LAKE ?= build/lake
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup java lint type unit spark witnesses sql doctor lock zip clean
+.PHONY: help run test setup java lint type kernels unit spark witnesses sql doctor lock zip clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +17,7 @@ run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, r
 	$(BIN)/isr-batch run --logs $(LOGS) --lake $(LAKE)
 
 test: $(VENV)/test.stamp java ## lint, types, layers, and every test
-	$(MAKE) --no-print-directory lint type
+	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type kernels
 	rm -rf build/witnesses
 	$(MAKE) --no-print-directory --jobs=2 --output-sync unit spark
 	$(BIN)/python -m tests.witnesses
@@ -50,6 +50,9 @@ lint: $(VENV)/test.stamp ## style and layers
 
 type: $(VENV)/test.stamp ## types
 	$(BIN)/mypy
+
+kernels: $(VENV)/test.stamp ## compile what all tests need, once
+	$(BIN)/python -m pytest -q tests/unit/test_simulation.py -k "same_seed or kafka-3.7"
 
 unit: $(VENV)/test.stamp ## the tests that need no Spark
 	$(BIN)/python -m pytest -m "not spark and not nightly"

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
+from isr_batch.compiled import keep_compiled
 from isr_batch.errors import UsageError
 from isr_batch.output_tables import ISR_CHANGES
 from isr_batch.results import tables_of
@@ -158,6 +159,7 @@ def _simulated(lake: Lake, grid: list[Cell]) -> DataFrame:
     """Rows of ``udfs.results.RESULT_SCHEMA``, a task a cell; a cell's cluster is named by its number."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_compiled()
         for number in [number for batch in batches for number in batch.column("id").to_pylist()]:
             for plan, _ in plan_groups(grid[number].fleet):
                 yield from score_group(plan, str(number))

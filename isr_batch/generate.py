@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
+from isr_batch.compiled import keep_compiled
 from isr_batch.errors import UsageError
 from isr_batch.runs import Counts
 from isr_batch.scenarios.faults import FLEETS
@@ -98,6 +99,7 @@ def _simulated(lake: Lake, fleet: Fleet) -> DataFrame:
     groups = sum(1 for _ in plan_groups(fleet))
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_compiled()
         numbers = {number for batch in batches for number in batch.column("id").to_pylist()}
         for plan, _ in plan_groups(fleet):
             if plan.number in numbers:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
+from isr_batch.compiled import keep_compiled
 from isr_batch.errors import NoInputError
 from isr_batch.results import tables_of
 from isr_batch.settings import ReplaySettings
@@ -46,6 +47,7 @@ def replayed(stream: DataFrame, runs: Sequence[RuleRun]) -> DataFrame:
     """Replay a stream of ``isr_batch.stream``; rows of ``udfs.arrow.RESULT_SCHEMA``."""
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_compiled()
         return replay_batches(batches, runs)
 
     return (

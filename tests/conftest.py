@@ -18,6 +18,14 @@ if TYPE_CHECKING:  # importing pyspark takes a second that unit tests need not s
 os.environ["TZ"] = "UTC"
 time.tzset()
 
+
+def pytest_configure() -> None:
+    """Kernels that were compiled by any process of this machine are not compiled again."""
+    from isr_batch.compiled import keep_compiled
+
+    keep_compiled()
+
+
 WITNESSED = pytest.StashKey[list[dict[str, object]]]()
 UNIT = Path(__file__).parent / "unit"
 

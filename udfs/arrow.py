@@ -123,7 +123,8 @@ class SetReplay:
         self.out.filled[:] = 0
 
 
-NO_ROWS = Rows(*(np.empty(0, np.int64) for _ in Rows._fields))
+NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
+"""Arrow's, as all rows are: numba compiles again for arrays that may be written to."""
 
 
 def _carry_over(former: State, state: State, assigned: Sequence[int]) -> None:

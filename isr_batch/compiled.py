@@ -1,0 +1,51 @@
+"""Kernels compiled once a machine: their machine code on disk, for every process that comes later.
+
+numba's own cache takes functions that close over compiled functions for new ones in every process. Here the key is
+the source of all of ``udfs``, so that a change anywhere in it compiles anew.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.codegen import CPUCodegen
+
+import udfs
+from udfs.replay import kernels
+from udfs.simulation import simulation
+
+logger = logging.getLogger(__name__)
+
+
+class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without types
+    """Overloads of an entry point, in numba's place for them: beside the sources, else in the user's cache folder."""
+
+    def __init__(self, function: Callable[..., object], sources: str) -> None:
+        super().__init__(function)
+        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, sources)
+
+    def _index_key(self, sig: object, codegen: CPUCodegen) -> tuple[object, object]:
+        return sig, codegen.magic_tuple()
+
+
+@lru_cache(maxsize=1)
+def keep_compiled() -> None:
+    """Let the entry points of this process load their machine code, and save what they compile.
+
+    Where no folder can be written, they compile as they would without.
+    """
+    folder = Path(udfs.__file__).parent
+    digest = hashlib.sha256()
+    try:
+        for source in sorted(folder.rglob("*.py")):
+            digest.update(source.read_bytes())
+        for function in (*kernels(), simulation()):
+            kernel: Any = function
+            # numba's cache=True puts its own cache in the same place.
+            kernel._cache = _SourceCache(kernel.py_func, digest.hexdigest())  # noqa: SLF001
+    except (OSError, RuntimeError) as error:
+        logger.info("compiled kernels are not kept: %s", error)
