@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.store import Lake
+from isr_batch.store import Lake, literal
 from isr_batch.tables import (
     APPEND_LOG,
     BROKER_EVENTS,
@@ -52,14 +52,14 @@ def replace_covered(lake: Lake, tables: Mapping[str, DataFrame], cluster_id: str
     cluster = of_cluster(cluster_id)
     frames = [(table, time, tables[table.name].persist()) for table, time in CUT_BY]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        spans = dict(zip(CUT_BY, pool.map(lambda cut: _span(cut[2], cut[1]), frames), strict=True))
+        spans = dict(zip(CUT_BY, pool.map(lambda cut: span_of(cut[2], cut[1]), frames), strict=True))
         # A table with few rows says little about what its log covers; requests come all the time.
         served = [span for (table, _), span in spans.items() if span and table in (FETCH_LOG, APPEND_LOG)]
 
         def write(cut: tuple[Table, str, DataFrame]) -> int:
             table, time, frame = cut
             own = spans[table, time]
-            return lake.replace(table, frame, f"{cluster} AND {_between(time, [*served, *([own] if own else [])])}")
+            return lake.replace(table, frame, f"{cluster} AND {between(time, [*served, *([own] if own else [])])}")
 
         quarantined = pool.submit(lake.replace, QUARANTINE, tables[QUARANTINE.name], cluster)
         written = dict(zip((table.name for table, _ in CUT_BY), pool.map(write, frames), strict=True))
@@ -71,17 +71,18 @@ def replace_covered(lake: Lake, tables: Mapping[str, DataFrame], cluster_id: str
 
 def of_cluster(cluster_id: str) -> str:
     """As SQL: the rows of this cluster."""
-    escaped = cluster_id.replace("\\", "\\\\").replace("'", "\\'")
-    return f"cluster_id = '{escaped}'"
+    return f"cluster_id = {literal(cluster_id)}"
 
 
-def _span(frame: DataFrame, time: str) -> Span | None:
+def span_of(frame: DataFrame, time: str) -> Span | None:
+    """First and last instant; None of no rows."""
     # As text: Python would turn an instant into its own time zone.
     first, last = frame.select(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
     return (first, last) if first else None
 
 
-def _between(time: str, spans: list[Span]) -> str:
+def between(time: str, spans: list[Span]) -> str:
+    """As SQL: in the time that all the spans cover together; all rows if there is none."""
     if not spans:
         return "true"
     first, last = min(span[0] for span in spans), max(span[1] for span in spans)

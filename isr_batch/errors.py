@@ -56,4 +56,10 @@ class WriteConflictError(IsrBatchError):
     exit_code = 6
 
 
+class AccountError(IsrBatchError):
+    """When lines got lost or were counted twice on the way, which is a bug; nothing was written."""
+
+    exit_code = 70
+
+
 BUG_EXIT_CODE = 70

@@ -30,7 +30,7 @@ from isr_batch.scenarios.stories import START_MS
 from isr_batch.score_tables import EXPERIMENT_RESULTS
 from isr_batch.scores import Results, facts, scores
 from isr_batch.settings import did_you_mean
-from isr_batch.store import Lake
+from isr_batch.store import Lake, literal
 from udfs.results import RESULT_SCHEMA
 from udfs.rules import REGISTRY
 from udfs.simulation_arrow import score_group
@@ -140,7 +140,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
         rows = scored.join(of_cells, "cluster_id").withColumns(
             {"experiment": F.lit(name), "under_replicated_partitions": partitions}
         )
-        lake.replace(EXPERIMENT_RESULTS, rows, f"experiment = '{name}'")
+        lake.replace(EXPERIMENT_RESULTS, rows, f"experiment = {literal(name)}")
     finally:
         simulated.unpersist()
     written = lake.read(EXPERIMENT_RESULTS.name).where(F.col("experiment") == name).collect()

@@ -20,11 +20,12 @@ from isr_batch.scenarios.loops import LOOPED
 from isr_batch.scenarios.plans import ISR_WRITE_MS, Fleet, plan_groups
 from isr_batch.scenarios.stories import START_MS, STORIES, Story
 from isr_batch.settings import did_you_mean
-from isr_batch.store import Lake
+from isr_batch.store import Lake, literal
 from isr_batch.tables import (
     APPEND_LOG,
     BROKER_EVENTS,
     FETCH_LOG,
+    INGESTED_FILES,
     LEADER_EPOCHS,
     OBSERVED_ISR_CHANGES,
     PLANTED_FAULTS,
@@ -78,8 +79,10 @@ def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> Counts:
 def write_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> Counts:
     """Replace all input rows of a cluster. Columns that are not there stay null, tables that are not there empty."""
     rows_out = 0
+    where = f"cluster_id = {literal(cluster_id)}"
+    if lake.has(INGESTED_FILES.name):  # logs of that name are no longer what the lake holds
+        lake.replace(INGESTED_FILES, lake.spark.createDataFrame([], INGESTED_FILES.schema_ddl), where)
     for table, time in _DATED_BY:
-        where = f"cluster_id = '{cluster_id}'"
         if table.name in frames:
             rows = frames[table.name].withColumn("event_date", F.col(time).cast("date"))
             rows_out += lake.replace(table, _with_nulls(table, rows), where)

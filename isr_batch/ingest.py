@@ -1,13 +1,40 @@
 """Broker logs into a lake."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from isr_batch.covered import replace_covered
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from isr_batch.covered import CUT_BY, TABLES_AT_ONCE, between, of_cluster, span_of
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
-from isr_batch.kafka_logs import read_kafka_logs
+from isr_batch.kafka_logs import read_kafka_logs, survey
+from isr_batch.kafka_logs.account import READ, Tally, refused_as_bad, total
 from isr_batch.kafka_logs.files import find_logs
+from isr_batch.reingest import Ingested, Plan, beginnings, kept_time, plan, records, remaining, rows_of_files
 from isr_batch.runs import Counts
-from isr_batch.store import Lake
+from isr_batch.store import Lake, literal
+from isr_batch.tables import (
+    APPEND_LOG,
+    BROKER_EVENTS,
+    FETCH_LOG,
+    INGESTED_FILES,
+    INPUT_TABLES,
+    LEADER_EPOCHS,
+    OBSERVED_ISR_CHANGES,
+    QUARANTINE,
+    Table,
+)
+
+# Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
+_DONE_AT = {
+    FETCH_LOG.name: ("completed_time",),
+    APPEND_LOG.name: ("acknowledged_time", "append_time"),
+}
+_BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id"}
 
 
 def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path]:
@@ -60,11 +87,19 @@ def _has_logs(folder: Path) -> bool:
     return True
 
 
-def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Counts:
-    """Put what a folder of broker logs says into the lake.
+@dataclass(frozen=True)
+class Ingest:
+    """What an ingest did: its counts, and what became of every line; no tallies when there was nothing new."""
 
-    The rows replace what the lake has of this cluster for the time that the logs cover, so that the same folder
-    can be ingested again, and the next day's beside it. Quarantine holds what the last ingest of a cluster refused.
+    counts: Counts
+    account: list[Tally]
+
+
+def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Ingest:
+    """Put what a folder of broker logs says into the lake, unless it is there already.
+
+    `isr_batch.reingest` says which rows of earlier ingests are replaced. Quarantine holds what was refused of files
+    whose rows the lake holds.
 
     Parameters
     ----------
@@ -79,13 +114,68 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Counts:
     ------
     NoInputError
         When the folder holds no broker log.
+    AccountError
+        When lines were lost or counted twice on the way; nothing was written.
     """
-    logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id)
+    known = _known(lake, cluster_id)
+    work = plan(survey(lake.spark, folder, lambda file: beginnings(known, file)), known)
+    if work.nothing_new and all(lake.has(table.name) for table in INPUT_TABLES):
+        return Ingest(Counts(), [])
+    logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, work.found)
     try:
-        written, refused = replace_covered(lake, logs.tables, cluster_id)
-        return Counts(logs.account()["lines read"], sum(written.values()), refused)
+        account = logs.account()
+        times = {row["source_file"]: row for row in logs.times().toArrow().to_pylist()}
+        rows_out = _write(lake, logs.tables, work, times, cluster_id)
+        now = records(work, times, lake.run_id, datetime.now(UTC))
+        rows = [{"cluster_id": cluster_id, **asdict(record)} for record in now]
+        # Last: an ingest that was cut off before is done again.
+        lake.replace(
+            INGESTED_FILES,
+            lake.spark.createDataFrame(rows, INGESTED_FILES.schema_ddl),
+            of_cluster(cluster_id),
+        )
+        return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account)), account)
     finally:
         logs.release()
+
+
+def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
+    if not lake.has(INGESTED_FILES.name):
+        return []
+    rows = lake.read(INGESTED_FILES.name).where(F.col("cluster_id") == cluster_id).drop("cluster_id")
+    return [Ingested(**row) for row in rows.toArrow().to_pylist(maps_as_pydicts="strict")]
+
+
+def _write(
+    lake: Lake, tables: dict[str, DataFrame], work: Plan, times: dict[str, dict[str, Any]], cluster_id: str
+) -> int:
+    """Write the rows, and return how many."""
+    cluster = of_cluster(cluster_id)
+    frames = [(table, time, tables[table.name].persist()) for table, time in CUT_BY]
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+        spans = dict(zip(CUT_BY, pool.map(lambda cut: span_of(cut[2], cut[1]), frames), strict=True))
+        # A table with few rows says little about what its log covers; requests come all the time.
+        served = [span for (table, _), span in spans.items() if span and table in (FETCH_LOG, APPEND_LOG)]
+
+        def write(cut: tuple[Table, str, DataFrame]) -> int:
+            table, time, frame = cut
+            if table.name in _DONE_AT:
+                return lake.replace(table, frame, f"{cluster} AND ({rows_of_files(work, times, _DONE_AT[table.name])})")
+            own = spans[table, time]
+            others = f"NOT ({kept_time(work, times, _BROKER[table.name], time)})"
+            covers = between(time, [*served, *([own] if own else [])])
+            return lake.replace(table, frame.where(others), f"{cluster} AND {covers} AND {others}")
+
+        still = {record.source_file for record in remaining(work, times)} - {
+            refused.source_file for refused in work.found.refused
+        }
+        others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
+        quarantined = pool.submit(lake.replace, QUARANTINE, tables[QUARANTINE.name], f"{cluster} AND {others}")
+        rows_out = sum(pool.map(write, frames))
+        quarantined.result()
+    for _, _, frame in frames:
+        frame.unpersist()
+    return rows_out
 
 
 def require_clean(counts: Counts, max_quarantine_ratio: float) -> None:
@@ -101,6 +191,6 @@ def require_clean(counts: Counts, max_quarantine_ratio: float) -> None:
         raise QualityGateError(
             f"{counts.rows_quarantined} of {counts.rows_in} lines or rows are in quarantine ({ratio:.2%}, "
             f"the limit is {max_quarantine_ratio:.2%})",
-            '`isr-batch sql --lake LAKE "SELECT reason, count(*), min(raw) FROM quarantine GROUP BY reason"` tells '
-            "why; ingest.max_quarantine_ratio is the limit",
+            '`isr-batch sql --lake LAKE "SELECT reason, count(*), min(raw) FROM quarantine WHERE NOT rows_kept '
+            'GROUP BY reason"` tells why; ingest.max_quarantine_ratio is the limit',
         )

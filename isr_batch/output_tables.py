@@ -7,7 +7,17 @@ from isr_batch.score_tables import (
     RULE_SCORES,
     RULE_SCORES_BY_BROKER,
 )
-from isr_batch.tables import _DATE, _KEY_CHECKS, _RULE, _SET, INPUT_TABLES, PLANTED_FAULTS, Column, Table
+from isr_batch.tables import (
+    _DATE,
+    _KEY_CHECKS,
+    _RULE,
+    _SET,
+    INGESTED_FILES,
+    INPUT_TABLES,
+    PLANTED_FAULTS,
+    Column,
+    Table,
+)
 
 _CHANGE = (
     Column("change_time", "TIMESTAMP", "when the rule changed the ISR", nullable=False),
@@ -224,4 +234,4 @@ OUTPUT_TABLES = (
     EXPERIMENT_RESULTS,
     RUN_LOG,
 )
-TABLES = {table.name: table for table in (*INPUT_TABLES, PLANTED_FAULTS, *OUTPUT_TABLES)}
+TABLES = {table.name: table for table in (*INPUT_TABLES, INGESTED_FILES, PLANTED_FAULTS, *OUTPUT_TABLES)}

@@ -223,11 +223,11 @@ def create_statement(table: Table, identifier: str) -> str:
     Delta refuses a row whose condition is NULL; the contracts mean what SQL means, which lets it pass.
     """
     columns = ",\n  ".join(
-        f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {_literal(column.comment)}"
+        f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {literal(column.comment)}"
         for column in table.columns
     )
     properties = ", ".join(
-        f"{_literal(f'delta.constraints.{name}')} = {_literal(f'coalesce({condition}, true)')}"
+        f"{literal(f'delta.constraints.{name}')} = {literal(f'coalesce({condition}, true)')}"
         for name, condition in table.constraints.items()
     )
     return "\n".join(
@@ -236,7 +236,7 @@ def create_statement(table: Table, identifier: str) -> str:
             f"CREATE TABLE IF NOT EXISTS {identifier} (\n  {columns})",
             "USING DELTA",
             f"PARTITIONED BY ({', '.join(table.partitioned_by)})" if table.partitioned_by else "",
-            f"COMMENT {_literal(table.comment)}",
+            f"COMMENT {literal(table.comment)}",
             f"TBLPROPERTIES ({properties})" if properties else "",
         )
         if part
@@ -253,7 +253,8 @@ def view_texts() -> dict[str, str]:
     }
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Text as SQL takes it: a name may hold anything."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -293,7 +293,7 @@ PLANTED_FAULTS = Table(
 
 QUARANTINE = Table(
     "quarantine",
-    "An input line, row or file that was refused, and why",
+    "An input line, row or file that was refused, and why; or a line whose rows are doubtful",
     (
         *_key("cluster_id"),
         Column("source_file", "STRING", "file, relative to the ingested folder", nullable=False),
@@ -301,8 +301,30 @@ QUARANTINE = Table(
         Column("reason", "STRING", "what is wrong, in a few fixed words", nullable=False),
         Column("detail", "STRING", "particulars"),
         Column("raw", "STRING", "the line itself, cut to 500 characters"),
+        Column("rows_kept", "BOOLEAN", "a warning: the line was read, and its rows are in the tables", nullable=False),
         Column("ingest_run", "STRING", "run that refused it", nullable=False),
     ),
+)
+
+INGESTED_FILES = Table(
+    "ingested_files",
+    "A log file whose rows the lake holds; written last, so that an ingest that was cut off is done again",
+    (
+        *_key("cluster_id"),
+        Column("source_file", "STRING", "file, as in the other tables", nullable=False),
+        Column("kind", "STRING", "request, server, state-change, metadata or properties", nullable=False),
+        Column("broker_id", "INT", "broker that wrote it; null for the metadata log"),
+        Column("size_bytes", "BIGINT", "size on disk", nullable=False),
+        Column("content_bytes", "BIGINT", "size unpacked", nullable=False),
+        Column("content_hash", "STRING", "SHA-256 of the unpacked content, in hex", nullable=False),
+        Column("lines", "BIGINT", "lines in it", nullable=False),
+        Column("first_time", "TIMESTAMP", "least stamp of its lines; null without any"),
+        Column("last_time", "TIMESTAMP", "greatest stamp of its lines"),
+        Column("days", "MAP<DATE, TIMESTAMP>", "UTC days that it tells of, and when the lake last changed for each"),
+        Column("code_version", "STRING", "version of isr-batch that read it", nullable=False),
+        Column("ingest_run", "STRING", "run that wrote this row", nullable=False),
+    ),
+    {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'properties')"},
 )
 
 INPUT_TABLES = (FETCH_LOG, APPEND_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, BROKER_EVENTS, QUARANTINE)

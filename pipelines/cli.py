@@ -56,6 +56,7 @@ CAUSE_COLUMNS = (
     "rule", "params_json", "shrinks", "spurious", "genuine", "excluded", "unknown",
     "caught_up", "keeping_pace", "slow_leader", "unacked_only",
 )  # fmt: skip
+ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
 MATCH_COLUMNS = (
     "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "races", "within_100_ms",
     "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where
 
 ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fetches, into a lake.")
 
+ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
 LACKING_COLUMNS = ("missing", "what_the_results_lack")
 
 
@@ -22,9 +23,14 @@ def ingest_logs(job: Job, done: "Run", folder: Path, cluster: str | None) -> Non
 
     for name, logs in find_clusters(folder, cluster).items():
         with job.out.step(f"ingest {logs}") as facts:
-            counts = ingest_kafka_logs(job.lake, logs, name)
+            ingest = ingest_kafka_logs(job.lake, logs, name)
+            counts = ingest.counts
             done.add(counts)
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
+        if ingest.account:
+            job.out.table(f"Lines of {name}", [vars(tally) for tally in ingest.account], ACCOUNT_COLUMNS)
+        else:
+            job.out.say(cluster=name, ingest="nothing new")
         require_clean(counts, job.settings.ingest.max_quarantine_ratio)
 
 

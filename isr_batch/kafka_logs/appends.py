@@ -106,11 +106,11 @@ def _named_offsets(logged: DataFrame, fetched: DataFrame, shrinks: DataFrame, te
     request = F.struct("append_us", "handled_us", "acks", "acknowledged_us", "error_code", "source_file", "source_line")
     given = logged.select(
         *_TERM, F.col("base_offset").alias("offset"), F.lit("appends").alias("named_in"),
-        F.col("append_us").alias("named_us"), request.alias("append"),
+        F.col("append_us").alias("named_us"), request.alias("append"), "source_file",
     )  # fmt: skip
     printed = shrinks.select(
         *_TERM, F.explode(F.array("leader_log_end_offset", "high_watermark")).alias("offset"),
-        F.lit("shrinks").alias("named_in"), F.col("at_us").alias("named_us"),
+        F.lit("shrinks").alias("named_in"), F.col("at_us").alias("named_us"), "source_file",
     )  # fmt: skip
     begun = terms.select(
         *_TERM, F.col("start_offset").alias("offset"), F.lit("terms").alias("named_in"),
@@ -140,10 +140,11 @@ def _asked_for(fetched: DataFrame) -> DataFrame:
             F.min(F.when(F.col("records_size") > 0, read_us)).alias("brought_us"),
             F.max_by(read_us, "handled_us").alias("last_read_us"),
             F.max(F.when(waited, F.col("handled_us"))).alias("still_us"),
+            F.min_by("source_file", "arrival_us").alias("source_file"),
         )
         .withColumn("asked_more", F.lead("offset").over(own).isNotNull())
         .select(
-            *_TERM, "offset", F.lit("fetches").alias("named_in"), "named_us", "still_us",
+            *_TERM, "offset", F.lit("fetches").alias("named_in"), "named_us", "still_us", "source_file",
             F.least("brought_us", F.when(F.col("asked_more"), F.col("last_read_us"))).alias("grown_us"),
         )
     )  # fmt: skip
@@ -173,9 +174,11 @@ def _stretches(offsets: DataFrame, terms: DataFrame) -> DataFrame:
             F.min("named_in").alias("named_in"), F.min("named_us").alias("named_us"),
             F.min("grown_us").alias("grown_us"), F.max("still_us").alias("still_us"),
             F.first("append", ignorenulls=True).alias("append"),
+            F.min_by("source_file", "named_us").alias("source_file"),
         )
         .withColumns({
             "end": F.lead("offset").over(by_offset), "end_source": F.lead("named_in").over(by_offset),
+            "seen_in": F.lead("source_file").over(by_offset),
             "grown_us": F.least(F.min("grown_us").over(from_here), F.min("named_us").over(further)),
         })
         .join(F.broadcast(starts), ["topic", "partition_id"], "left")
@@ -191,7 +194,12 @@ def _answered(stretches: DataFrame) -> DataFrame:
     error = F.when(F.col("end").isNotNull(), 0)
     began = F.greatest("append.handled_us", F.least("append.append_us", "grown_us"))
     rows = stretches.where("append IS NOT NULL").withColumns(_ends(end, source, error))
-    return rows.select("*", "append.*").withColumn("append_us", began).withColumn("base_offset", F.col("offset"))
+    return (
+        rows.drop("source_file")
+        .select("*", "append.*")
+        .withColumn("append_us", began)
+        .withColumn("base_offset", F.col("offset"))
+    )
 
 
 def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
@@ -206,7 +214,7 @@ def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
             # What follows the last append of a term begins after it.
             F.when(F.col("append").isNull(), F.col("offset")).otherwise(F.col("offset") + 1).alias("offset"),
             F.when(F.col("append").isNull(), F.col("end")).alias("end"),
-            "grown_us", "still_us", "end_source",
+            "grown_us", "still_us", "end_source", "seen_in",
         ).alias("stretch"),
     )  # fmt: skip
     requests = untold.withColumn("by_us", F.col("handled_us") - STAMPS_US).withColumn("is_stretch", F.lit(0))
@@ -241,8 +249,8 @@ def _shared(rows: DataFrame) -> DataFrame:
     order = Window.partitionBy(*_TERM, "stretch", "takes_part").orderBy("place")
     base = F.coalesce(F.lag("log_end_offset").over(order), first)
     exact = (count == place) & end.isNotNull()
-    error = F.when(end.isNull(), None).otherwise(
-        F.greatest(F.lit(0), upto - first - place, end - (count - place) - upto)
+    error = F.when(exact, 0).when(
+        end.isNotNull(), F.greatest(F.lit(0), upto - first - place, end - (count - place) - upto)
     )
     grew = F.col("takes_part") & (F.col("log_end_offset") > F.col("base_offset"))
     told = ("base_offset", "log_end_offset", "log_end_source", "log_end_error")
@@ -268,6 +276,7 @@ def _by_nobody(rows: DataFrame) -> DataFrame:
             "base_offset": F.col("stretch.offset"),
             "append_us": F.col("by_us"),
             "error_code": F.lit(0),
+            "source_file": F.col("stretch.seen_in"),
             "grew": F.lit(True),
         }
     )

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.kafka_logs.request_log import SESSION_ORDER
-from isr_batch.kafka_logs.terms import epoch_at, in_force, named
+from isr_batch.kafka_logs.terms import PARTITION, epoch_at, in_force, named
 from udfs.session_arrow import KEPT, READ_SCHEMA, partitions_read
 
 
@@ -31,3 +31,25 @@ def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) ->
             "run_length": F.lit(1), "last_handled_us": F.col("handled_us"),
         })
     )  # fmt: skip
+
+
+def not_assigned(fetched: DataFrame, terms: DataFrame) -> DataFrame:
+    """Name followers that fetched though their leader's term did not assign them the partition, a row a follower.
+
+    One that a reassignment took away may do so for a moment; the rows stay.
+
+    Returns
+    -------
+    DataFrame
+        ``source_file`` and ``source_line`` of the first such fetch, ``reason``, ``detail``.
+    """
+    term = [*PARTITION, "leader_epoch"]
+    assigned = terms.groupBy(*term).agg(F.flatten(F.collect_list("assigned")).alias("assigned"))
+    followers = fetched.groupBy(*term, "replica_id").agg(
+        F.min(F.struct("source_file", "source_line")).alias("first"), F.count("*").alias("fetches")
+    )
+    others = followers.join(F.broadcast(assigned), term).where("NOT array_contains(assigned, replica_id)")
+    detail = F.format_string(
+        "replica %d of %s-%d in epoch %d, %d times", "replica_id", "topic", "partition_id", "leader_epoch", "fetches"
+    )
+    return others.select("first.*", F.lit("replica not assigned").alias("reason"), detail.alias("detail"))

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from isr_batch.errors import NoInputError
+from isr_batch.kafka_logs.content import Fingerprint
 
 REQUEST, SERVER, STATE_CHANGE, METADATA = "request", "server", "state-change", "metadata"
+PROPERTIES = "properties"
 
 LOG_NAMES = {
     REQUEST: re.compile(r"(kafka-)?request\.log(\..+)?"),
@@ -16,18 +18,24 @@ LOG_NAMES = {
 }
 """What log4j and log rotation call the files; Kafka's own configuration writes kafka-request.log."""
 
-METADATA_NAME = re.compile(r".*metadata.*\.(txt|log|json)(\.gz)?")
+METADATA_NAME = re.compile(r".*metadata.*\.(txt|log|json)(\.gz|\.zst)?")
 LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
+PROPERTIES_BYTES = 1 << 20
+MAX_INT = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file to read; ``name`` is its path relative to the folder, ``broker_id`` is None beside the folders."""
+    """A file to read; ``name`` is its path relative to the folder, ``broker_id`` is None beside the folders.
+
+    ``held`` is what it held when it was looked at, None before that.
+    """
 
     kind: str
     broker_id: int | None
     name: str
     path: str
+    held: Fingerprint | None = None
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Refused:
 
     source_file: str
     reason: str
-    detail: str
+    detail: str | None
 
 
 @dataclass(frozen=True)
@@ -64,56 +72,105 @@ class LogFolder:
 def find_logs(folder: Path) -> LogFolder:
     """List the brokers' logs in ``folder``: a folder a broker, metadata dumps beside them.
 
+    What has a log's name and is no plain file inside the folder is told in ``refused``, and never opened.
+
     Raises
     ------
     NoInputError
         When there is no broker log.
     """
     found = LogFolder()
+    root = folder.resolve()
     for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if entry.is_dir():
-            _add_broker(found, folder, entry)
-        elif METADATA_NAME.fullmatch(entry.name):
-            found.files.append(LogFile(METADATA, None, entry.name, str(entry.resolve())))
+        if METADATA_NAME.fullmatch(entry.name):
+            _add_file(found, root, METADATA, None, entry)
+        elif entry.is_dir():
+            _add_broker(found, root, entry)
     if not any(file.broker_id is not None for file in found.files):
         raise NoInputError(
             f"No broker logs in {folder}",
             "Looked for folders, one a broker, that hold request.log, server.log or state-change.log "
-            "(also rotated or .gz) and server.properties.",
+            "(also rotated, .gz or .zst) and server.properties.",
         )
     return found
 
 
 def _add_broker(found: LogFolder, root: Path, folder: Path) -> None:
-    logs = list(_logs_in(folder))
+    try:
+        logs = list(_logs_in(folder))
+    except OSError as error:
+        found.refused.append(Refused(_printable(folder.name), "unreadable folder", error.strerror))
+        return
     if not logs:
         return
-    properties = folder / "server.properties"
-    settings = _read_properties(properties) if properties.is_file() else {}
-    number = settings.get("node.id") or settings.get("broker.id") or "".join(re.findall(r"\d+$", folder.name))
-    if not properties.is_file():
-        detail = f"taken for broker {number} by the folder's name" if number else "and the folder's name has no number"
-        found.refused.append(Refused(str(properties.relative_to(root)), "no server.properties", detail))
-    if not number.isdecimal():
-        found.refused.append(Refused(folder.name, "no broker id", "its logs were left out"))
+    if not folder.resolve().is_relative_to(root):
+        found.refused.append(Refused(_printable(folder.name), "link out of the folder", "its logs were left out"))
         return
-    broker_id = int(number)
+    properties = folder / "server.properties"
+    settings = _read_properties(root, properties)
+    number = settings.get("node.id") or settings.get("broker.id") or "".join(re.findall(r"\d+$", folder.name))
+    if not settings:
+        detail = f"taken for broker {number} by the folder's name" if number else "and the folder's name has no number"
+        found.refused.append(Refused(_printable(f"{folder.name}/{properties.name}"), "no server.properties", detail))
+    broker_id = _int(number)
+    if broker_id is None:
+        found.refused.append(Refused(_printable(folder.name), "no broker id", "its logs were left out"))
+        return
     found.brokers.setdefault(broker_id, Broker(broker_id, _number(settings, LAG_TIME), _number(settings, MIN_ISR)))
-    found.files += [LogFile(kind, broker_id, str(path.relative_to(root)), str(path.resolve())) for kind, path in logs]
+    if settings:
+        _add_file(found, root, PROPERTIES, broker_id, properties)
+    for kind, path in logs:
+        _add_file(found, root, kind, broker_id, path)
 
 
 def _logs_in(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.iterdir()):
         for kind, name in LOG_NAMES.items():
-            if path.is_file() and name.fullmatch(path.name):
+            if name.fullmatch(path.name):
                 yield kind, path
 
 
-def _read_properties(path: Path) -> dict[str, str]:
-    pairs = (line.partition("=") for line in path.read_text(errors="replace").splitlines() if not line.startswith("#"))
+def _add_file(found: LogFolder, root: Path, kind: str, broker_id: int | None, path: Path) -> None:
+    name = path.name if broker_id is None else f"{path.parent.name}/{path.name}"
+    reason = _why_not(root, path)
+    if reason:
+        found.refused.append(Refused(_printable(name), reason, None))
+    else:
+        found.files.append(LogFile(kind, broker_id, name, str(path.resolve())))
+
+
+def _why_not(root: Path, path: Path) -> str | None:
+    """Say why a file must not be opened; what it is is asked of the name alone, as opening a FIFO would wait."""
+    try:
+        if _printable(str(path.resolve())) != str(path.resolve()):
+            return "file name is not text"
+        if not path.resolve().is_relative_to(root):
+            return "link out of the folder"
+        return None if path.is_file() else "not a file"
+    except (OSError, RuntimeError):  # a link to itself
+        return "broken link"
+
+
+def _printable(name: str) -> str:
+    # Names are bytes to the system; those that are no UTF-8 would fail wherever the name is written.
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _read_properties(root: Path, path: Path) -> dict[str, str]:
+    if _why_not(root, path):
+        return {}
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(PROPERTIES_BYTES).decode(errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
     return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
 
 def _number(settings: dict[str, str], name: str) -> int | None:
-    value = settings.get(name, "")
-    return int(value) if value.isdecimal() else None
+    return _int(settings.get(name, ""))
+
+
+def _int(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,10}", text) and int(text) <= MAX_INT else None

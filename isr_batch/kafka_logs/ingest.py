@@ -1,5 +1,6 @@
 """Broker logs to tables: the way through, from the folder to the rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from isr_batch.kafka_logs import (
     terms,
     zookeeper,
 )  # fmt: skip
+from isr_batch.kafka_logs.account import Tally, account_of, require_balance
 from isr_batch.kafka_logs.request_log import FILE, REFUSED
 
 
@@ -32,30 +34,56 @@ class KafkaLogs:
     ----------
     tables : dict of str to DataFrame
         By name, each with the columns of `isr_batch.tables`.
-    requests : DataFrame
-        The request log, a row a line, kept after the first reading.
+    found : LogFolder
+        What the folder holds, with fingerprints.
+    raw : dict of str to DataFrame
+        Lines by kind of log.
+    requests, server, state_changes, records : DataFrame
+        The logs parsed, kept after the first reading; a row a line in the first, in the others where it told something.
     """
 
     tables: dict[str, DataFrame]
+    found: files.LogFolder
+    raw: dict[str, DataFrame]
     requests: DataFrame
+    server: DataFrame
+    state_changes: DataFrame
+    records: DataFrame
     _kept: list[DataFrame] = field(repr=False)
 
-    def account(self) -> dict[str, int]:
-        """Count the lines of the request logs by what became of them.
+    def account(self) -> list[Tally]:
+        """Count the lines of all logs by what became of them.
 
-        Returns
-        -------
-        dict of str to int
-            ``lines read`` is the sum of all others: ``follower fetch``, ``other fetch``, ``produce``, ``other``,
-            ``blank`` and ``refused``.
+        Raises
+        ------
+        AccountError
+            When they do not add up to the lines that there are.
         """
-        counts = dict.fromkeys(
-            (request_log.FOLLOWER_FETCH, request_log.OTHER_FETCH, request_log.PRODUCE, request_log.OTHER,
-             request_log.BLANK, request_log.REFUSED), 0,
-        )  # fmt: skip
-        rows = self.requests.where(F.col("kind") != FILE).groupBy("kind").count().collect()
-        counts |= {row["kind"]: row["count"] for row in rows}
-        return {"lines read": sum(counts.values()), **counts}
+        told = {
+            files.SERVER: self.server.where("message IS NOT NULL"),
+            files.STATE_CHANGE: self.state_changes.where("message IS NOT NULL"),
+            files.METADATA: self.records.where("NOT malformed AND problem IS NULL"),
+        }
+        tallies = account_of(self.found, self.raw, self.requests, told, self.tables[contracts.QUARANTINE.name])
+        require_balance(tallies)
+        return tallies
+
+    def times(self) -> DataFrame:
+        """Tell what time each file is about: source_file, first_time, last_time, days (an array of dates)."""
+        asked = self.requests.where("completed_us IS NOT NULL").select(
+            "source_file", F.col("completed_us").alias("us"), F.array("handled_us", "processed_us").alias("at")
+        )
+        others = [
+            frame.where(F.col(us).isNotNull()).select("source_file", F.col(us).alias("us"), F.array(us).alias("at"))
+            for frame, us in ((self.server, "stamp_us"), (self.state_changes, "stamp_us"), (self.records, "at_us"))
+        ]
+        days = F.transform("at", lambda us: F.timestamp_micros(us).cast("date"))
+        every = asked.unionAll(others[0]).unionAll(others[1]).unionAll(others[2]).withColumn("days", days)
+        return every.groupBy("source_file").agg(
+            F.timestamp_micros(F.min("us")).alias("first_time"),
+            F.timestamp_micros(F.max("us")).alias("last_time"),
+            F.array_distinct(F.flatten(F.collect_set("days"))).alias("days"),
+        )
 
     def release(self) -> None:
         """Forget what was kept between tables."""
@@ -63,7 +91,45 @@ class KafkaLogs:
             frame.unpersist()
 
 
-def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: str) -> KafkaLogs:
+def survey(
+    spark: SparkSession, folder: Path, beginnings: Callable[[files.LogFile], list[int]] = lambda _: []
+) -> files.LogFolder:
+    """List the logs in a folder, and read each once for its fingerprint.
+
+    A file with the same content as another of its broker and kind, such as a log beside its compressed copy, is
+    refused as a whole.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Workers must see the same path.
+    folder : Path
+        As for `read_kafka_logs`.
+    beginnings : callable
+        Gives the lengths of beginnings of a file, in unpacked bytes, whose hashes are wanted.
+
+    Raises
+    ------
+    NoInputError
+        When the folder holds no broker log.
+    """
+    found = files.find_logs(folder)
+    looked_at = lines.look_at(spark, found.files, [beginnings(file) for file in found.files])
+    seen: dict[tuple[str, int | None, str], str] = {}
+    found.files = []
+    for file in looked_at:
+        assert file.held is not None
+        first = seen.setdefault((file.kind, file.broker_id, file.held.content_hash), file.name)
+        if file.held.content_bytes and first != file.name and file.kind != files.PROPERTIES:
+            found.refused.append(files.Refused(file.name, "copy of another file", f"holds what {first} holds"))
+        else:
+            found.files.append(file)
+    return found
+
+
+def read_kafka_logs(
+    spark: SparkSession, folder: Path, cluster_id: str, run_id: str, found: files.LogFolder | None = None
+) -> KafkaLogs:
     """Read the brokers' logs in a folder: all lines once, here; the large tables are made when they are used.
 
     Parameters
@@ -77,13 +143,15 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
         Name for the cluster, put into every row.
     run_id : str
         Put into the rows of quarantine.
+    found : LogFolder, optional
+        What `survey` found in the folder, by default asked here.
 
     Raises
     ------
     NoInputError
         When the folder holds no broker log.
     """
-    found = files.find_logs(folder)
+    found = found or survey(spark, folder)
     kept: list[DataFrame] = []
 
     def keep(frame: DataFrame) -> DataFrame:
@@ -98,8 +166,14 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
     raw = {kind: lines.read_lines(spark, found.of_kind(kind))
            for kind in (files.REQUEST, files.SERVER, files.STATE_CHANGE, files.METADATA)}  # fmt: skip
     requests = keep(request_log.parse_requests(raw[files.REQUEST]))
-    server = keep(broker_log.parse_server_log(raw[files.SERVER]))
-    state_changes = keep(broker_log.parse_state_changes(raw[files.STATE_CHANGE]))
+    copies = request_log.copies(requests).persist()
+    kept.append(copies)
+    if not copies.isEmpty():
+        requests = keep(request_log.refuse_copies(requests, copies))
+    server = keep(_once(broker_log.parse_server_log(raw[files.SERVER]), found.of_kind(files.SERVER)))
+    state_changes = keep(
+        _once(broker_log.parse_state_changes(raw[files.STATE_CHANGE]), found.of_kind(files.STATE_CHANGE))
+    )
     records = keep(metadata.parse_metadata(raw[files.METADATA]))
     names = metadata.topic_names(records).unionAll(broker_log.topic_ids(state_changes))
     sources = terms.Sources(
@@ -120,6 +194,11 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
     fetched = keep(fetches.fetches_of(sessions, sources.topic_names, led))
     produced = keep(appends.produced(sources, led))
 
+    doubtful = [
+        request_log.session_gaps(sessions),
+        _sent_again(produced),
+        fetches.not_assigned(fetched, led),
+    ]
     frames = {
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: appends.append_log(produced, fetched, shrinks, led),
@@ -128,11 +207,20 @@ def read_kafka_logs(spark: SparkSession, folder: Path, cluster_id: str, run_id: 
             sources, shrinks, led, controller_known=bool(found.of_kind(files.METADATA))
         ),
         contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, processes)),
-        contracts.QUARANTINE.name: _quarantine(spark, found, sources, sessions, produced)
-        .withColumn("ingest_run", F.lit(run_id)),
+        contracts.QUARANTINE.name: keep(
+            _quarantine(spark, found, sources, doubtful).withColumn("ingest_run", F.lit(run_id))
+        ),
     }  # fmt: skip
     conformed = {table.name: _conform(frames[table.name], table, cluster_id) for table in contracts.INPUT_TABLES}
-    return KafkaLogs(conformed, requests, kept)
+    return KafkaLogs(conformed, found, raw, requests, server, state_changes, records, kept)
+
+
+def _once(told: DataFrame, of: list[files.LogFile]) -> DataFrame:
+    """Leave out lines that are there a second time, as in copies of a log that overlap."""
+    if len({file.broker_id for file in of}) == len(of):
+        return told
+    by_itself = F.when(F.col("stamp_us").isNull() | F.col("message").isNull(), F.struct("source_file", "source_line"))
+    return told.withColumn("own", by_itself).dropDuplicates(["broker_id", "stamp_us", "message", "own"]).drop("own")
 
 
 def _broker_events(sources: terms.Sources, silent: DataFrame, checks: DataFrame) -> DataFrame:
@@ -147,13 +235,13 @@ def _broker_events(sources: terms.Sources, silent: DataFrame, checks: DataFrame)
 
 
 def _quarantine(
-    spark: SparkSession, found: files.LogFolder, sources: terms.Sources, sessions: DataFrame, produced: DataFrame,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession, found: files.LogFolder, sources: terms.Sources, doubtful: list[DataFrame]
+) -> DataFrame:
     folder = spark.createDataFrame(
         [(r.source_file, r.reason, r.detail) for r in found.refused], "source_file STRING, reason STRING, detail STRING"
     )
-    columns = ("source_file", "source_line", "reason", "detail", "raw")
-    parts = [
+    columns = ("source_file", "source_line", "reason", "detail", "raw", "rows_kept")
+    refused = [
         sources.requests.where(F.col("kind").isin(REFUSED, FILE)),
         *(
             frame.where("problem IS NOT NULL").withColumn("reason", F.col("problem"))
@@ -161,21 +249,19 @@ def _quarantine(
         ),
         broker_log.unreadable_lines(sources.server, sources.state_changes),
         sources.metadata.where("malformed").withColumn("reason", F.lit("malformed metadata record")),
-        request_log.session_gaps(sessions),
-        produced.where("repeated").withColumns(
-            {
-                "reason": F.lit("produce request sent again"),
-                "detail": F.format_string(
-                    "partition %s-%d has offset %d already", "topic", "partition_id", "base_offset"
-                ),
-            }
-        ),
     ]
+    every = folder.withColumn("rows_kept", F.lit(False))
     missing = F.lit(None).cast("string")
-    for part in parts:
-        known = part.withColumns({name: missing for name in columns if name not in part.columns})
-        folder = folder.unionByName(known.select(*columns), allowMissingColumns=True)
-    return folder
+    for part, kept in [*((part, False) for part in refused), *((part, True) for part in doubtful)]:
+        known = part.withColumns({name: missing for name in columns[:-1] if name not in part.columns})
+        known = known.withColumn("rows_kept", F.lit(kept))
+        every = every.unionByName(known.select(*columns), allowMissingColumns=True)
+    return every
+
+
+def _sent_again(produced: DataFrame) -> DataFrame:
+    detail = F.format_string("partition %s-%d has offset %d already", "topic", "partition_id", "base_offset")
+    return produced.where("repeated").withColumns({"reason": F.lit("produce request sent again"), "detail": detail})
 
 
 def _conform(frame: DataFrame, table: contracts.Table, cluster_id: str) -> DataFrame:

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from isr_batch.kafka_logs.request_log import RAW_CHARACTERS
+from isr_batch.kafka_logs.request_log import LAST_US, RAW_CHARACTERS
 
 _RECORD = r"^\| offset: (\d+) .*?CreateTime: (\d+) .*payload: (\{.*\})"
 _SCHEMA = """
@@ -25,13 +25,17 @@ def parse_metadata(lines: DataFrame) -> DataFrame:
           for group, name in enumerate(("record_offset", "at_ms", "json"), start=1)),
     )  # fmt: skip
     parsed = record.withColumn("r", F.from_json("json", _SCHEMA, {"columnNameOfCorruptRecord": "malformed"}))
-    malformed = F.col("problem").isNull() & F.coalesce(
-        F.col("r.malformed").isNotNull() | F.col("r.type").isNull(), F.lit(True)
-    )
+    at_ms = F.col("at_ms").try_cast("bigint")
+    at_ms = F.when(at_ms.between(0, LAST_US // 1000), at_ms)
+    absurd = F.coalesce((F.col("r.data.partitionId") < 0) | (F.col("r.data.leaderEpoch") < -1), F.lit(False))
+    malformed = F.col("problem").isNull() & (
+        F.col("r.malformed").isNotNull() | F.col("r.type").isNull() | absurd | at_ms.isNull()
+        | F.col("record_offset").try_cast("bigint").isNull()
+    )  # fmt: skip
     return parsed.select(
         "source_file", "source_line",
-        F.col("record_offset").cast("bigint").alias("record_offset"),
-        (F.col("at_ms").cast("bigint") * 1000).alias("at_us"),
+        F.col("record_offset").try_cast("bigint").alias("record_offset"),
+        (at_ms * 1000).alias("at_us"),
         "r.type", "r.data", "problem", "detail", malformed.alias("malformed"),
         F.when(malformed, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
     )  # fmt: skip
@@ -52,7 +56,7 @@ def min_isr_settings(metadata: DataFrame) -> DataFrame:
         records.groupBy(
             F.when(kind == _TOPIC, name).alias("topic"), F.when(kind == _BROKER, name).alias("resource_broker")
         )
-        .agg(F.max_by("data.value", "record_offset").cast("int").alias("min_insync_replicas"))
+        .agg(F.max_by("data.value", "record_offset").try_cast("int").alias("min_insync_replicas"))
         .where("min_insync_replicas IS NOT NULL")
     )
 

@@ -3,6 +3,8 @@
 Instants are epoch microseconds, worked out backwards from the line's stamp, which is the completion.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -20,7 +22,7 @@ _PARTITION_ANSWERED = (
     "baseOffset BIGINT, divergingEpoch STRUCT<epoch: INT>"
 )
 _SCHEMA = f"""
-    requestHeader STRUCT<requestApiKey: INT>,
+    requestHeader STRUCT<requestApiKey: INT, requestApiVersion: INT>,
     request STRUCT<
         replicaId: INT, replicaState: STRUCT<replicaId: INT>, maxWaitMs: BIGINT, sessionId: INT, sessionEpoch: INT,
         topics: ARRAY<STRUCT<topicId: STRING, topic: STRING, partitions: ARRAY<STRUCT<{_PARTITION_ASKED}>>>>,
@@ -39,6 +41,22 @@ _SCHEMA = f"""
 """Members of Fetch v4 to v18 and Produce v3 to v13 that are used; what a version does not have is null."""
 _TEXT_SCHEMA = json_names(_SCHEMA)
 
+FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
+MAX_OFFSET = 1 << 53
+"""At a million records a second, 285 years."""
+
+FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
+"""2010, the year before Kafka was there, and 2100."""
+
+MAX_TOTAL_MS = 86_400_000
+"""A broker that was stopped for hours has such requests; one of a day would move its whole session."""
+
+_ALL = (1 << 31) - 1
+_BODY_AFTER = " Completed request:"
+_ROUNDING_MS = 1.0
+_SAME_LINE = ("broker_id", "completed_us", "line_hash")
+DUPLICATE = "duplicate line"
+UNKNOWN_VERSION = "API version not known here"
 _STAMP = r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]"
 
 
@@ -63,15 +81,17 @@ def parse_requests(lines: DataFrame) -> DataFrame:
         released_us <= completed_us``, and ``answered_us``, when the response began to be written; refused lines
         ``reason``, ``detail`` and ``raw``.
     """
-    body = F.regexp_extract("value", r"\] \w+ Completed request:(.*)", 1)
+    # Plain searches: a regular expression over all lines takes half as long as reading the JSON in them.
+    begin = F.instr("value", _BODY_AFTER)
+    body = F.when(begin > 0, F.substring("value", begin + len(_BODY_AFTER), _ALL)).otherwise("")
     parsed = lines.select("*", stamp_us(F.col("value")).alias("stamp_us"), body.alias("body")).withColumn(
-        "json", F.regexp_extract("body", r"^(\{\".*\})", 1)
+        "json", F.when(F.startswith("body", F.lit('{"')), _json(F.col("body"))).otherwise("")
     )
     parsed = with_text_as_json(parsed).withColumn("r", _read_json())
-    api = F.col("r.requestHeader.requestApiKey")
+    api, version = F.col("r.requestHeader.requestApiKey"), F.col("r.requestHeader.requestApiVersion")
     replica = F.coalesce("r.request.replicaState.replicaId", "r.request.replicaId", F.lit(-1))
     kind = (
-        F.when(F.col("problem").isNotNull(), FILE)
+        F.when(F.col("problem").isNotNull() & F.col("source_line").isNull(), FILE)
         .when(F.trim("value") == "", BLANK)
         .when(F.col("why").isNotNull(), REFUSED)
         .when((api == FETCH) & (replica >= 0), FOLLOWER_FETCH)
@@ -79,7 +99,9 @@ def parse_requests(lines: DataFrame) -> DataFrame:
         .when(api == PRODUCE_API, PRODUCE)
         .otherwise(OTHER)
     )
-    return _with_instants(parsed.withColumn("why", _why_refused(api)).withColumn("kind", kind)).select(
+    known = parsed.withColumn("why", _why_refused(api, version, replica)).withColumn("kind", kind)
+    versions = F.when(F.col("why") == UNKNOWN_VERSION, F.format_string("API %d, version %d", api, version))
+    return _with_instants(known).select(
         "kind", "broker_id", "source_file", "source_line",
         "arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us",
         replica.alias("replica_id"),
@@ -92,8 +114,9 @@ def parse_requests(lines: DataFrame) -> DataFrame:
         F.when(_is_used("kind"), F.col("r.request.forgottenTopicsData")).alias("forgotten"),
         F.when(_is_used("kind"), _responses()).alias("responses"),
         F.coalesce("problem", F.when(F.col("kind") == REFUSED, F.col("why"))).alias("reason"),
-        "detail",
+        F.coalesce("detail", versions).alias("detail"),
         F.when(F.col("kind") == REFUSED, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
+        F.when(F.col("why").isNull(), F.xxhash64("value")).alias("line_hash"),
     )  # fmt: skip
 
 
@@ -151,47 +174,158 @@ def _is_malformed(json: str) -> Column:
     return (F.col(json) == "") | F.col("r.malformed").isNotNull()
 
 
-def _why_refused(api: Column) -> Column:
+def _json(body: Column) -> Column:
+    """Cut off what the layout puts after the JSON, such as `` (kafka.request.logger)``, which has no brace in it.
+
+    Requests without an answer, such as Produce with acks=0, have an empty text in its place, which is no object.
+    """
+    json = F.substring(body, F.lit(1), F.length(body) - F.length(F.substring_index(body, "}", -1)))
+    return F.replace(json, F.lit('"response":"",'), F.lit('"response":null,'))
+
+
+def _why_refused(api: Column, version: Column, replica: Column) -> Column:
+    follower = (api == FETCH) & (replica >= 0)
     durations = [F.col(f"r.{name}TimeMs") for name in ("total", "requestQueue", "local", "remote")]
     unmeasured = F.greatest(*(d.isNull() | (d < 0) for d in durations))
-    asked = F.col("r.request.topics")
-    odd_fetch = asked.isNull() | F.exists(
-        asked,
-        lambda t: (
-            (t.topicId.isNull() & t.topic.isNull())
-            | F.exists(t.partitions, lambda p: ~F.coalesce((p.partition >= 0) & (p.fetchOffset >= 0), F.lit(False)))
-        ),
-    )
-    odd_produce = ~F.coalesce(F.col("r.request.acks").between(-1, 1), F.lit(False))
+    # The parts add up to the total; each is rounded by itself, and the total is the last one measured.
+    total, *parts = durations
+    send = F.coalesce("r.sendTimeMs", F.lit(0))
+    impossible = F.greatest(*(part > total + _ROUNDING_MS for part in (*parts, send)), send < 0)
+    began_us = F.col("stamp_us") - total * 1000
+    unbalanced = F.length(F.translate("body", "{", "")) < F.length(F.translate("body", "}", ""))
+    is_text = F.col("text_json").isNotNull()
     return (
-        F.when(F.col("body") == "", "not a line of the request log")
+        F.when(F.col("problem").isNotNull(), F.col("problem"))
+        .when(F.col("body") == "", "not a line of the request log")
         .when(F.col("stamp_us").isNull(), "no readable time stamp")
+        .when(~F.col("stamp_us").between(FIRST_US, LAST_US), "time out of range")
         .when(F.col("text_problem").isNotNull(), F.col("text_problem"))
-        .when(F.col("text_json").isNotNull() & _is_malformed("text_json"), "text request of an unknown form")
-        .when(F.col("text_json").isNull() & _is_malformed("json"), "malformed JSON")
+        .when(is_text & _is_malformed("text_json"), "text request of an unknown form")
+        .when(~is_text & _is_malformed("json") & unbalanced, "truncated line")
+        .when(~is_text & _is_malformed("json"), "malformed JSON")
         # The JSON reader does not mind what comes after the first object.
-        .when(F.contains("body", F.lit(" Completed request:")), "two requests in one line")
+        .when(F.contains("body", F.lit(_BODY_AFTER)), "two requests in one line")
         .when(api.isNull() | unmeasured, "request without api key or durations")
-        .when(((api == FETCH) & odd_fetch) | ((api == PRODUCE_API) & odd_produce), "values out of range")
+        .when(~(total <= MAX_TOTAL_MS) | ~(began_us >= FIRST_US) | impossible, "time out of range")
+        .when(
+            ((api == FETCH) & (version > FETCH_VERSIONS[1]))
+            | (follower & (version < FETCH_VERSIONS[0]))
+            | ((api == PRODUCE_API) & ~version.between(*PRODUCE_VERSIONS)),
+            UNKNOWN_VERSION,
+        )
+        .when(((api == FETCH) & _no_topics()) | ((api == PRODUCE_API) & _no_acks()), "values out of range")
+        .when(
+            ((api == FETCH) & _odd_fetch(follower)) | ((api == PRODUCE_API) & _odd_produce()),
+            "offset or partition out of range",
+        )
     )
+
+
+def _no_topics() -> Column:
+    return F.col("r.request.topics").isNull()
+
+
+def _no_acks() -> Column:
+    return ~F.coalesce(F.col("r.request.acks").between(-1, 1), F.lit(False))
+
+
+def _any(entries: Column | str, odd: Callable[[Column], Column]) -> Column:
+    """Whether an entry is odd, where one that cannot be told is; no entries are not odd."""
+    return F.coalesce(F.exists(entries, lambda entry: ~F.coalesce(~odd(entry), F.lit(False))), F.lit(False))
+
+
+def _odd_fetch(follower: Column) -> Column:
+    def nameless(topic: Column) -> Column:
+        return (topic.topicId.isNull() & topic.topic.isNull()) | topic.partitions.isNull()
+
+    asked = _any(
+        "r.request.topics",
+        lambda t: nameless(t) | _any(
+            t.partitions,
+            lambda p: ~(p.partition >= 0) | ~p.fetchOffset.between(0, MAX_OFFSET)
+            | (F.coalesce(p.currentLeaderEpoch, F.lit(-1)) < -1),
+        ),
+    )  # fmt: skip
+    forgotten = _any("r.request.forgottenTopicsData", lambda t: nameless(t) | _any(t.partitions, lambda p: ~(p >= 0)))
+    answered = _any(
+        "r.response.responses",
+        lambda t: _any(
+            F.coalesce(t.partitions, t.partitionResponses),
+            lambda p: ~(F.coalesce(p.partitionIndex, p.partition) >= 0)
+            | ~F.coalesce(p.highWatermark, F.lit(-1)).between(-1, MAX_OFFSET)
+            | (F.coalesce(p.recordsSizeInBytes, F.lit(0)) < -1),
+        ),
+    )  # fmt: skip
+    unnamed = _any(
+        "r.response.responses",
+        lambda t: (t.topicId.isNull() & t.topic.isNull()) | F.coalesce(t.partitions, t.partitionResponses).isNull(),
+    )
+    # Nothing else is read of a consumer's fetch, nor of its answer.
+    return asked | (follower & (forgotten | answered | unnamed))
+
+
+def _odd_produce() -> Column:
+    return _any(
+        "r.response.responses",
+        lambda t: (t.topicId.isNull() & t.topic.isNull() & t["name"].isNull()) | t.partitionResponses.isNull() | _any(
+            t.partitionResponses,
+            lambda p: ~(p.index >= 0) | ~p.baseOffset.between(-1, MAX_OFFSET) | p.errorCode.isNull(),
+        ),
+    )  # fmt: skip
 
 
 def _us(milliseconds: str) -> Column:
-    return F.round(F.col(f"r.{milliseconds}") * 1000).cast("bigint")
+    # All lines come this way, those with absurd durations too: too large for a BIGINT would end the job.
+    return F.round(F.col(f"r.{milliseconds}") * 1000).try_cast("bigint")
 
 
 def _with_instants(parsed: DataFrame) -> DataFrame:
-    waited = F.least("r.remoteTimeMs", F.coalesce("r.request.maxWaitMs", F.lit(0)))
+    waited = F.greatest(F.lit(0), F.least("r.remoteTimeMs", F.coalesce("r.request.maxWaitMs", F.lit(0))))
+    read = parsed.withColumns({
+        name: F.when(F.col("why").isNull(), value)
+        for name, value in {
+            "stamp_us": F.col("stamp_us"), "total_us": _us("totalTimeMs"), "queue_us": _us("requestQueueTimeMs"),
+            "local_us": _us("localTimeMs"), "send_us": F.coalesce(_us("sendTimeMs"), F.lit(0)),
+            "waited_us": F.round(waited * 1000).try_cast("bigint"),
+        }.items()
+    })  # fmt: skip
     return (
-        parsed.withColumn("completed_us", F.col("stamp_us"))
-        .withColumn("arrival_us", F.col("stamp_us") - _us("totalTimeMs"))
-        .withColumn("handled_us", F.least(F.col("arrival_us") + _us("requestQueueTimeMs"), "completed_us"))
-        .withColumn("processed_us", F.least(F.col("handled_us") + _us("localTimeMs"), "completed_us"))
-        .withColumn(
-            "released_us",
-            F.least(F.col("processed_us") + F.round(waited * 1000).cast("bigint"), "completed_us"),
-        )
-        .withColumn("answered_us", F.col("completed_us") - F.coalesce(_us("sendTimeMs"), F.lit(0)))
+        read.withColumn("completed_us", F.col("stamp_us"))
+        .withColumn("arrival_us", F.col("stamp_us") - F.col("total_us"))
+        .withColumn("handled_us", F.least(F.col("arrival_us") + F.col("queue_us"), "completed_us"))
+        .withColumn("processed_us", F.least(F.col("handled_us") + F.col("local_us"), "completed_us"))
+        .withColumn("released_us", F.least(F.col("processed_us") + F.col("waited_us"), "completed_us"))
+        .withColumn("answered_us", F.col("completed_us") - F.col("send_us"))
+    )
+
+
+def copies(requests: DataFrame) -> DataFrame:
+    """Find lines that are there more than once, as in two copies of a log that overlap, or by two appenders.
+
+    A line names the connection, the request's number on it and the millisecond, so the same text is the same request.
+
+    Returns
+    -------
+    DataFrame
+        What such lines have in common, and ``first``, the source of the one that counts.
+    """
+    line = F.struct("source_file", "source_line")
+    told = requests.where("line_hash IS NOT NULL").groupBy(*_SAME_LINE)
+    return told.agg(F.min(line).alias("first"), F.count("*").alias("times")).where("times > 1").drop("times")
+
+
+def refuse_copies(requests: DataFrame, found: DataFrame) -> DataFrame:
+    """Refuse all but the first of the lines that `copies` found."""
+    first = F.col("first")
+    again = F.coalesce(first != F.struct("source_file", "source_line"), F.lit(False))
+    told = {
+        "kind": F.lit(REFUSED),
+        "reason": F.lit(DUPLICATE),
+        "detail": F.format_string("as line %d of %s", "first.source_line", "first.source_file"),
+    }
+    joined = requests.join(found, list(_SAME_LINE), "left")
+    return joined.withColumns({name: F.when(again, value).otherwise(F.col(name)) for name, value in told.items()}).drop(
+        "first"
     )
 
 

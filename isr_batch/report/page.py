@@ -48,7 +48,7 @@ def write_report(lake: Lake, out: Path) -> None:
         shrinks=shrinks,
         matches=summary(lake).rows,
         findings=[finding(row) for row in shrinks],
-        charts={place: _safe(json.dumps(chart)) for place, chart in charts.items()},
+        charts={place: _data(chart) for place, chart in charts.items()},
         scripts=_safe(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)),
     )
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -101,6 +101,10 @@ def _in_time(lake: Lake) -> Rows:
     return [row.asDict() for row in replayed.unionAll(logged).orderBy("time").limit(MARKS).collect()]
 
 
+def _data(chart: dict[str, Any]) -> Markup:
+    # Names in it may hold anything: a tag would end the script, and `<!--` would keep it from ending.
+    return Markup(json.dumps(chart).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
+
+
 def _safe(script: str) -> Markup:
-    # Data may hold anything, and a closing tag would end the script.
-    return Markup(script.replace("</", "<\\/"))  # noqa: S704 (scripts and charts of our own making)
+    return Markup(script.replace("</", "<\\/"))  # noqa: S704 (a script that we ship)

@@ -83,6 +83,11 @@ class Leader:
         response = {"responses": [{"topicId": self.topic_id, "partitionResponses": [answer]}]}
         return line(seconds, 0, {"acks": acks, "topicData": []}, response, **times)
 
+    def produce_untold(self, seconds: float, size: int) -> str:
+        """A request that is not answered."""
+        data = [{"topicId": self.topic_id, "partitionData": [{"index": 0, "recordsSizeInBytes": size}]}]
+        return line(seconds, 0, {"acks": 0, "topicData": data}, {})
+
     def leads(self, seconds: float, epoch: int, offset: int, others: str = ",99") -> str:
         return (
             f"[{stamp(seconds)}] INFO [Broker id={self.broker}] Leader my-t.{self.broker}-0 with topic id "
@@ -108,7 +113,7 @@ class Leader:
 SESSION, LATE, ACCOUNT, BAD_FILES, GAPS, NO_SESSION, APPENDS, OPEN_END, TERMS, SILENCE, QUIET, CHECKS, ISR = range(
     1, 14
 )
-BROUGHT = 14
+BROUGHT, UNTOLD = 14, 15
 
 
 def write_cases(folder: Path) -> None:
@@ -174,6 +179,14 @@ def write_cases(folder: Path) -> None:
         case.produce(11, 4, local=50),
         case.fetch(11.002, 1, 3, brings=70, remote=8, rest=1.5),
     )
+
+    case = Leader(folder, UNTOLD)
+    case.terms(case.leads(5, 4, 0))
+    case.requests(
+        case.produce_untold(10, 300), case.produce_untold(10.1, 100), case.fetch(10.2, 0, 0),
+        case.fetch(10.3, 1, 4, remote=500), case.produce_untold(11, 100), case.fetch(11.2, 2, 4, remote=500),
+        case.produce(12, 6), case.fetch(12.5, 3, 8),
+    )  # fmt: skip
 
     case = Leader(folder, TERMS)
     case.server(started(40), f"[{stamp(41)}] INFO [BrokerServer id=1] Transition from SHUTDOWN to STARTING (k)")

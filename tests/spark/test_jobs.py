@@ -1,8 +1,6 @@
 """What surrounds the analysis: ingest into a lake, the log of runs, exit codes, the tables at the end of a run."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,20 +8,20 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch import covered, ingest
+from isr_batch import ingest
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.kafka_logs.account import Tally
 from isr_batch.output_tables import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.replay import ReplaySummary
 from isr_batch.runs import Counts, recorded
 from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
 from isr_batch.store import Lake
 from isr_batch.summaries import require_match, rules_side_by_side
-from isr_batch.tables import APPEND_LOG, FETCH_LOG, INPUT_TABLES, OBSERVED_ISR_CHANGES, QUARANTINE, Table
+from isr_batch.tables import APPEND_LOG, Table
 from isr_batch.validate import ValidationSummary, summary
 from pipelines import cli
 
 PARAMS = '{"replica_lag_time_max_ms": 10000}'
-ALL_TABLES = covered.CUT_BY
 SET = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
 
 
@@ -34,74 +32,6 @@ def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame
     kept = [{name: row[name] for name in table.column_names} for row in full]
     data = spark.createDataFrame(kept, types)
     return data.selectExpr(*(f"CAST({c.name} AS {c.type}) AS {c.name}" for c in table.columns))
-
-
-def append(time: str, offset: int) -> dict[str, Any]:
-    return {
-        "append_time": time,
-        "base_offset": offset,
-        "log_end_offset": offset + 1,
-        "log_end_source": "appends",
-        "acks": -1,
-        "error_code": 0,
-        "event_date": time[:10],
-    }
-
-
-@dataclass
-class Logs:
-    """Stands for `isr_batch.kafka_logs.KafkaLogs`."""
-
-    tables: dict[str, DataFrame]
-    released: bool = False
-
-    def account(self) -> dict[str, int]:
-        return {"lines read": 10}
-
-    def release(self) -> None:
-        self.released = True
-
-
-@pytest.fixture
-def ingested(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counts]:
-    """Ingest made-up rows, by table name."""
-
-    def run(**rows: list[dict[str, Any]]) -> Counts:
-        logs = Logs({t.name: frame(lake.spark, t, *rows.get(t.name, [])) for t in INPUT_TABLES})
-        monkeypatch.setattr(ingest, "read_kafka_logs", lambda *_: logs)
-        # The other tables go the same way, and each costs seconds.
-        monkeypatch.setattr(
-            covered, "CUT_BY", [pair for pair in ALL_TABLES if pair[0] in (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES)]
-        )
-        counts = ingest.ingest_kafka_logs(lake, Path(), "c")
-        assert logs.released
-        return counts
-
-    return run
-
-
-def test_ingest_replaces_the_time_that_the_logs_cover(lake: Lake, ingested: Callable[..., Counts]) -> None:
-    refused = {"source_file": "f", "reason": "r", "ingest_run": "x"}
-    change = {
-        "change_time": "2026-01-01 12:00:00",
-        "kind": "shrink",
-        "replica_id": 2,
-        "isr_before": [1, 2],
-        "isr_after": [1],
-        "made_by": "leader",
-        "event_date": "2026-01-01",
-    }
-    day = [append("2026-01-01 00:00:05.000001", 0), append("2026-01-01 23:59:59", 9)]
-    assert ingested(append_log=day, observed_isr_changes=[change], quarantine=[refused]) == Counts(10, 3, 1)
-    # The next folder begins a little before midnight, and must not take the day before with it.
-    ingested(append_log=[append("2026-01-01 23:59:59", 9), append("2026-01-02 00:00:00", 10)])
-    offsets = [row["base_offset"] for row in lake.read(APPEND_LOG.name).orderBy("append_time").collect()]
-    assert offsets == [0, 9, 10]
-    assert lake.read(OBSERVED_ISR_CHANGES.name).count() == 1
-    assert lake.read(QUARANTINE.name).count() == 0
-    # Read again by a version that finds no change in it: the old one must not stay.
-    ingested(append_log=day)
-    assert lake.read(OBSERVED_ISR_CHANGES.name).count() == 0
 
 
 def test_too_much_in_quarantine_fails() -> None:
@@ -229,7 +159,9 @@ def test_run_ends_with_tables_report_and_exit_code(
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr("isr_batch.validate.validate", summary)
     monkeypatch.setattr(ingest, "find_clusters", lambda *_: {"c": tmp_path})
-    monkeypatch.setattr(ingest, "ingest_kafka_logs", lambda *_: Counts(100, 50, 0))
+    monkeypatch.setattr(
+        ingest, "ingest_kafka_logs", lambda *_: ingest.Ingest(Counts(100, 50, 0), [Tally("server", "read", "", 100)])
+    )
 
     def replay(lake: Lake, *_: object) -> ReplaySummary:
         write_results(lake)

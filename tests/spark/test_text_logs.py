@@ -135,7 +135,7 @@ PRETENDING = {
     FORMS[0].body.replace("(5,9)", "(5"): UNKNOWN,
     GOOD.replace("topic=t-x", 'topic=t"x'): UNKNOWN,
     GOOD.replace("localTime:1.5,", ""): UNKNOWN,
-    GOOD.replace("fetch_offset=5", "fetch_offset=-5"): "values out of range",
+    GOOD.replace("fetch_offset=5", "fetch_offset=-5"): "offset or partition out of range",
     GOOD[:400]: UNKNOWN,
 }
 

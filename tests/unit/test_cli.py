@@ -63,6 +63,7 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
         "NoInputError": 3,
         "QualityGateError": 4,
         "SchemaError": 5,
+        "AccountError": 70,
         "WriteConflictError": 6,
     }
 

@@ -19,7 +19,7 @@ def write(path: Path, data: bytes = b"x\n") -> Path:
 def read(path: Path, block_bytes: int = 4 << 20) -> tuple[list[tuple[int, str]], str | None]:
     """Numbered lines, and what is wrong with the file."""
     lines, problem = [], None
-    for batch in lines_of_file(str(path), path.name, 1, block_bytes):
+    for batch in lines_of_file(str(path), path.name, 1, block_bytes=block_bytes):
         for row in batch.to_pylist():
             if row["problem"]:
                 assert row["source_line"] is None
