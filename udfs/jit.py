@@ -15,8 +15,7 @@ _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_n
 def kernel(function: Compiled) -> Compiled:
     """Compile a function that only compiled functions call; it must not allocate.
 
-    The compiled code is not cached on disk: a cache shared by many workers on many hosts has to be
-    kept writable, clean and of one version everywhere, to save some seconds a worker.
+    Only entry points are kept on disk (``isr_batch.compiled``), with all that they call.
     """
     return njit(no_cpython_wrapper=True, **_OPTIONS)(function)
 

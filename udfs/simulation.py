@@ -45,7 +45,7 @@ from udfs.simulation_log import (
     write_fetch,
     write_removal,
     write_term,
-)
+)  # fmt: skip
 from udfs.steps import build_steps
 from udfs.world import (
     CHANGE_LEADER,
