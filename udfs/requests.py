@@ -4,13 +4,15 @@ import numpy as np
 
 from udfs import heap
 from udfs.history import History, missing_since
-from udfs.jit import kernel
+from udfs.jit import inlined, kernel
 from udfs.records import RELINQUISH
 from udfs.simulation_log import write_append
 from udfs.world import LINK, PACE, PAUSE_FOLLOWER, QUEUE, QUOTA, STORAGE
 
 PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT, ELECTION = np.arange(8)
 """Kinds of events; all before FAULT need the leader to be awake."""
+NOT_ENOUGH_REPLICAS = np.int64(19)
+"""Kafka's error code."""
 
 
 @kernel
@@ -91,9 +93,15 @@ def successor(world):
     return -1
 
 
-@kernel
+@inlined
 def note_changes(world, log, p, now_us):
     """Whose they are; and where leadership is given up, by all partitions at about the same time, one election."""
+    if world.group[0].changes_noted < world.out.filled[2]:
+        _note_changes(world, log, p, now_us)
+
+
+@kernel
+def _note_changes(world, log, p, now_us):
     group = world.group[0]
     while group.changes_noted < world.out.filled[2]:
         _label(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])

@@ -10,8 +10,6 @@ No two things happen at the same microsecond, and only checks happen at whole mi
 from collections.abc import Callable
 from functools import lru_cache
 
-import numpy as np
-
 from udfs import heap, ledger
 from udfs.jit import entry, inlined, kernel
 from udfs.records import APPEND, COMPLETED, ELIGIBLE, FETCH, NEVER_US, READ, RECORDED, REMOVED, SILENCE, UNKNOWN
@@ -21,6 +19,7 @@ from udfs.requests import (
     ELECTION,
     FAULT,
     FETCHED,
+    NOT_ENOUGH_REPLICAS,
     PRODUCED,
     RECORD,
     TAKEN,
@@ -45,7 +44,7 @@ from udfs.simulation_log import (
     write_fetch,
     write_removal,
     write_term,
-)  # fmt: skip
+)
 from udfs.steps import build_steps
 from udfs.world import (
     CHANGE_LEADER,
@@ -59,8 +58,6 @@ from udfs.world import (
     UNDER_WAY,
     UNFENCED,
 )
-
-NOT_ENOUGH_REPLICAS = np.int64(19)
 
 
 @lru_cache(maxsize=1)
@@ -76,8 +73,7 @@ def simulation() -> Callable[..., int]:
         leader = world.leaders[p, 0]
         if world.partitions[p].in_flight > 0:
             acknowledge(world, log, p, now_us)
-        if world.group[0].changes_noted < world.out.filled[2]:
-            note_changes(world, log, p, now_us)
+        note_changes(world, log, p, now_us)
         world.out.filled[0] = 0
         world.out.filled[1] = 0
         heap.set_timer(world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, world.term[p].miss_due_us))
@@ -87,8 +83,7 @@ def simulation() -> Callable[..., int]:
         """What was due in the partition before this instant, and what it changed."""
         if heap.timer_us(world, p) <= now_us:
             fire_timers(state, now_us, world.out)
-        if world.group[0].changes_noted < world.out.filled[2]:
-            note_changes(world, log, p, now_us)
+        note_changes(world, log, p, now_us)
 
     @kernel
     def begin(world, p, isr, high_watermark, now_us):
