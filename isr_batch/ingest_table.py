@@ -140,7 +140,7 @@ def _write(
         for rows in of_this.values()
     ]
     quarantine = reduce(DataFrame.unionAll, refused).withColumns(
-        {"source_line": F.lit(None), "ingest_run": F.lit(lake.run_id)}
+        {"source_line": F.lit(None), "rows_kept": F.lit(False), "ingest_run": F.lit(lake.run_id)}
     )
     if not any(clean for clean, _ in outcome.values()):
         # What covers no time replaces nothing.

@@ -265,7 +265,13 @@ def _odd_fetch(follower: Column) -> Column:
 
 
 def _odd_produce() -> Column:
-    return _any(
+    asked = _any(
+        F.coalesce("r.request.topics", _produced_to()),
+        lambda t: (t.topicId.isNull() & t.topic.isNull()) | t.partitions.isNull() | _any(
+            t.partitions, lambda p: ~(p.partition >= 0) | (F.coalesce(p.recordsSizeInBytes, F.lit(0)) < -1)
+        ),
+    )  # fmt: skip
+    return asked | _any(
         "r.response.responses",
         lambda t: (t.topicId.isNull() & t.topic.isNull() & t["name"].isNull()) | t.partitionResponses.isNull() | _any(
             t.partitionResponses,

@@ -188,7 +188,7 @@ def test_requests_without_an_answer_share_what_followers_found_by_their_sizes(ro
         (10.002, 0, 3, "inferred", 2),
         (10.102, 3, 4, "fetches", 0),
         (11.002, None, None, None, None),  # a follower that came later still found the log to end at 4
-        (12.002, 4, 6, "inferred", 0),  # by no producer
+        (11.7025, 4, 6, "inferred", 0),  # by no producer: the answer to the second wait brought it
         (12.002, 6, 8, "fetches", 0),
     ]
     assert rows(UNTOLD, "append_log", "error_code", "acks") == [(-1, 0), (0, -1), (0, 0), (0, 0), (0, None)]
