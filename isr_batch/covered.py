@@ -32,41 +32,57 @@ CUT_BY = (
 Span = tuple[str, str]
 
 
-def replace_covered(lake: Lake, tables: Mapping[str, DataFrame], cluster_id: str) -> tuple[dict[str, int], int]:
-    """Put rows of a cluster into every input table, in place of what was there for the time that they cover.
+def replace_covered(
+    lake: Lake,
+    tables: Mapping[str, DataFrame],
+    cluster_id: str,
+    *,
+    replaced: Mapping[str, str] | None = None,
+    left_alone: Mapping[str, str] | None = None,
+) -> dict[str, int]:
+    """Put rows of a cluster into input tables, in place of what was there for the time that they cover.
 
     Parameters
     ----------
     lake : Lake
         Where to.
     tables : mapping of str to DataFrame
-        The input tables by name, with the columns of `isr_batch.tables`. Quarantine is replaced as a whole.
+        Tables by name, with the columns of `isr_batch.tables`.
     cluster_id : str
         The cluster's name, which all rows bear.
+    replaced : mapping of str to str, optional
+        SQL condition of the cluster's rows that are replaced, of tables where it is not the time that is covered. By
+        default quarantine is replaced as a whole.
+    left_alone : mapping of str to str, optional
+        SQL condition of rows, by table, of which the lake keeps its own.
 
     Returns
     -------
-    written, refused
-        Rows written by table, and rows of quarantine.
+    dict of str to int
+        Rows written by table.
     """
-    cluster = of_cluster(cluster_id)
-    frames = [(table, time, tables[table.name].persist()) for table, time in CUT_BY]
+    replaced = {QUARANTINE.name: "true"} | dict(replaced or {})
+    left_alone = left_alone or {}
+    cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
+    frames = {table.name: tables[table.name].persist() for table, _ in cuts}
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        spans = dict(zip(CUT_BY, pool.map(lambda cut: span_of(cut[2], cut[1]), frames), strict=True))
+        spans = dict(zip(frames, pool.map(lambda cut: span_of(frames[cut[0].name], cut[1]), cuts), strict=True))
         # A table with few rows says little about what its log covers; requests come all the time.
-        served = [span for (table, _), span in spans.items() if span and table in (FETCH_LOG, APPEND_LOG)]
+        served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
 
-        def write(cut: tuple[Table, str, DataFrame]) -> int:
-            table, time, frame = cut
-            own = spans[table, time]
-            return lake.replace(table, frame, f"{cluster} AND {between(time, [*served, *([own] if own else [])])}")
+        def write(cut: tuple[Table, str]) -> int:
+            table, time = cut
+            others = f"NOT ({left_alone.get(table.name, 'false')})"
+            own = spans.get(table.name)
+            where = replaced.get(table.name) or between(time, [*served, *([own] if own else [])])
+            rows = frames.get(table.name, tables[table.name])
+            return lake.replace(table, rows.where(others), f"{of_cluster(cluster_id)} AND ({where}) AND {others}")
 
-        quarantined = pool.submit(lake.replace, QUARANTINE, tables[QUARANTINE.name], cluster)
-        written = dict(zip((table.name for table, _ in CUT_BY), pool.map(write, frames), strict=True))
-        refused = quarantined.result()
-    for _, _, frame in frames:
+        cuts.append((QUARANTINE, ""))
+        written = dict(zip((table.name for table, _ in cuts), pool.map(write, cuts), strict=True))
+    for frame in frames.values():
         frame.unpersist()
-    return written, refused
+    return written
 
 
 def of_cluster(cluster_id: str) -> str:

@@ -1,6 +1,5 @@
 """Broker logs into a lake."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.covered import CUT_BY, TABLES_AT_ONCE, between, of_cluster, span_of
+from isr_batch.covered import CUT_BY, of_cluster, replace_covered
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.kafka_logs import read_kafka_logs, survey
 from isr_batch.kafka_logs.account import READ, Tally, refused_as_bad, total
@@ -26,7 +25,6 @@ from isr_batch.tables import (
     LEADER_EPOCHS,
     OBSERVED_ISR_CHANGES,
     QUARANTINE,
-    Table,
 )
 
 # Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
@@ -122,21 +120,16 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Ingest:
     if work.nothing_new and all(lake.has(table.name) for table in INPUT_TABLES):
         return Ingest(Counts(), [])
     logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, work.found)
-    try:
-        account = logs.account()
-        times = {row["source_file"]: row for row in logs.times().toArrow().to_pylist()}
-        rows_out = _write(lake, logs.tables, work, times, cluster_id)
-        now = records(work, times, lake.run_id, datetime.now(UTC))
-        rows = [{"cluster_id": cluster_id, **asdict(record)} for record in now]
-        # Last: an ingest that was cut off before is done again.
-        lake.replace(
-            INGESTED_FILES,
-            lake.spark.createDataFrame(rows, INGESTED_FILES.schema_ddl),
-            of_cluster(cluster_id),
-        )
-        return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account)), account)
-    finally:
-        logs.release()
+    account = logs.account()
+    times = {row["source_file"]: row for row in logs.times().toArrow().to_pylist()}
+    rows_out = _write(lake, logs.tables, work, times, cluster_id)
+    now = records(work, times, lake.run_id, datetime.now(UTC))
+    rows = [{"cluster_id": cluster_id, **asdict(record)} for record in now]
+    # Last: an ingest that was cut off before is done again.
+    lake.replace(
+        INGESTED_FILES, lake.spark.createDataFrame(rows, INGESTED_FILES.schema_ddl), of_cluster(cluster_id)
+    )  # fmt: skip
+    return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account)), account)
 
 
 def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
@@ -150,32 +143,20 @@ def _write(
     lake: Lake, tables: dict[str, DataFrame], work: Plan, times: dict[str, dict[str, Any]], cluster_id: str
 ) -> int:
     """Write the rows, and return how many."""
-    cluster = of_cluster(cluster_id)
-    frames = [(table, time, tables[table.name].persist()) for table, time in CUT_BY]
-    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        spans = dict(zip(CUT_BY, pool.map(lambda cut: span_of(cut[2], cut[1]), frames), strict=True))
-        # A table with few rows says little about what its log covers; requests come all the time.
-        served = [span for (table, _), span in spans.items() if span and table in (FETCH_LOG, APPEND_LOG)]
-
-        def write(cut: tuple[Table, str, DataFrame]) -> int:
-            table, time, frame = cut
-            if table.name in _DONE_AT:
-                return lake.replace(table, frame, f"{cluster} AND ({rows_of_files(work, times, _DONE_AT[table.name])})")
-            own = spans[table, time]
-            others = f"NOT ({kept_time(work, times, _BROKER[table.name], time)})"
-            covers = between(time, [*served, *([own] if own else [])])
-            return lake.replace(table, frame.where(others), f"{cluster} AND {covers} AND {others}")
-
-        still = {record.source_file for record in remaining(work, times)} - {
-            refused.source_file for refused in work.found.refused
-        }
-        others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
-        quarantined = pool.submit(lake.replace, QUARANTINE, tables[QUARANTINE.name], f"{cluster} AND {others}")
-        rows_out = sum(pool.map(write, frames))
-        quarantined.result()
-    for _, _, frame in frames:
-        frame.unpersist()
-    return rows_out
+    still = {record.source_file for record in remaining(work, times)} - {
+        refused.source_file for refused in work.found.refused
+    }
+    others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
+    written = replace_covered(
+        lake, tables, cluster_id,
+        replaced={QUARANTINE.name: others}
+        | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
+        left_alone={
+            table.name: kept_time(work, times, _BROKER[table.name], time)
+            for table, time in CUT_BY if table.name in _BROKER
+        },
+    )  # fmt: skip
+    return sum(rows for name, rows in written.items() if name != QUARANTINE.name)
 
 
 def require_clean(counts: Counts, max_quarantine_ratio: float) -> None:

@@ -153,7 +153,8 @@ def _write(
             if rows is None
             else rows.withColumn("event_date", F.col(time).cast("date")).select(table.column_names)
         )
-    written, rows_refused = replace_covered(lake, {**frames, QUARANTINE.name: quarantine}, cluster_id)
+    written = replace_covered(lake, {**frames, QUARANTINE.name: quarantine}, cluster_id)
+    rows_refused = written.pop(QUARANTINE.name)
     for name, counts in outcome.items():
         assert written[name] == counts[0], (cluster_id, name, written, outcome)
     assert rows_refused == sum(bad for _, bad in outcome.values()), (cluster_id, rows_refused, outcome)

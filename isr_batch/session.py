@@ -25,6 +25,8 @@ _EVERYWHERE: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Broker logs are in UTC, days are UTC days.
     "spark.sql.session.timeZone": "UTC",
+    # Ours have few joins that an inferred filter would help, and inferring took most of the planner's memory.
+    "spark.sql.constraintPropagation.enabled": "false",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

@@ -59,8 +59,6 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             # Tests have a handful of rows: planning again between stages costs more than it saves.
             "spark.sql.adaptive.enabled": "false",
-            # Nor do they have rows that an inferred filter would save, and inferring took most of the planner's memory.
-            "spark.sql.constraintPropagation.enabled": "false",
             # A wrong Arrow type from a function fails there instead of being read as something else.
             "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
             "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",

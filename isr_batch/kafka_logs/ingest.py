@@ -1,12 +1,11 @@
 """Broker logs to tables: the way through, from the folder to the rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from isr_batch import tables as contracts
 from isr_batch.kafka_logs import (
@@ -49,7 +48,6 @@ class KafkaLogs:
     server: DataFrame
     state_changes: DataFrame
     records: DataFrame
-    _kept: list[DataFrame] = field(repr=False)
 
     def account(self) -> list[Tally]:
         """Count the lines of all logs by what became of them.
@@ -84,11 +82,6 @@ class KafkaLogs:
             F.timestamp_micros(F.max("us")).alias("last_time"),
             F.array_distinct(F.flatten(F.collect_set("days"))).alias("days"),
         )
-
-    def release(self) -> None:
-        """Forget what was kept between tables."""
-        for frame in self._kept:
-            frame.unpersist()
 
 
 def survey(
@@ -152,22 +145,21 @@ def read_kafka_logs(
         When the folder holds no broker log.
     """
     found = found or survey(spark, folder)
-    kept: list[DataFrame] = []
 
     def keep(frame: DataFrame) -> DataFrame:
-        kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
-        return frame
+        # What follows is planned from these rows, and not again from the text of the logs: cached frames have the
+        # plans of all before them, which took more of the driver's time and memory than the rows (docs/adr/0009). It
+        # costs that a lost executor ends the ingest, which is then done again.
+        return frame.localCheckpoint()
 
     def small(frame: DataFrame) -> DataFrame:
-        # All small, and broadcast later, which takes them here anyway. Plans that start from the rows, and not from
-        # how these came about, are analysed in half the time.
+        # Broadcast later, which takes them here anyway.
         return spark.createDataFrame(frame.toArrow(), frame.schema)
 
     raw = {kind: lines.read_lines(spark, found.of_kind(kind))
            for kind in (files.REQUEST, files.SERVER, files.STATE_CHANGE, files.METADATA)}  # fmt: skip
     requests = keep(request_log.parse_requests(raw[files.REQUEST]))
-    copies = request_log.copies(requests).persist()
-    kept.append(copies)
+    copies = keep(request_log.copies(requests))
     if not copies.isEmpty():
         requests = keep(request_log.refuse_copies(requests, copies))
     server = keep(_once(broker_log.parse_server_log(raw[files.SERVER]), found.of_kind(files.SERVER)))
@@ -212,7 +204,7 @@ def read_kafka_logs(
         ),
     }  # fmt: skip
     conformed = {table.name: _conform(frames[table.name], table, cluster_id) for table in contracts.INPUT_TABLES}
-    return KafkaLogs(conformed, found, raw, requests, server, state_changes, records, kept)
+    return KafkaLogs(conformed, found, raw, requests, server, state_changes, records)
 
 
 def _once(told: DataFrame, of: list[files.LogFile]) -> DataFrame:

@@ -73,7 +73,6 @@ def hostile(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactor
     count = (folder / "request.log").read_bytes().count(b"\n")
     logs = read_kafka_logs(spark_session, folder.parent, "c", "run-1")
     yield logs, count
-    logs.release()
 
 
 def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> None:
@@ -173,4 +172,3 @@ def test_a_folder_of_bad_copies(spark: SparkSession, tmp_path: Path) -> None:
         ("broker-1/request.log.2.gz", "copy of another file"),
         ("broker-1/request.log.3.gz", "truncated or corrupt gzip file"),
     ]
-    logs.release()

@@ -46,7 +46,6 @@ from tests.spark.broker_logs import (
 def ingested(spark: SparkSession, folder: Path) -> Iterator[tuple[KafkaLogs, dict[str, list[dict[str, Any]]]]]:
     logs = read_kafka_logs(spark, folder, "c", "run-1")
     yield logs, {name: frame.toArrow().to_pylist() for name, frame in logs.tables.items()}
-    logs.release()
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +260,6 @@ def test_recorded_stuck_cluster(spark: SparkSession) -> None:
     assert logs.tables["fetch_log"].count() == 9236
     made = logs.tables["observed_isr_changes"].groupBy("kind", "made_by").count().collect()
     assert {tuple(row) for row in made} == {("shrink", "leader", 10), ("shrink", "controller", 38)}
-    logs.release()
 
 
 @traces
@@ -272,7 +270,6 @@ def test_fetches_are_those_that_the_broker_recorded(spark: SparkSession) -> None
     key = ("leader_id", "topic", "partition_id", "replica_id")
     good = logs.tables["fetch_log"].where("error_code = 0").orderBy(*key, "handled_time")
     read = good.select(*key, "fetch_offset").toArrow().to_pydict()
-    logs.release()
     in_order = groupby(zip(*read.values(), strict=True), lambda row: row[:-1])
     derived = {partition: [row[-1] for row in same] for partition, same in in_order}
     recorded: dict[Any, list[int]] = {}

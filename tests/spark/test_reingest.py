@@ -16,7 +16,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch import ingest
-from isr_batch.covered import CUT_BY
 from isr_batch.errors import AccountError
 from isr_batch.ingest import Ingest, ingest_kafka_logs
 from isr_batch.kafka_logs.account import Tally, require_balance
@@ -49,9 +48,6 @@ class Logs:
 
     def times(self) -> DataFrame:
         return self.told
-
-    def release(self) -> None:
-        pass
 
 
 def lines_of(file: LogFile) -> list[datetime]:
@@ -113,7 +109,6 @@ def replayed(lake: Lake, window: str) -> None:
 def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "read_kafka_logs", read)
     monkeypatch.setattr(ingest, "INPUT_TABLES", WRITTEN)
-    monkeypatch.setattr(ingest, "CUT_BY", [pair for pair in CUT_BY if pair[0] in WRITTEN])
     logs = tmp_path / "logs"
     logs.mkdir()
     case = Leader(logs, 1)
