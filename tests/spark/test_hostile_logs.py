@@ -5,7 +5,6 @@ import random
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def mutated(original: bytes, other: bytes, chance: random.Random) -> bytes:  # n
 
 
 @pytest.fixture(scope="module")
-def hostile(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaLogs, int]]:
+def hostile(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[KafkaLogs, int]:
     chance = random.Random(20261122)
     packed = (SAMPLES / "leader-stop" / "broker-2" / "request.log.gz").read_bytes()
     originals = [text for text in gzip.decompress(packed).split(b"\n") if 0 < len(text) < 1500]
@@ -72,7 +71,7 @@ def hostile(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactor
     (folder / "server.properties").write_text("node.id=2\n")
     count = (folder / "request.log").read_bytes().count(b"\n")
     logs = read_kafka_logs(spark_session, folder.parent, "c", "run-1")
-    yield logs, count
+    return logs, count
 
 
 def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> None:
