@@ -5,36 +5,37 @@ from pyspark.sql import functions as F
 
 from isr_batch.kafka_logs.files import LAG_TIME, MIN_ISR, Broker
 from isr_batch.kafka_logs.request_log import RAW_CHARACTERS, stamp_us
-from isr_batch.kafka_logs.zookeeper import OF_INTEREST, fields, in_new_words, int_list
+from isr_batch.kafka_logs.zookeeper import INT, INTS, LONG, OF_INTEREST, fields, in_new_words, int_list
 from isr_batch.kafka_logs.zookeeper import SOURCE as _SOURCE
 from udfs.rules import RELEASED_RULES
 
-_PARTITION = r"(\S+)-(\d+)"
+_PARTITION = rf"(\S+)-({INT})"
 
 # Offsets are printed since 2.2, lastCaughtUpTimeMs since 3.6; before 2.2 nothing but the logger may follow.
 _SHRINK = (
-    r"\[Partition " + _PARTITION + r" broker=\d+\] Shrinking ISR (?:for partition \S+ )?from ([\d,]+) to ([\d,]*)"
-    r"(?:\. Leader: \(highWatermark: (-?\d+), endOffset: (-?\d+)\)\. Out of sync replicas: (.+)\."
+    rf"\[Partition {_PARTITION} broker=\d+\] Shrinking ISR (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"
+    rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
+    rf"((?:\(brokerId: {INT}, endOffset: -?{LONG}(?:, lastCaughtUpTimeMs: -?{LONG})?\) ?)+)\."
     r"|(?: \([\w.$]+\))?\s*$)"
 )
-_OUT_OF_SYNC = r"\(brokerId: (\d+), endOffset: (-?\d+)(?:, lastCaughtUpTimeMs: (-?\d+))?\)"
+_OUT_OF_SYNC = rf"\(brokerId: ({INT}), endOffset: (-?{LONG})(?:, lastCaughtUpTimeMs: (-?{LONG}))?\)"
 _ISR_UPDATED = (
-    r"\[Partition " + _PARTITION + r" broker=\d+\] ISR updated (?:from AlterIsr )?to \[?([\d,]+)\b"
-    r".*ersion updated to \[?(\d+)"
+    rf"\[Partition {_PARTITION} broker=\d+\] ISR updated (?:from AlterIsr )?to \[?({INTS})\b"
+    rf".*ersion updated to \[?({INT})"
 )
 # 2.5 to 2.8 have neither the partition epoch nor the leader before.
 _LEADER = (
-    r"Leader " + _PARTITION + r" .*?starts at leader epoch (\d+) from offset (\d+) with (?:partition epoch (\d+), )?"
-    r"high watermark (\d+),? ISR \[([\d,]*)\](?:.* Previous leader (?:None|Some\((-?\d+)\)))?"
+    rf"Leader {_PARTITION} .*?starts at leader epoch ({INT}) from offset ({LONG}) with (?:partition epoch ({INT}), )?"
+    rf"high watermark ({LONG}),? ISR \[((?:{INTS})?)\](?:.* Previous leader (?:None|Some\((-?{INT})\)))?"
 )
 _TELLS_PREVIOUS = r" Previous leader (?:None|Some\()"
-_FOLLOWER = r"Follower " + _PARTITION + r" starts at leader epoch (\d+)"
+_FOLLOWER = rf"Follower {_PARTITION} starts at leader epoch ({INT})"
 _STILL_LEADER = (
-    r"Skipped the become-leader state change for " + _PARTITION + r" .*leader=(\d+), leaderEpoch=(\d+), "
-    r"isr=\[([\d, ]*)\], partitionEpoch=(\d+), replicas=\[([\d, ]*)\]"
+    rf"Skipped the become-leader state change for {_PARTITION} .*leader=({INT}), leaderEpoch=({INT}), "
+    rf"isr=\[((?:{INTS})?)\], partitionEpoch=({INT}), replicas=\[((?:{INTS})?)\]"
 )
-_TOPIC_ID = _PARTITION + r" with topic id (?:Some\()?([\w-]{22})\b"
-_MIN_ISR_OF_LOG = r"Created log for partition " + _PARTITION + r" in .*[{ ]min\.insync\.replicas(?:=| -> )(\d+)"
+_TOPIC_ID = rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b"
+_MIN_ISR_OF_LOG = rf"Created log for partition {_PARTITION} in .*[{{ ]min\.insync\.replicas(?:=| -> )({INT})"
 
 _STARTED = r"kafka\.Log4jController`? MBean"
 _STARTING = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
@@ -48,7 +49,7 @@ _OF_INTEREST = (
     r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition"
     f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}"
 )
-_SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d+)$"
+_SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$"
 
 
 def parse_server_log(lines: DataFrame) -> DataFrame:

@@ -15,6 +15,8 @@ _SCHEMA = """
         brokerId: INT, id: INT, fenced: STRING, inControlledShutdown: STRING>,
     malformed STRING"""
 _TOPIC, _BROKER = 2, 4
+_WHOLE = ("topicId", "partitionId", "replicas", "isr", "leader", "leaderEpoch")
+_NOT_TOLD = -1
 
 
 def parse_metadata(lines: DataFrame) -> DataFrame:
@@ -28,6 +30,10 @@ def parse_metadata(lines: DataFrame) -> DataFrame:
     at_ms = F.col("at_ms").try_cast("bigint")
     at_ms = F.when(at_ms.between(0, LAST_US // 1000), at_ms)
     absurd = F.coalesce((F.col("r.data.partitionId") < 0) | (F.col("r.data.leaderEpoch") < -1), F.lit(False))
+    needed = {"PARTITION_CHANGE_RECORD": ("topicId", "partitionId"), "PARTITION_RECORD": _WHOLE}
+    for type_, names in needed.items():
+        lacks = F.array_contains(F.array(*(F.col(f"r.data.{name}").isNull() for name in names)), F.lit(True))
+        absurd = absurd | F.coalesce((F.col("r.type") == type_) & lacks, F.lit(False))
     malformed = F.col("problem").isNull() & (
         F.col("r.malformed").isNotNull() | F.col("r.type").isNull() | absurd | at_ms.isNull()
         | F.col("record_offset").try_cast("bigint").isNull()
@@ -64,7 +70,8 @@ def min_isr_settings(metadata: DataFrame) -> DataFrame:
 def partition_history(metadata: DataFrame) -> DataFrame:
     """Every state of every partition: topic_id, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 
-    A record that names a leader begins a leader epoch. ``position`` orders a partition's states.
+    A record that names a leader begins a leader epoch. ``position`` orders a partition's states. Leader and epoch are
+    -1 as long as no record has told them, in a log whose beginning is gone.
     """
     records = metadata.where("type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')").dropDuplicates(
         ["record_offset"]
@@ -77,6 +84,7 @@ def partition_history(metadata: DataFrame) -> DataFrame:
     def filled(column: Column) -> Column:
         return F.last(column, ignorenulls=True).over(upto)
 
+    epoch = filled(F.when(whole, F.col("leaderEpoch") - F.col("elected"))) + F.col("elected")
     return (
         records.select(
             "type", "record_offset", "at_us", "source_file", "source_line",
@@ -86,8 +94,8 @@ def partition_history(metadata: DataFrame) -> DataFrame:
         .withColumn("elected", elected)
         .select(
             "topic_id", "partition_id", F.col("record_offset").alias("position"),
-            filled(F.col("leader")).alias("leader_id"),
-            (filled(F.when(whole, F.col("leaderEpoch") - F.col("elected"))) + F.col("elected")).alias("leader_epoch"),
+            F.coalesce(filled(F.col("leader")), F.lit(_NOT_TOLD)).alias("leader_id"),
+            F.coalesce(epoch, F.lit(_NOT_TOLD)).alias("leader_epoch"),
             filled(F.col("replicas")).alias("replicas"),
             filled(F.col("isr")).alias("isr"),
             "at_us", "source_file", "source_line",

@@ -20,26 +20,32 @@ from pyspark.sql import functions as F
 
 SOURCE = ("broker_id", "source_file", "source_line", "stamp_us")
 
+# A line with a number that no Kafka could have printed has another form than any line that is read.
+INT = r"(?:1\d{9}|20\d{8}|\d{1,9})(?!\d)"
+LONG = r"\d{1,18}(?!\d)"
+INTS = rf"{INT}(?:, ?{INT})*"
+
 _RECEIVED = (
-    r"eceived LeaderAndIsr request (?:LeaderAndIsr)?PartitionState\((?:topicName='([^']*)', partitionIndex=(\d+), )?"
-    r"controllerEpoch=\d+, leader=(-?\d+), leaderEpoch=(\d+), isr=\[?([\d, ]*)\]?, "
-    r"(?:zkVersion|partitionEpoch)=(\d+), replicas=\[?(\d+(?:, ?\d+)*)"
+    rf"eceived LeaderAndIsr request (?:LeaderAndIsr)?PartitionState\((?:topicName='([^']*)', partitionIndex=({INT}), )?"
+    rf"controllerEpoch=\d+, leader=(-?{INT}), leaderEpoch=({INT}), isr=\[?((?:{INTS})?)\]?, "
+    rf"(?:zkVersion|partitionEpoch)=({INT}), replicas=\[?({INTS})"
 )
 _LEADS = r"topped fetchers as part of become-leader request|kipped the become-leader state change after marking"
 _FOLLOWS = r"tarting the become-follower transition"
-_PARTITION = r"for partition (\S+)-(\d+)"
-_CONTROLLER = r"controller (\d+) epoch (\d+)"
-_CORRELATION = r"correlation ?[iI]d (\d+)"
+_PARTITION = rf"for partition (\S+)-({INT})"
+_CONTROLLER = rf"controller ({INT}) epoch ({INT})"
+_CORRELATION = rf"correlation ?[iI]d ({INT})"
 
 _CHANGE = (
-    r"\[Partition (\S+)-(\d+) broker=\d+\] (Shrinking|Expanding) ISR (?:for partition \S+ )?from ([\d,]+) to ([\d,]*)"
+    rf"\[Partition (\S+)-({INT}) broker=\d+\] (Shrinking|Expanding) ISR (?:for partition \S+ )?"
+    rf"from ({INTS}) to ((?:{INTS})?)"
 )
-_WRITE_FAILED = r"\[Partition (\S+)-(\d+) broker=\d+\] Cached zkVersion "
+_WRITE_FAILED = rf"\[Partition (\S+)-({INT}) broker=\d+\] Cached zkVersion "
 OF_INTEREST = "Expanding ISR|Cached zkVersion|starts at [Ll]eader [Ee]poch"
 
 _STARTS = (
-    r"\[Partition \S+ broker=\d+\] (\S+)-(\d+) starts at [Ll]eader [Ee]poch (\d+) from offset (\d+)"
-    r"(?: with high watermark (\d+))?"
+    rf"\[Partition \S+ broker=\d+\] (\S+)-({INT}) starts at [Ll]eader [Ee]poch ({INT}) from offset ({LONG})"
+    rf"(?: with high watermark ({LONG}))?"
 )
 
 

@@ -21,7 +21,11 @@ from isr_batch.tables import INPUT_TABLES
 from tests.spark.broker_logs import Leader, line
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
-MUTATED = 100_000
+MUTATED = {
+    "broker-2/request.log": 100_000, "broker-2/server.log": 5_000, "broker-2/state-change.log": 5_000,
+    "metadata-dump.txt": 5_000,
+}  # fmt: skip
+"""Lines to make of the lines of each file."""
 NUMBER = re.compile(rb"-?\d+(\.\d+)?")
 ODD_NUMBERS = (
     b"-1", b"-7", b"2147483648", b"9007199254740993", b"9223372036854775807", b"99999999999999999999", b"1e308",
@@ -61,23 +65,24 @@ def mutated(original: bytes, other: bytes, chance: random.Random) -> bytes:  # n
 @pytest.fixture(scope="module")
 def hostile(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[KafkaLogs, int]:
     chance = random.Random(20261122)
-    packed = (SAMPLES / "leader-stop" / "broker-2" / "request.log.gz").read_bytes()
-    originals = [text for text in gzip.decompress(packed).split(b"\n") if 0 < len(text) < 1500]
-    folder = tmp_path_factory.mktemp("hostile") / "broker-2"
-    folder.mkdir()
-    chosen = [chance.choice(originals) for _ in range(MUTATED + 1)]
-    with (folder / "request.log").open("wb") as log:
-        log.writelines(mutated(a, b, chance) + b"\n" for a, b in pairwise(chosen))
-    (folder / "server.properties").write_text("node.id=2\n")
-    count = (folder / "request.log").read_bytes().count(b"\n")
-    logs = read_kafka_logs(spark_session, folder.parent, "c", "run-1")
-    return logs, count
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "broker-2").mkdir()
+    count = 0
+    for name, lines in MUTATED.items():
+        packed = (SAMPLES / "leader-stop" / f"{name}.gz").read_bytes()
+        originals = [text for text in gzip.decompress(packed).split(b"\n") if 0 < len(text) < 1500]
+        chosen = [chance.choice(originals) for _ in range(lines + 1)]
+        written = b"".join(mutated(a, b, chance) + b"\n" for a, b in pairwise(chosen))
+        (folder / name).write_bytes(written)
+        count += written.count(b"\n")
+    (folder / "broker-2" / "server.properties").write_text("node.id=2\n")
+    return read_kafka_logs(spark_session, folder, "c", "run-1"), count
 
 
 def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> None:
     logs, count = hostile
     account = logs.account()
-    assert count >= MUTATED
+    assert count >= sum(MUTATED.values())
     assert total(account, "read") == count
     assert sum(tally.lines for tally in account if tally.became != "read") == count
     told = Counter({tally.what: tally.lines for tally in account if tally.became == "refused"})
@@ -85,9 +90,9 @@ def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> N
     assert {reason for reason, lines in told.items() if lines > 100} >= {
         "truncated line", "malformed JSON", "not a line of the request log", "time out of range",
         "no readable time stamp", "offset or partition out of range", "request without api key or durations",
-        "values out of range",
+        "values out of range", "malformed metadata record", "leader or follower line of an unknown form",
     }  # fmt: skip
-    assert total(account, "used") > MUTATED / 10
+    assert total(account, "used") > count / 10
     assert refused_as_bad(account) == sum(told.values()) - told["duplicate line"]
 
 
