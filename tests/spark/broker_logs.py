@@ -211,6 +211,8 @@ def write_cases(folder: Path) -> None:
     case = Leader(folder, ISR)
     case.terms(
         case.leads(5, 4, 0),
+        case.leads(6, 99999999999, 0),
+        case.leads(7, 5, 10**19),
         f"[{stamp(40)}] INFO [Broker id={ISR}] Skipped the become-leader state change for my-t.{ISR}-0 with topic id "
         f"Some({case.topic_id}) and partition state LeaderAndIsrPartitionState(topicName='my-t.{ISR}', "
         f"partitionIndex=0, controllerEpoch=-1, leader={ISR}, leaderEpoch=4, isr=[{ISR}, 99], partitionEpoch=6, "
@@ -221,7 +223,10 @@ def write_cases(folder: Path) -> None:
         f"[{stamp(31.2)}] INFO [Partition my-t.{ISR}-0 broker={ISR}] ISR updated to {ISR} (under-min-isr) and version "
         "updated to 5 (k)",
         f"[{stamp(50)}] INFO [Partition my-t.{ISR}-0 broker={ISR}] Shrinking ISR in a new way (k)",
+        case.shrinks(51, 26).replace("endOffset: 9", f"endOffset: {10**30}"),
+        case.shrinks(52, 26).replace("brokerId: 99", "brokerId: 2147483648"),
     )
+    case.requests(case.fetch(41, 0, 5), case.fetch(41, 0, 5, session=8, replica=97), case.fetch(42, 1, None, session=8))
 
 
 def record(seconds: float, offset: int, kind: str, **data: Any) -> str:
@@ -250,4 +255,6 @@ def write_controlled(folder: Path) -> None:
         record(36, 10, "REGISTER_BROKER_RECORD", brokerId=1, fenced=True),
         record(37, 11, "UNFENCE_BROKER_RECORD", id=1, epoch=4),
         record(38, 12, "NO_OP_RECORD")[:-3],
+        record(39, 13, change, topicId=case.topic_id, partitionId=99999999999, isr=[1]),
+        record(39, 14, "PARTITION_RECORD", **partition, replicas=[1, 98, 99], isr=[1]),
     ]))  # fmt: skip

@@ -230,7 +230,14 @@ def test_isr_changes_without_a_metadata_log(rows: Rows) -> None:
         (40.0, "expand", 99, "leader", None, None),
     ]
     assert rows(ISR, "leader_epochs", "assigned", "isr_write_ms") == [([ISR, 98, 99], 200)]
-    assert rows(ISR, "quarantine", "reason") == [("Shrinking ISR line of an unknown form",)]
+    # Numbers that no Kafka prints, and a follower that the term does not assign.
+    assert rows(ISR, "quarantine", "source_line", "reason", "rows_kept") == [
+        (2, "leader or follower line of an unknown form", False),
+        (2, "replica not assigned", True),
+        (3, "leader or follower line of an unknown form", False),
+        *((number, "Shrinking ISR line of an unknown form", False) for number in (5, 6, 7)),
+    ]
+    assert rows(ISR, "quarantine", "detail")[0] == (f"replica 97 of my-t.{ISR}-0 in epoch 4, 2 times",)
 
 
 def test_isr_changes_and_brokers_by_the_controller(controlled: tuple[KafkaLogs, dict[str, Any]]) -> None:
@@ -248,7 +255,7 @@ def test_isr_changes_and_brokers_by_the_controller(controlled: tuple[KafkaLogs, 
     assert [row for row in told if row[0] not in {"check", "started"}] == [
         ("fenced", 34.0), ("fenced", 36.0), ("shutting_down", 35.0), ("unfenced", 37.0)
     ]  # fmt: skip
-    assert [row["reason"] for row in tables["quarantine"]] == ["malformed metadata record"]
+    assert [row["reason"] for row in tables["quarantine"]] == ["malformed metadata record"] * 3
 
 
 @traces
