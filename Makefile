@@ -57,8 +57,11 @@ kernels: $(VENV)/test.stamp ## compile what all tests need, once
 unit: $(VENV)/test.stamp ## the tests that need no Spark
 	$(BIN)/python -m pytest -m "not spark and not nightly"
 
-spark: $(VENV)/test.stamp ## the tests that need it
-	$(BIN)/python -m pytest -m "spark and not nightly"
+spark: $(VENV)/test.stamp ## the main job on the sample logs, and the tests that need Spark
+	rm -rf $(SAMPLE)
+	$(BIN)/isr-batch run --logs data/samples --lake $(SAMPLE)
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest -m "spark and not nightly"
+SAMPLE := build/sample
 
 witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into README.md and docs/confusion.md
 	$(BIN)/python -m tests.witnesses --write
