@@ -71,6 +71,17 @@ def test_offsets_and_times_behind_each_shrink_are_the_brokers_own(sample_lake: L
         assert all(row[f"observed_{name}"] == row[f"replayed_{name}"] for row in matched), name
 
 
+def test_what_the_readme_says_of_the_samples(sample_lake: Lake, record_property: Any) -> None:
+    counts: dict[str, Counter[str]] = {"shrink": Counter(), "expand": Counter()}
+    for row in summary(sample_lake).rows:
+        counts[row["kind"]].update({status: row[status] for status in ("matched", "missing", "extra")})
+    assert counts["shrink"] == {"matched": 142, "missing": 2, "extra": 0}
+    record_property("recorded", "data/samples")
+    record_property("release", "4.1.0")
+    record_property("rule", "kafka-3.7")
+    record_property("counts", counts)
+
+
 def test_expands_are_replayed_where_the_controller_recorded_them(sample_lake: Lake) -> None:
     checked = rows(sample_lake, "replay_check", "kind = 'expand'")
     close = [row for row in checked if row["status"] == "matched" and abs(row["time_error_ms"]) <= 100]

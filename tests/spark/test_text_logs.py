@@ -1,18 +1,13 @@
-"""Logs of brokers before 2.8: a line of each form as it is printed, lines that pretend, and two recorded clusters."""
+"""Logs of brokers before 2.8: a line of each form as it is printed, and lines that pretend."""
 
-import gzip
-import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch.kafka_logs import broker_log, read_kafka_logs, zookeeper
-from isr_batch.kafka_logs.account import READ, refused_as_bad, total
+from isr_batch.kafka_logs import broker_log, zookeeper
 from isr_batch.kafka_logs.lines import LINES
 from isr_batch.kafka_logs.request_log import FOLLOWER_FETCH, OTHER, OTHER_FETCH, PRODUCE, REFUSED, parse_requests
-from tests.spark.broker_logs import TRACES, stamp, traces
+from tests.spark.broker_logs import stamp
 
 WHERE = " from connection 10.0.0.1:9092-10.0.0.2:4711"
 WHOLE_MS = (
@@ -284,66 +279,3 @@ def test_leader_and_isr_requests_that_were_acted_on(spark: SparkSession) -> None
         (line, "t-x", 1, leads, 4, [1, 2], 8, [1, 2, 3])
         for line, leads in ((1, True), (3, True), (5, True), (7, False))
     ]
-
-
-@pytest.fixture(scope="module")
-def tables(spark_session: SparkSession, request: pytest.FixtureRequest) -> Any:
-    return request.param, read_kafka_logs(spark_session, TRACES / request.param, "c", "run-1")
-
-
-RECORDED = re.compile(
-    r"Partition (?:\[(?P<t>[^,\]]+),(?P<p>\d+)\] on broker (?P<b>\d+):"
-    r"|(?P<topic>\S+)-(?P<id>\d+) broker=(?P<broker>\d+)\])"
-    r" Recorded replica (?P<replica>\d+) log end offset \(LEO\) position (?P<offset>\d+)"
-)
-
-
-def recorded(run: Path) -> dict[tuple[int, str, int, int], list[int]]:
-    """Every follower offset that the brokers say they recorded."""
-    offsets: dict[tuple[int, str, int, int], list[int]] = {}
-    for path in run.glob("broker-*/partition-debug.log.gz"):
-        for match in RECORDED.finditer(gzip.decompress(path.read_bytes()).decode()):
-            g = match.groupdict()
-            key = (int(g["b"] or g["broker"]), g["t"] or g["topic"], int(g["p"] or g["id"]), int(g["replica"]))
-            offsets.setdefault(key, []).append(int(g["offset"]))
-    return offsets
-
-
-def fits(derived: list[int], offsets: list[int], *, answered: bool) -> bool:
-    """Equal but for the fetch in flight when the brokers were killed, and, without answers, refused ones.
-
-    A fetch just before or just after a term is refused: the broker does not lead. Nothing says so up to 0.11.
-    """
-    refused = (0,) if answered else (0, 1)
-    shorter = (derived[first : len(derived) - last] for first in refused for last in refused)
-    return any(rest in (offsets, offsets[:-1]) for rest in shorter)
-
-
-@traces
-@pytest.mark.traces
-@pytest.mark.parametrize("tables", ["old-0.10.1.1", "old-2.1.1"], indirect=True)
-def test_recorded_clusters(tables: Any) -> None:
-    cluster, logs = tables
-    lines, produced, shrunk, expanded = {
-        "old-0.10.1.1": (29_017, 10_026, 120, 146), "old-2.1.1": (29_115, 10_084, 99, 125),
-    }[cluster]  # fmt: skip
-    account = [tally for tally in logs.account() if tally.log == "request"]
-    assert (total(account, READ), refused_as_bad(account)) == (lines, 0)
-    assert sum(tally.lines for tally in account if tally.what == "produce") == produced
-    changes = logs.tables["observed_isr_changes"].groupBy("kind", "made_by").count().collect()
-    assert {tuple(row) for row in changes} == {
-        ("shrink", "leader", shrunk), ("expand", "leader", expanded), ("shrink", "controller", 26)
-    }  # fmt: skip
-    terms = logs.tables["leader_epochs"].toArrow().to_pylist()
-    assert len(terms) == 52
-    assert all(sorted(term["assigned"]) == [1, 2, 3] for term in terms)
-    key = ["leader_id", "topic", "partition_id", "replica_id"]
-    good = logs.tables["fetch_log"].where("error_code = 0").orderBy(*key, "handled_time", "source_line")
-    derived: dict[Any, list[int]] = {}
-    for *partition, offset in zip(*good.select(*key, "fetch_offset").toArrow().to_pydict().values(), strict=True):
-        derived.setdefault(tuple(partition), []).append(offset)
-    truth = recorded(TRACES / cluster)
-    assert truth.keys() == derived.keys()
-    assert all(
-        fits(derived[partition], offsets, answered=cluster == "old-2.1.1") for partition, offsets in truth.items()
-    )
