@@ -15,7 +15,11 @@ _SCHEMA = """
         brokerId: INT, id: INT, fenced: STRING, inControlledShutdown: STRING>,
     malformed STRING"""
 _TOPIC, _BROKER = 2, 4
-_WHOLE = ("topicId", "partitionId", "replicas", "isr", "leader", "leaderEpoch")
+_NEEDED = {
+    "TOPIC_RECORD": ("topicId", "name"),
+    "PARTITION_RECORD": ("topicId", "partitionId", "replicas", "isr", "leader", "leaderEpoch"),
+    "PARTITION_CHANGE_RECORD": ("topicId", "partitionId"),
+}
 _NOT_TOLD = -1
 
 
@@ -29,11 +33,7 @@ def parse_metadata(lines: DataFrame) -> DataFrame:
     parsed = record.withColumn("r", F.from_json("json", _SCHEMA, {"columnNameOfCorruptRecord": "malformed"}))
     at_ms = F.col("at_ms").try_cast("bigint")
     at_ms = F.when(at_ms.between(0, LAST_US // 1000), at_ms)
-    absurd = F.coalesce((F.col("r.data.partitionId") < 0) | (F.col("r.data.leaderEpoch") < -1), F.lit(False))
-    needed = {"PARTITION_CHANGE_RECORD": ("topicId", "partitionId"), "PARTITION_RECORD": _WHOLE}
-    for type_, names in needed.items():
-        lacks = F.array_contains(F.array(*(F.col(f"r.data.{name}").isNull() for name in names)), F.lit(True))
-        absurd = absurd | F.coalesce((F.col("r.type") == type_) & lacks, F.lit(False))
+    absurd = _absurd(F.col("r.type"), F.col("r.data"))
     malformed = F.col("problem").isNull() & (
         F.col("r.malformed").isNotNull() | F.col("r.type").isNull() | absurd | at_ms.isNull()
         | F.col("record_offset").try_cast("bigint").isNull()
@@ -42,8 +42,29 @@ def parse_metadata(lines: DataFrame) -> DataFrame:
         "source_file", "source_line",
         F.col("record_offset").try_cast("bigint").alias("record_offset"),
         (at_ms * 1000).alias("at_us"),
-        "r.type", "r.data", "problem", "detail", malformed.alias("malformed"),
+        F.when(~malformed, F.col("r.type")).alias("type"), F.when(~malformed, F.col("r.data")).alias("data"),
+        "problem", "detail", malformed.alias("malformed"),
         F.when(malformed, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
+    )  # fmt: skip
+
+
+def _absurd(type_: Column, data: Column) -> Column:
+    """A number that cannot be, or that has to be there and is not."""
+
+    def odd(number: Column, least: int) -> Column:
+        return F.coalesce(number < least, F.lit(False))
+
+    def odd_list(name: str) -> Column:
+        return F.coalesce(F.exists(data[name], lambda replica: replica.isNull() | (replica < 0)), F.lit(False))
+
+    lacks = F.lit(False)
+    for of_type, names in _NEEDED.items():
+        for name in names:
+            lacks |= (type_ == of_type) & data[name].isNull()
+    nobody = F.contains(type_, F.lit("BROKER")) & F.coalesce(data.brokerId, data.id).isNull()
+    return (
+        odd(data.partitionId, 0) | odd(data.leaderEpoch, -1) | odd_list("isr") | odd_list("replicas")
+        | F.coalesce(lacks | nobody, F.lit(False))
     )  # fmt: skip
 
 

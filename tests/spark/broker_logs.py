@@ -226,7 +226,8 @@ def write_cases(folder: Path) -> None:
         case.shrinks(51, 26).replace("endOffset: 9", f"endOffset: {10**30}"),
         case.shrinks(52, 26).replace("brokerId: 99", "brokerId: 2147483648"),
     )
-    case.requests(case.fetch(41, 0, 5), case.fetch(41, 0, 5, session=8, replica=97), case.fetch(42, 1, None, session=8))
+    stranger = {"session": 8, "replica": 97}
+    case.requests(case.fetch(41, 0, 5), case.fetch(41, 0, 5, **stranger), case.fetch(42, 1, None, **stranger))
 
 
 def record(seconds: float, offset: int, kind: str, **data: Any) -> str:

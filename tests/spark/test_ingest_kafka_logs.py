@@ -115,7 +115,7 @@ def test_every_line_is_accounted_for(cases: tuple[KafkaLogs, Any], rows: Rows) -
         ("request", "blank"): 1, ("request", "other"): 1, ("request", "other fetch"): 2,
         ("server", "of no interest"): 0, ("state-change", "of no interest"): 0,
     }  # fmt: skip
-    assert refused_as_bad(account) == len(refused) + 1  # a Shrinking line
+    assert refused_as_bad(account) == len(refused) + 5  # three Shrinking lines, and two of terms
     assert rows(ACCOUNT, "quarantine", "source_line", "reason", "ingest_run") == [
         (6, "truncated line", "run-1"),
         (7, "text request of an unknown form", "run-1"),
