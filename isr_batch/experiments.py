@@ -21,14 +21,12 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.compiled import keep_compiled
 from isr_batch.errors import UsageError
-from isr_batch.output_tables import ISR_CHANGES
-from isr_batch.results import tables_of
 from isr_batch.scenarios.faults import FLEETS
 from isr_batch.scenarios.loops import LOOPED
 from isr_batch.scenarios.plans import Fleet, plan_groups
 from isr_batch.scenarios.stories import START_MS
 from isr_batch.score_tables import EXPERIMENT_RESULTS
-from isr_batch.scores import Results, facts, scores
+from isr_batch.scores import facts, results_in, scores
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake, literal
 from udfs.results import RESULT_SCHEMA
@@ -128,10 +126,8 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     grid = cells(experiment)
     simulated = _simulated(lake, grid).persist(StorageLevel.DISK_ONLY)
     try:
-        tables = tables_of(simulated)
-        by_name = {table.name: rows for table, rows in tables.items()}
-        results = Results(**{field: by_name[field] for field in Results.__dataclass_fields__})
-        scored = scores(facts(results), [("cluster_id",)]).join(_course(tables[ISR_CHANGES]), "cluster_id", "left")
+        results = results_in(simulated)
+        scored = scores(facts(results), [("cluster_id",)]).join(_course(results.isr_changes), "cluster_id", "left")
         of_cells = lake.spark.createDataFrame(
             [(str(cell.number), cell.fleet.scenario, cell.fleet.seed, cell.fleet.hours) for cell in grid],
             "cluster_id STRING, scenario STRING, seed BIGINT, simulated_hours DOUBLE",

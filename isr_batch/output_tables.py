@@ -6,6 +6,8 @@ from isr_batch.score_tables import (
     REPLICA_SCORES,
     RULE_SCORES,
     RULE_SCORES_BY_BROKER,
+    SWEEP_ADVICE,
+    SWEEP_SCORES,
 )
 from isr_batch.tables import (
     _DATE,
@@ -232,6 +234,8 @@ OUTPUT_TABLES = (
     RULE_SCORES,
     RULE_SCORES_BY_BROKER,
     EXPERIMENT_RESULTS,
+    SWEEP_SCORES,
+    SWEEP_ADVICE,
     RUN_LOG,
 )
 TABLES = {table.name: table for table in (*INPUT_TABLES, INGESTED_FILES, PLANTED_FAULTS, *OUTPUT_TABLES)}

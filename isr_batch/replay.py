@@ -6,7 +6,7 @@ after the other; what it holds is one Arrow batch, the state of one set, and a b
 results (docs/adr/0002-one-pass.md).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.window import Window
 from udfs.arrow import RuleRun, replay_batches
-from udfs.results import RESULT_SCHEMA, SET_COLUMNS
+from udfs.results import KINDS, RESULT_SCHEMA, SET_COLUMNS
 from udfs.rules import REGISTRY
 
 ORDER = (*SET_COLUMNS, "time_us", "kind", "handled_us", "replica_id", "offset")
@@ -43,18 +43,35 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 
-def replayed(stream: DataFrame, runs: Sequence[RuleRun]) -> DataFrame:
-    """Replay a stream of ``isr_batch.stream``; rows of ``udfs.arrow.RESULT_SCHEMA``."""
+def replayed(stream: DataFrame, runs: Sequence[RuleRun], kinds: Collection[str] = tuple(KINDS)) -> DataFrame:
+    """Replay a stream of ``isr_batch.stream``; rows of ``udfs.results.RESULT_SCHEMA``, of these kinds of result."""
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
-        return replay_batches(batches, runs)
+        return replay_batches(batches, runs, kinds)
 
     return (
         stream.repartition(*SET_COLUMNS)
         .sortWithinPartitions(*ORDER)
         .mapInArrow(replay, from_arrow_schema(RESULT_SCHEMA))
     )
+
+
+def rows_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
+    """Count the fetches and appends of the window.
+
+    Raises
+    ------
+    NoInputError
+        When the lake holds no term of a leader, or no fetch, in the window.
+    """
+    fetches = lake.read("fetch_log").where(window.condition)
+    if fetches.isEmpty() or lake.read("leader_epochs").isEmpty():
+        raise NoInputError(
+            f"{lake.root} holds no fetches between {window.start or 'the beginning'} and {window.end or 'the end'}",
+            '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is',
+        )
+    return fetches.count() + lake.read("append_log").where(window.condition).count()
 
 
 def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> ReplaySummary:  # noqa: B008 frozen
@@ -68,13 +85,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     NoInputError
         When the lake holds no term of a leader, or no fetch, in the window.
     """
-    fetches = lake.read("fetch_log").where(window.condition)
-    rows_in = fetches.count() + lake.read("append_log").where(window.condition).count()
-    if fetches.isEmpty() or lake.read("leader_epochs").isEmpty():
-        raise NoInputError(
-            f"{lake.root} holds no fetches between {window.start or 'the beginning'} and {window.end or 'the end'}",
-            '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is',
-        )
+    rows_in = rows_to_replay(lake, window)
     results = replayed(event_stream(lake, window.end), runs).persist(StorageLevel.DISK_ONLY)
     rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     where = f"rule IN ({rules}) AND {window.condition}"

@@ -69,7 +69,10 @@ REPLICA_SCORES = Table(
 )
 
 _SCORES = (
-    *_measures(exposure_partition_hours="hours x partitions that the log covers: what the rates are per"),
+    *_measures(
+        exposure_partition_hours="hours x partitions that the log covers: what the rates are per",
+        exposure_follower_hours="hours x followers in which the rule's answers count",
+    ),
     *_counts(
         shrinks="shrinks that the rule makes",
         spurious="shrinks judged spurious: the mistakes",
@@ -84,6 +87,7 @@ _SCORES = (
         follower_slow="shrinks with this primary cause",
         expands="expands that the rule makes",
         relinquishes="times the leader gives up leadership",
+        timely="genuine shrinks within 1.5 limits",
         misses="genuine failures never removed, or later than 1.5 limits",
     ),
     *_measures(
@@ -99,7 +103,7 @@ _SCORES = (
         detection_ms_p99="the same, 99th percentile",
         detection_ms_max="the same, longest",
         precision="genuine by genuine and spurious",
-        recall="genuine ones within 1.5 limits, by those and misses",
+        recall="timely ones, by those and misses",
     ),
     *_counts(
         flaps="shrinks undone within the rule's limit",
@@ -178,4 +182,68 @@ EXPERIMENT_RESULTS = Table(
         *_SCORES,
     ),
     _SCORE_CHECKS,
+)
+
+_SWEEP = Column("sweep", "STRING", "name of the grid's file", nullable=False)
+_CLASS = Column("topic_class", "STRING", "class of topics by the grid; all, where it has no classes", nullable=False)
+_FOLLOWER_DAY = _measures(
+    mistakes_per_follower_day="spurious shrinks by exposure_follower_hours; null where that is 0",
+    mistakes_per_follower_day_low="lower end of its 95 % interval: the lower of the Poisson one and the bootstrap",
+    mistakes_per_follower_day_high="upper end: the higher of the two",
+)
+_NEVER_REMOVED = Column("never_removed", "BIGINT", "misses that no later shrink made good")
+_UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks by all of the rule's; null when it makes none")
+
+SWEEP_SCORES = Table(
+    "sweep_scores",
+    "What a rule with these parameters got right, got wrong and cost; a row a run of a sweep and class of topics",
+    (
+        _SWEEP,
+        *_key("cluster_id"),
+        _CLASS,
+        *_RULE,
+        Column("replica_lag_time_max_ms", "BIGINT", "lag time of the run", nullable=False),
+        *_FOLLOWER_DAY,
+        _NEVER_REMOVED,
+        _UNKNOWN_SHARE,
+        *_SCORES,
+    ),
+    _SCORE_CHECKS,
+)
+
+SWEEP_ADVICE = Table(
+    "sweep_advice",
+    "The smallest lag time within the budgets, or why there is none; a row a class of topics, rule and its parameters",
+    (
+        _SWEEP,
+        *_key("cluster_id"),
+        _CLASS,
+        _RULE[0],
+        Column("other_params_json", "STRING", "parameters but the lag time, as JSON with sorted keys", nullable=False),
+        Column("answer", "STRING", "recommended, not enough data, or none fits", nullable=False),
+        Column("recommended_lag_time_max_ms", "BIGINT", "smallest lag time that fits; null when none does"),
+        Column("why", "STRING", "the answer in a sentence", nullable=False),
+        *_measures(
+            mistakes_per_follower_day_budget="upper end of the interval must not be above",
+            detection_ms_p99_budget="99th percentile of the detection time must not be above",
+            needed_follower_hours="exposure after which the mistakes would be within the budget, if no other came",
+        ),
+        Column(
+            "replica_lag_time_max_ms",
+            "BIGINT",
+            "lag time that the figures are of: the nearest to fit",
+            nullable=False,
+        ),
+        *_measures(exposure_follower_hours="hours x followers in which the rule's answers count"),
+        *_counts(spurious="shrinks judged spurious: the mistakes"),
+        *_FOLLOWER_DAY,
+        *_counts(genuine="shrinks judged genuine"),
+        _NEVER_REMOVED,
+        *_measures(detection_ms_p99="time from a genuine failure to its shrink, 99th percentile"),
+        _UNKNOWN_SHARE,
+    ),
+    {
+        "answer_known": "answer IN ('recommended', 'not enough data', 'none fits')",
+        "recommended_when_it_says_so": "(answer = 'recommended') = (recommended_lag_time_max_ms IS NOT NULL)",
+    },
 )

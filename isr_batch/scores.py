@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from isr_batch.results import tables_of
 from isr_batch.score_tables import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.store import Lake
 from udfs.notifications import notified_at_us
@@ -28,8 +29,6 @@ REPLICATES: Final = 200
 RULE_OF_THREE: Final = 3.0
 """Upper end of a 95 % interval for the number of events, when none was seen."""
 
-_TIMELY: Final = f"verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS}"
-
 
 def _seconds(name: str) -> str:
     return f"sum({name}) / 1e6"
@@ -37,6 +36,7 @@ def _seconds(name: str) -> str:
 
 AGGREGATES: Final = {
     "exposure_partition_hours": "coalesce(sum(exposure_us), sum(judged_us), 0) / 3.6e9",
+    "exposure_follower_hours": "coalesce(sum(judged_us), 0) / 3.6e9",
     "shrinks": "count(verdict)",
     **{name: f"count_if(verdict = '{name}')" for name in ("spurious", "genuine", "excluded", "unknown")},
     **{
@@ -47,6 +47,7 @@ AGGREGATES: Final = {
     },
     "expands": "count_if(kind = 'expand')",
     "relinquishes": "count_if(kind = 'relinquish')",
+    "timely": f"count_if(verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS})",
     "misses": "coalesce(sum(misses), 0)",
     "mistakes_per_partition_day": "spurious / nullif(exposure_partition_hours / 24, 0)",
     "mistake_interval_ms_p50": "percentile(mistake_interval_ms, 0.5)",
@@ -58,7 +59,7 @@ AGGREGATES: Final = {
     "detection_ms_p99": "percentile(true_lag_ms, 0.99) FILTER (WHERE verdict = 'genuine')",
     "detection_ms_max": "max(true_lag_ms) FILTER (WHERE verdict = 'genuine')",
     "precision": "genuine / nullif(genuine + spurious, 0)",
-    "recall": f"count_if({_TIMELY}) / nullif(count_if({_TIMELY}) + sum(misses), 0)",
+    "recall": "timely / nullif(timely + misses, 0)",
     "flaps": f"count_if(restored_ms <= {LAG_TIME_MS})",
     "isr_changes": "count(kind)",
     "metadata_writes": "sum(isr_writes)",
@@ -98,6 +99,12 @@ class Results:
 def results_of(lake: Lake) -> Results:
     """All that the lake has."""
     return Results(*(lake.read(field.name) for field in fields(Results)))
+
+
+def results_in(replayed: DataFrame) -> Results:
+    """All that is among rows of ``udfs.results.RESULT_SCHEMA``."""
+    tables = {table.name: rows for table, rows in tables_of(replayed).items()}
+    return Results(*(tables[field.name] for field in fields(Results)))
 
 
 def facts(results: Results) -> DataFrame:
@@ -195,7 +202,7 @@ def scores(facts: DataFrame, groups: Sequence[Sequence[str]]) -> DataFrame:
     ).where("exposure_partition_hours > 0")
 
 
-_DERIVED: Final = ("mistakes_per_partition_day", "precision")
+_DERIVED: Final = ("mistakes_per_partition_day", "precision", "recall")
 """Of other columns, once these are there."""
 
 

@@ -30,7 +30,7 @@ PREFIX: Final = "ISR_BATCH__"
 Tree = dict[str, Any]
 
 
-def _split(value: object) -> object:
+def names_between_commas(value: object) -> object:
     """Rules may be given as on the command line: ``all``, or names between commas."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
@@ -57,7 +57,7 @@ class IngestSettings(_Section):
 class ReplaySettings(_Section):
     """What is replayed: rules (``all`` or their names) and parameters that differ from the defaults."""
 
-    rules: Annotated[list[str], NoDecode, BeforeValidator(_split)] = Field(default=["all"], min_length=1)
+    rules: Annotated[list[str], NoDecode, BeforeValidator(names_between_commas)] = Field(default=["all"], min_length=1)
     params: dict[str, dict[str, int | str]] = {}
 
 

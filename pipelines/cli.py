@@ -30,10 +30,14 @@ from pipelines.job import (
     settings_of,
 )
 from pipelines.output import Output
+from pipelines.sweep_cli import sweep
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
+    from collections.abc import Sequence
+
     from isr_batch.runs import Run
     from isr_batch.validate import ValidationSummary
+    from udfs.arrow import RuleRun
 
 app = typer.Typer(
     name="isr-batch",
@@ -63,13 +67,13 @@ MATCH_COLUMNS = (
 )  # fmt: skip
 
 
-def _replay(job: Job, done: "Run", window: Window) -> None:
+def _replay(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun] | None" = None) -> None:
     from isr_batch.disagreements import write_disagreements
     from isr_batch.replay import replay, rule_runs
     from isr_batch.runs import Counts
     from isr_batch.scores import write_scores
 
-    rules = rule_runs(job.settings.replay)
+    rules = runs or rule_runs(job.settings.replay)
     with job.out.step(f"replay {len(rules)} rules") as facts:
         summary = replay(job.lake, rules, window)
         counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
@@ -196,15 +200,26 @@ def experiment(
 @app.command()
 def replay(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
+    grid: Annotated[Path | None, typer.Option("--grid", metavar="FILE.yaml", help="Instead: many of both.")] = None,
     day: Date = None, start: From = None, end: To = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay the lake's fetches through the rules, and judge their shrinks."""
     window = parse_window(day, start, end)
+    runs = None
+    if grid:
+        from isr_batch.grids import load_grid
+
+        if rules or params:
+            raise UsageError("--grid names rules and parameters itself", "give it without --rules and --set")
+        runs = load_grid(grid).runs
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     with recorded_run(job, "replay", window) as done:
-        _replay(job, done, window)
+        _replay(job, done, window, runs)
         _show_rules(job)
+
+
+app.command()(sweep)
 
 
 @app.command()

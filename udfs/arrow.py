@@ -5,7 +5,7 @@ terms in order of time. Only the current set's state is kept, so memory does not
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from udfs.records import FOLLOWERS_A_SCORE, NEVER_US, TERM_STARTS, Int64Array, Rows, new_output
 from udfs.replay import kernels
-from udfs.results import SET_COLUMNS, named_results
+from udfs.results import KINDS, SET_COLUMNS, named_results
 from udfs.rules import REGISTRY, Param, Rule
 from udfs.state import State, new_state, room_for_a_row
 
@@ -56,10 +56,13 @@ class SetReplay:
     ----------
     runs : sequence of RuleRun
         Replayed side by side.
+    kinds : collection of str
+        Of ``udfs.results.KINDS``: results that are wanted.
     """
 
-    def __init__(self, runs: Sequence[RuleRun]) -> None:
+    def __init__(self, runs: Sequence[RuleRun], kinds: Collection[str]) -> None:
         self.runs = runs
+        self.kinds = kinds
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
         rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
         self.out = new_output(rows, max(SCORE_ROWS, 2 * len(runs)))
@@ -118,7 +121,7 @@ class SetReplay:
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         if self.out.filled.any():
-            yield from named_results(self.out, self.marks, [run.rule for run in self.runs])
+            yield from named_results(self.out, self.marks, [run.rule for run in self.runs], self.kinds)
         self.marks.clear()
         self.out.filled[:] = 0
 
@@ -164,7 +167,9 @@ def _param(rule: Rule, name: str) -> Param:
     return param
 
 
-def replay_batches(batches: Iterator[pa.RecordBatch], runs: Sequence[RuleRun]) -> Iterator[pa.RecordBatch]:
+def replay_batches(
+    batches: Iterator[pa.RecordBatch], runs: Sequence[RuleRun], kinds: Collection[str] = tuple(KINDS)
+) -> Iterator[pa.RecordBatch]:
     """Replay a stream of batches sorted by set, then ``time_us``, then ``kind``.
 
     Parameters
@@ -173,18 +178,20 @@ def replay_batches(batches: Iterator[pa.RecordBatch], runs: Sequence[RuleRun]) -
         SET_COLUMNS, the columns of ``Rows`` (int64), and ``term`` (struct of TERM_FIELDS, null but in
         TERM rows).
     runs : sequence of RuleRun
+    kinds : collection of str
+        Of ``udfs.results.KINDS``: results that are wanted.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, the three kinds of result in batches of their own.
+        Of RESULT_SCHEMA, each kind of result in batches of its own.
 
     Raises
     ------
     ValueError
         When a set's rows are not in order of time.
     """
-    current = SetReplay(runs)
+    current = SetReplay(runs, kinds)
     for batch in batches:
         if batch.num_rows:
             yield from _replay_batch(batch, current)

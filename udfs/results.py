@@ -1,6 +1,6 @@
 """From what the kernel numbered to rows with names, all kinds of result in one schema."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ KINDS = {
     "follower_score": FOLLOWER_SCORE_COLUMNS,
 }
 """Kinds of result, in the order of ``Output``."""
+SCORED = ("change", "score", "follower_score")
+"""What scores are made of; the others are the timelines, nearly all of the rows."""
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
 Results = Iterator[pa.RecordBatch]
@@ -70,7 +72,9 @@ RESULT_SCHEMA = pa.schema(
 )
 
 
-def named_results(out: Output, marks: Sequence[tuple[Int64Array, Identity]], rules: Sequence[str]) -> Results:
+def named_results(
+    out: Output, marks: Sequence[tuple[Int64Array, Identity]], rules: Sequence[str], kinds: Collection[str]
+) -> Results:
     """Name what the kernel numbered: replicas by id, ISRs as lists, rules, terms.
 
     Parameters
@@ -80,6 +84,8 @@ def named_results(out: Output, marks: Sequence[tuple[Int64Array, Identity]], rul
         The identity has the columns of the set, ``leader_epoch``, ``assigned``, and ``params_json`` of each run.
     rules : sequence of str
         The rule of each run.
+    kinds : collection of str
+        Of KINDS: what is wanted.
 
     Yields
     ------
@@ -89,8 +95,9 @@ def named_results(out: Output, marks: Sequence[tuple[Int64Array, Identity]], rul
     identities = [identity for _, identity in marks]
     filled = np.array([filled for filled, _ in marks])
     for which, kind in enumerate(KINDS):
-        counts = np.diff(filled[:, which], prepend=0)
-        yield from named(out, kind, np.repeat(np.arange(len(marks)), counts), identities, rules)
+        if kind in kinds:
+            counts = np.diff(filled[:, which], prepend=0)
+            yield from named(out, kind, np.repeat(np.arange(len(marks)), counts), identities, rules)
 
 
 def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]) -> Results:

@@ -40,16 +40,38 @@ def write_report(lake: Lake, out: Path) -> None:
         "by-cause": shrinks_by_cause(_by_cause(lake), rules),
         "in-time": shrinks_in_time(_in_time(lake), [*rules, "the brokers"]),
     }
-    page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        (files("isr_batch.report") / "template.html.j2").read_text(encoding="utf-8")
-    )
-    html = page.render(
-        scope=_scope(lake),
+    write_page(
+        "report.html.j2",
+        out,
+        charts,
+        scope=scope(lake),
         shrinks=shrinks,
         matches=summary(lake).rows,
         findings=[finding(row) for row in shrinks],
+    )
+
+
+def write_page(template: str, out: Path, charts: dict[str, dict[str, Any]], **content: object) -> None:
+    """Write one self-contained page.
+
+    Parameters
+    ----------
+    template : str
+        One that extends ``page.html.j2``.
+    out : Path
+        HTML file; it needs no network.
+    charts : dict
+        Vega-Lite by the id of the element that it goes to.
+    **content
+        What the template asks for.
+    """
+    source = files("isr_batch.report")
+    templates = jinja2.FunctionLoader(lambda name: (source / name).read_text(encoding="utf-8"))
+    page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, loader=templates)
+    html = page.get_template(template).render(
         charts={place: _data(chart) for place, chart in charts.items()},
         scripts=_safe(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)),
+        **content,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(html, encoding="utf-8")
@@ -65,7 +87,8 @@ def finding(row: dict[str, Any]) -> str:
     return f"{row['rule']} makes {row['shrinks']} shrinks, {spurious}."
 
 
-def _scope(lake: Lake) -> str:
+def scope(lake: Lake) -> str:
+    """What the lake holds, in a sentence."""
     span = lake.read("fetch_log").agg(
         F.count("*").alias("n"),
         F.countDistinct("cluster_id", "topic", "partition_id").alias("partitions"),

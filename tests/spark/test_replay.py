@@ -1,5 +1,6 @@
 """The replay in Spark: shape of the plan, windows, re-runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,19 @@ def at(column: str) -> str:
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    """One partition of three replicas: an append every 100 ms for 30 s; replica 3 stops fetching after 5 s."""
-    lake = Lake(spark, str(tmp_path), "test")
+    return stopped_follower(spark, tmp_path, {"t": 2})
+
+
+def stopped_follower(spark: SparkSession, folder: Path, min_isr: Mapping[str, int]) -> Lake:
+    """A partition of three replicas: an append every 100 ms for 30 s; replica 3 stops fetching after 5 s.
+
+    One such for each topic, with its min.insync.replicas.
+    """
+    lake = Lake(spark, str(folder), "test")
+    topics = spark.createDataFrame(list(min_isr.items()), "topic STRING, min_insync_replicas INT")
 
     def put(table: Table, query: str) -> None:
-        rows: DataFrame = spark.sql(query)
+        rows: DataFrame = spark.sql(query).drop("topic").crossJoin(topics)
         missing = [column for column in table.columns if column.name not in rows.columns]
         lake.replace(table, rows.selectExpr("*", *(f"CAST(NULL AS {c.type}) AS {c.name}" for c in missing)), "true")
 
@@ -36,7 +45,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
         LEADER_EPOCHS,
         f"""SELECT {SET}, {at("0")} AS start_time, {at("30000")} AS end_time, 0L AS start_offset,
         0L AS start_high_watermark, array(1, 2, 3) AS assigned, array(1, 2, 3) AS isr_at_start,
-        4000L AS replica_lag_time_max_ms, 2 AS min_insync_replicas, '4.1.0' AS broker_version, 0L AS check_origin_ms,
+        4000L AS replica_lag_time_max_ms, '4.1.0' AS broker_version, 0L AS check_origin_ms,
         'unknown' AS check_origin_source, DATE'{DAY}' AS event_date""",
     )
     put(

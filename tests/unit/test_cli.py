@@ -18,6 +18,7 @@ COMMANDS = [
     "ingest kafka-logs",
     "ingest table",
     "replay",
+    "sweep",
     "validate",
     "report",
     "sql",
@@ -77,6 +78,10 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
         (["replay", "--lake", "x", "--date", "today"], "2026-01-31"),
         (["replay", "--lake", "x", "--rules", "kafka-3,true-lag"], "no rule kafka-3; did you mean kafka-"),
         (["replay", "--lake", "x", "--set", "replica_lag_time_max_ms=1"], "RULE.PARAM=VALUE"),
+        (["replay", "--lake", "x", "--grid", "g.yaml", "--rules", "true-lag"], "without --rules and --set"),
+        (["replay", "--lake", "x", "--grid", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["sweep", "--lake", "x"], "Missing option '--grid'"),
+        (["sweep", "--lake", "x", "--grid", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["generate", "quiet-fleet", "--lake", "x", "--rule", "kafka-3.7,kip-501"], "did you mean kip-501-pending?"),
         (["generate", "quiet-fleet", "--lake", "x", "--idle-share", "1.5"], "--idle-share"),
         (["validate", "--lake", "x", "--env", "nowhere"], "environment nowhere"),
@@ -157,12 +162,14 @@ def _imported_by(*arguments: str) -> set[str]:
     return set(answer.stdout.rpartition("|")[2].split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["replay", "--help"], ["rules", "list"], ["config", "show"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["replay", "--help"], ["sweep", "--help"], ["rules", "list"], ["config", "show"]]
+)
 def test_small_commands_do_not_wait_for_spark(arguments: list[str]) -> None:
     assert not {"pyspark", "pandas", "delta"} & _imported_by(*arguments)
 
 
-@pytest.mark.parametrize("job", ["run", "ingest", "replay", "validate", "report", "sql", "compare", "explain"])
+@pytest.mark.parametrize("job", ["run", "ingest", "replay", "sweep", "validate", "report", "sql", "compare", "explain"])
 def test_job_file_is_the_same_command(job: str, tmp_path: Path) -> None:
     file = Path(cli.__file__).parent / f"{job}.py"
     answer = subprocess.run(

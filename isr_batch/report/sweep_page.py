@@ -1,0 +1,85 @@
+"""The page of a sweep: advice in sentences, and what each lag time costs."""
+
+from pathlib import Path
+from typing import Any
+
+from isr_batch.advice import Row, line
+from isr_batch.grids import LAG_TIME, Grid, NamedGrid
+from isr_batch.report.charts import frontier
+from isr_batch.report.page import scope, write_page
+from isr_batch.store import Lake
+from isr_batch.sweep import Sweep, other_params
+
+FIGURES = (
+    "exposure_follower_hours", "shrinks", "spurious", "genuine", "unknown", "never_removed",
+    "mistakes_per_follower_day", "mistakes_per_follower_day_low", "mistakes_per_follower_day_high",
+    "detection_ms_p50", "detection_ms_p99", "mistake_duration_ms_p50", "under_min_isr_seconds",
+    "high_watermark_stalled_seconds", "acks_all_latency_ms_p99", "refused_appends",
+)  # fmt: skip
+
+
+def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
+    """Write the page.
+
+    Parameters
+    ----------
+    lake : Lake
+        That was swept.
+    named : NamedGrid
+    found : Sweep
+    out : Path
+        HTML file; it needs no network.
+    """
+    budgets = named.grid.budgets
+    placed = [row for row in found.scores if row["detection_ms_p99"] is not None and row["exposure_follower_hours"]]
+    chart = frontier(
+        [_mark(row, named.grid) for row in placed], budgets.mistakes_per_follower_day, budgets.detection_ms_p99
+    )
+    write_page(
+        "sweep.html.j2",
+        out,
+        {"frontier": chart},
+        name=named.name,
+        scope=scope(lake),
+        budgets=budgets,
+        answers=[{**row, "whose": _whose(row, named.grid)} for row in found.advice],
+        unplaced=len(found.scores) - len(placed),
+        figures=[_figures(row, named.grid) for row in found.scores],
+    )
+
+
+def _place(row: Row) -> str:
+    return f"{row['cluster_id']}, {row['topic_class']} topics"
+
+
+def _whose(row: Row, grid: Grid) -> str:
+    others = other_params(row["other_params_json"], grid)
+    chosen = f" {LAG_TIME}={row['recommended_lag_time_max_ms']}" if row["recommended_lag_time_max_ms"] else ""
+    return f"{_place(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
+
+
+def _curve(row: Row, grid: Grid) -> str:
+    return f"{row['rule']} {other_params(line(row)[-1], grid)}".rstrip()
+
+
+def _mark(row: Row, grid: Grid) -> dict[str, Any]:
+    seen = row["spurious"] > 0
+    high = row["mistakes_per_follower_day_high"]
+    rate = row["mistakes_per_follower_day"] if seen else high
+    return {
+        "place": _place(row),
+        "rule": _curve(row, grid),
+        "lag_time_s": row[LAG_TIME] / 1000,
+        "detection_s": row["detection_ms_p99"] / 1000,
+        "mistakes": rate,
+        # The axis has no zero: a bar that comes down to it ends a decade below its mark.
+        "low": row["mistakes_per_follower_day_low"] or rate / 10,
+        "high": high,
+        "seen": seen,
+    }
+
+
+def _figures(row: Row, grid: Grid) -> dict[str, Any]:
+    told = {"topics": _place(row), "rule": _curve(row, grid), "lag time, ms": row[LAG_TIME]}
+    numbers = {name: row[name] for name in FIGURES}
+    return told | {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in numbers.items()}

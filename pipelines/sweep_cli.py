@@ -1,0 +1,47 @@
+"""`isr-batch sweep`: many parameter sets in one pass, and a recommendation."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.job import Catalog, Env, Json, LakePath, Quiet, open_job, recorded_run, settings_of
+from pipelines.output import Output
+
+COLUMNS = ("cluster_id", "topic_class", "rule", "other_params", "answer", "recommended_lag_time_max_ms", "why")
+FIGURES = (
+    "exposure_follower_hours", "needed_follower_hours", "spurious", "mistakes_per_follower_day_low",
+    "mistakes_per_follower_day_high", "genuine", "never_removed", "detection_ms_p99", "unknown_share",
+)  # fmt: skip
+
+
+def sweep(
+    grid: Annotated[Path, typer.Option("--grid", metavar="FILE.yaml", help="Rules, values of parameters, budgets.")],
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="A page with the frontier.")] = None,
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Replay many parameter sets in one pass, and say how long a lag time needs to be.
+
+    For example: isr-batch sweep --lake LAKE --grid conf/grids/lag-times.yaml --out sweep.html
+    """
+    from isr_batch.grids import load_grid, require_lag_times
+
+    named = require_lag_times(grid, load_grid(grid))
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "sweep") as done:
+        from isr_batch.runs import Counts
+        from isr_batch.sweep import other_params
+        from isr_batch.sweep import sweep as run
+
+        with job.out.step(f"replay {len(named.runs)} parameter sets") as facts:
+            found = run(job.lake, named)
+            counts = Counts(found.rows_in, len(found.scores) + len(found.advice))
+            done.add(counts)
+            facts |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
+        if file:
+            from isr_batch.report.sweep_page import write_sweep_page
+
+            with job.out.step(f"write {file}"):
+                write_sweep_page(job.lake, named, found, file)
+        rows = [{**row, "other_params": other_params(row["other_params_json"], named.grid)} for row in found.advice]
+        job.out.table("Smallest lag times within the budgets", rows, (*COLUMNS, *FIGURES) if as_json else COLUMNS)
