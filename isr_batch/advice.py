@@ -216,6 +216,7 @@ def _what_is_needed(row: Row, budgets: Budgets) -> str:
         )
     if _detection(row, budgets) == OPEN:
         lacking.append("no follower failed for long enough to be detected")
+        return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_told_mistakes(row, budgets)}"
     return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_told(row, budgets)}"
 
 
