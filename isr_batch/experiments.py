@@ -126,6 +126,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     grid = cells(experiment)
     simulated = _simulated(lake, grid).persist(StorageLevel.DISK_ONLY)
     try:
+        simulated.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
         results = results_in(simulated)
         scored = scores(facts(results), [("cluster_id",)]).join(_course(results.isr_changes), "cluster_id", "left")
         of_cells = lake.spark.createDataFrame(

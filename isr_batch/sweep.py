@@ -41,6 +41,7 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
     rows_in = rows_to_replay(lake)
     results = replayed(event_stream(lake), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
     try:
+        results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
         told = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
         by_class = _by_class(lake, facts(results_in(told)), named.grid)
         scored = [row.asDict() for row in scores(by_class, [("cluster_id", "topic")]).collect()]
