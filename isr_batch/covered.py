@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from isr_batch.fetch_runs import take_runs_apart
 from isr_batch.store import Lake, literal
 from isr_batch.tables import (
     APPEND_LOG,
@@ -74,7 +75,10 @@ def replace_covered(
             table, time = cut
             others = f"NOT ({left_alone.get(table.name, 'false')})"
             own = spans.get(table.name)
-            where = replaced.get(table.name) or between(time, [*served, *([own] if own else [])])
+            covers = [*served, *([own] if own else [])]
+            where = replaced.get(table.name) or between(time, covers)
+            if table is FETCH_LOG and table.name not in replaced and covers:
+                take_runs_apart(lake, of_cluster(cluster_id), time, whole_of(covers))
             rows = frames.get(table.name, tables[table.name])
             return lake.replace(table, rows.where(others), f"{of_cluster(cluster_id)} AND ({where}) AND {others}")
 
@@ -92,16 +96,22 @@ def of_cluster(cluster_id: str) -> str:
 
 def span_of(frame: DataFrame, time: str) -> Span | None:
     """First and last instant; None of no rows."""
+    upto = "last_handled_time" if time == "handled_time" else time
     # As text: Python would turn an instant into its own time zone.
-    first, last = frame.select(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
+    first, last = frame.select(F.min(time).cast("string"), F.max(upto).cast("string")).collect()[0]
     return (first, last) if first else None
+
+
+def whole_of(spans: list[Span]) -> Span:
+    """The time that the spans cover together, and what lies between them."""
+    return min(span[0] for span in spans), max(span[1] for span in spans)
 
 
 def between(time: str, spans: list[Span]) -> str:
     """As SQL: in the time that all the spans cover together; all rows if there is none."""
     if not spans:
         return "true"
-    first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+    first, last = whole_of(spans)
     # The days say nothing new, but spare Delta the files of all other days.
     return (
         f"event_date BETWEEN DATE'{first[:10]}' AND DATE'{last[:10]}' "

@@ -20,6 +20,7 @@ from isr_batch.disagreements import (
     stands,
 )
 from isr_batch.errors import NoInputError
+from isr_batch.fetch_runs import single_fetches
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
 from isr_batch.story import Dropped, Fetch, Stand, Story
@@ -89,8 +90,12 @@ def silences(lake: Lake, key: Row, from_us: int, until_us: int) -> tuple[tuple[i
 
 def fetches_of(lake: Lake, term: Row, replica_id: int) -> DataFrame:
     """A follower's fetches in a term; as in the replay, time says which term a fetch belongs to."""
-    rows = lake.read("fetch_log").where((F.col("replica_id") == replica_id) & _in_term(term, "arrival_time"))
-    return rows.select(*_us(*_INSTANTS), "fetch_offset", "leader_log_end_offset", "error_code")
+    of_replica = lake.read("fetch_log").where(F.col("replica_id") == replica_id)
+    return (
+        single_fetches(of_replica)
+        .where(_in_term(term, "arrival_time"))
+        .select(*_us(*_INSTANTS), "fetch_offset", "leader_log_end_offset", "error_code")
+    )
 
 
 def released(run: str) -> tuple[int, str]:

@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 
 from isr_batch.covered import CUT_BY, of_cluster, replace_covered
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.fetch_runs import take_runs_apart
 from isr_batch.kafka_logs import read_kafka_logs, survey
 from isr_batch.kafka_logs.account import READ, Tally, refused_as_bad, total
 from isr_batch.kafka_logs.files import find_logs
-from isr_batch.reingest import Ingested, Plan, beginnings, kept_time, plan, records, remaining, rows_of_files
+from isr_batch.reingest import Ingested, Plan, beginnings, kept_time, overlaps, plan, records, remaining, rows_of_files
 from isr_batch.runs import Counts
 from isr_batch.store import Lake, literal
 from isr_batch.tables import (
@@ -146,6 +147,8 @@ def _write(
     still = {record.source_file for record in remaining(work, times)} - {
         refused.source_file for refused in work.found.refused
     }
+    for of_file, span in overlaps(work, times):
+        take_runs_apart(lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
     written = replace_covered(
         lake, tables, cluster_id,

@@ -175,16 +175,21 @@ def rows_of_files(work: Plan, times: dict[str, dict[str, Any]], done_at: Sequenc
     names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
     days = {day for record in work.superseded for day in record.days} | {d for t in times.values() for d in t["days"]}
     condition = f"source_file IN ({', '.join(map(literal, sorted(names)))})"
-    overlaps = [
-        f"(leader_id = {file.broker_id} AND source_file = {literal(record.source_file)} AND {_done(done_at, span)})"
+    overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in overlaps(work, times)]
+    if days:  # says nothing new, but spares Delta the files of all other days; stamps written late move back in time
+        first, last = min(days) - timedelta(days=1), max(days) + timedelta(days=1)
+        condition = f"({condition}) AND event_date BETWEEN DATE'{first}' AND DATE'{last}'"
+    return " OR ".join([condition, *overlapping])
+
+
+def overlaps(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
+    """Where copies overlap: rows of files that are gone, as SQL, and the time that a file which is read tells of."""
+    return [
+        (f"leader_id = {file.broker_id} AND source_file = {literal(record.source_file)}", span)
         for file, span in _read_spans(work, times)
         for record in work.gone
         if record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
     ]
-    if days:  # says nothing new, but spares Delta the files of all other days; stamps written late move back in time
-        first, last = min(days) - timedelta(days=1), max(days) + timedelta(days=1)
-        condition = f"({condition}) AND event_date BETWEEN DATE'{first}' AND DATE'{last}'"
-    return " OR ".join([condition, *overlaps])
 
 
 def kept_time(work: Plan, times: dict[str, dict[str, Any]], broker: str, time: str) -> str:

@@ -22,11 +22,12 @@ from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.window import Window
 from udfs.arrow import RuleRun, replay_batches
+from udfs.records import ROW_ORDER
 from udfs.results import KINDS, RESULT_SCHEMA, SET_COLUMNS
 from udfs.rules import REGISTRY
 
-ORDER = (*SET_COLUMNS, "time_us", "kind", "handled_us", "replica_id", "offset")
-"""Sort order of the stream. What comes after ``kind`` only makes equal times the same in every run."""
+ORDER = (*SET_COLUMNS, *ROW_ORDER)
+"""Sort order of the stream."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Fetch:
-    """A row of ``fetch_log``."""
+    """A row of view ``fetches``."""
 
     arrival_us: int
     handled_us: int

@@ -29,7 +29,7 @@ def event_stream(lake: Lake, until: str | None = None) -> DataFrame:
     Returns
     -------
     DataFrame
-        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``.
+        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``later_by``.
     """
 
     def read(name: str) -> DataFrame:
@@ -85,6 +85,7 @@ def _fetches(fetches: DataFrame) -> DataFrame:
     return _rows(
         fetches,
         FETCH,
+        F.col("later_by"),
         time_us=_us("arrival_time"),
         replica_id=F.col("replica_id"),
         offset=F.col("fetch_offset"),

@@ -66,7 +66,8 @@ _KEY_CHECKS = {"partition_from_0": "partition_id >= 0", "epoch_known": "leader_e
 
 FETCH_LOG = Table(
     "fetch_log",
-    "A follower's fetch of one partition, as its leader served it (listed in the request, or implied by its session)",
+    "A follower's fetch of one partition, as its leader served it (listed in the request, or implied by its session), "
+    "or a run of identical ones",
     (
         *_SET,
         Column("replica_id", "INT", "follower that fetched", nullable=False),
@@ -97,8 +98,20 @@ FETCH_LOG = Table(
             "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch",
             nullable=False,
         ),
-        Column("run_length", "INT", "number of identical fetches that the row stands for", nullable=False),
-        Column("last_handled_time", "TIMESTAMP", "handled_time of the last of them", nullable=False),
+        Column(
+            "run_length",
+            "INT",
+            "number of identical fetches, one after the other, that the row stands for; view fetches has them singly",
+            nullable=False,
+        ),
+        Column(
+            "later_by",
+            "ARRAY<INT>",
+            "for each fetch of the run after the first, by how much it is later than the one before: arrival_time, "
+            "handled_time, processed_time, released_time, completed_time in microseconds, and source_line; null "
+            "without such fetches",
+        ),
+        Column("last_handled_time", "TIMESTAMP", "handled_time of the last fetch of the run", nullable=False),
         *_SOURCE,
         _DATE,
     ),
@@ -108,7 +121,10 @@ FETCH_LOG = Table(
         "instants_in_order": "arrival_time <= handled_time AND handled_time <= processed_time "
         "AND processed_time <= released_time AND released_time <= completed_time",
         "offset_from_0": "fetch_offset >= 0",
-        "one_fetch_a_row": "run_length = 1",
+        # Spelt so that no part of it can be null, which would pass.
+        "run_told": "run_length = 1 AND later_by IS NULL "
+        "OR run_length > 1 AND later_by IS NOT NULL AND size(later_by) = 6 * (run_length - 1)",
+        "run_in_order": "if(run_length = 1, last_handled_time = handled_time, last_handled_time > handled_time)",
         "leo_source_known": "leader_leo_source IN ('logged', 'appends', 'inferred')",
     },
     ("event_date",),

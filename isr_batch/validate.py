@@ -14,6 +14,7 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError
+from isr_batch.fetch_runs import single_fetches
 from isr_batch.output_tables import REPLAY_CHECK
 from isr_batch.store import Lake
 from isr_batch.tables import SET_KEY
@@ -179,7 +180,7 @@ def _with_notes(pairs: DataFrame, lake: Lake) -> DataFrame:
         return (F.col("change_time") >= F.col(start) - slack) & (F.col("change_time") <= F.col(end) + slack)
 
     fetched = (
-        lake.read("fetch_log").select(*key, "replica_id", "handled_time", "processed_time")
+        single_fetches(lake.read("fetch_log")).select(*key, "replica_id", "handled_time", "processed_time")
         .join(alone, [*key, "replica_id"]).where(near("handled_time", "processed_time"))
         .select("row", F.lit("a fetch of the replica").alias("what"))
     )  # fmt: skip

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from udfs.fetch_runs import changes, one_row_a_fetch
 from udfs.records import FOLLOWERS_A_SCORE, NEVER_US, TERM_STARTS, Int64Array, Rows, new_output
 from udfs.replay import kernels
 from udfs.results import KINDS, SET_COLUMNS, named_results
@@ -170,13 +170,13 @@ def _param(rule: Rule, name: str) -> Param:
 def replay_batches(
     batches: Iterator[pa.RecordBatch], runs: Sequence[RuleRun], kinds: Collection[str] = tuple(KINDS)
 ) -> Iterator[pa.RecordBatch]:
-    """Replay a stream of batches sorted by set, then ``time_us``, then ``kind``.
+    """Replay a stream of batches sorted by set, then ROW_ORDER.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        SET_COLUMNS, the columns of ``Rows`` (int64), and ``term`` (struct of TERM_FIELDS, null but in
-        TERM rows).
+        SET_COLUMNS, the columns of ``Rows`` (int64), ``term`` (struct of TERM_FIELDS, null but in
+        TERM rows), and ``later_by`` (list of int32, null but in runs of fetches; see ``udfs.fetch_runs``).
     runs : sequence of RuleRun
     kinds : collection of str
         Of ``udfs.results.KINDS``: results that are wanted.
@@ -192,7 +192,7 @@ def replay_batches(
         When a set's rows are not in order of time.
     """
     current = SetReplay(runs, kinds)
-    for batch in batches:
+    for batch in one_row_a_fetch(batches):
         if batch.num_rows:
             yield from _replay_batch(batch, current)
     yield from current.end_term()
@@ -201,10 +201,7 @@ def replay_batches(
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
     rows = Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
-    new_set = np.zeros(batch.num_rows, bool)
-    for name in SET_COLUMNS:
-        column = batch.column(name)
-        new_set[1:] |= np.asarray(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
+    new_set = changes(batch, SET_COLUMNS)
     _check_order(batch, rows, new_set)
     terms = rows.kind == TERM_STARTS
     new_set[0] = _key(batch, 0) != current.key

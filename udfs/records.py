@@ -62,6 +62,10 @@ class Rows(NamedTuple):
     """FETCH: response sent. SILENCE, CHECK: as above."""
 
 
+ROW_ORDER = ("time_us", "kind", "handled_us", "replica_id", "offset")
+"""How rows of a set are sorted. What comes after ``kind`` only makes equal times the same in every replay."""
+
+
 def int64_record(*names: str) -> np.dtype[np.void]:
     """Make a record type of int64 fields."""
     return np.dtype([(name, np.int64) for name in names], align=True)

@@ -1,4 +1,4 @@
-"""Arrow on both sides of the session kernel: requests with nested partitions in, a row per partition read out."""
+"""Arrow on both sides of the session kernel: requests with nested partitions in, partitions read out."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from udfs.fetch_runs import compressed, requests_of
 from udfs.sessions import NOT_ANSWERED, Fetches, Requests, SessionCache, empty_cache, read_partitions, room_for
 
 DIVERGED = -1
@@ -16,15 +17,21 @@ DIVERGED = -1
 ROWS_OUT = 100_000
 
 KEPT = (
-    "broker_id", "replica_id", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us",
-    "answered_us", "source_file", "source_line",
+    "broker_id", "replica_id", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_file",
+    "source_line",
 )  # fmt: skip
 """Columns of a request that its partitions inherit."""
 
+REQUEST_COLUMNS = (
+    *KEPT, "answered_us", "session", "session_epoch", "error_code", "topics", "forgotten", "responses",
+)  # fmt: skip
+"""Columns of a request."""
+
 READ_SCHEMA = (
     "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
-    "completed_us BIGINT, answered_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, "
-    "leader_epoch INT, fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT"
+    "completed_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, "
+    "leader_epoch INT, fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT, "
+    "run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, last_waited_us BIGINT"
 )
 """Columns of the rows that `partitions_read` gives, as Spark spells them."""
 
@@ -157,56 +164,51 @@ class _Reader:
     def read(self, batch: pa.RecordBatch, rows_out: int) -> Iterator[pa.RecordBatch]:
         requests = self.requests(batch)
         self.cache = _grown(self.cache, len(self.numbers.keys))
+        asked = requests_of(batch)
         topics = pa.array(list(self.numbers.topics), pa.string())
         out = room_for(max(rows_out, len(self.numbers.keys)))
         first = 0
         while first < batch.num_rows:
             first, filled = read_partitions(first, requests, self.cache, out)
             rows = Fetches._make(column[:filled] for column in out)
+            runs = compressed(rows, asked)
+            rows = Fetches._make(column[runs.first] for column in rows)
             keys = self.numbers.keys[rows.partition]
-            taken: list[Any] = [batch.column(name).take(pa.array(rows.request)) for name in KEPT]
-            answered = rows.high_watermark != NOT_ANSWERED
-            taken += [
-                topics.take(pa.array(keys >> 32)),
-                pa.array((keys & 0xFFFF_FFFF).astype(np.int32)),
-                pa.array(rows.leader_epoch.copy()),
-                pa.array(rows.fetch_offset.copy()),
-                pa.array(rows.error.copy()),
-                pa.array(rows.high_watermark.copy(), mask=~answered),
-                pa.array(rows.records_size.copy()),
-            ]
-            yield pa.RecordBatch.from_arrays(
-                taken,
-                [
-                    *KEPT,
-                    "topic",
-                    "partition_id",
-                    "leader_epoch",
-                    "fetch_offset",
-                    "error_code",
-                    "high_watermark",
-                    "records_size",
-                ],
+            request = pa.array(rows.request)
+            yield pa.RecordBatch.from_pydict(
+                {name: batch.column(name).take(request) for name in KEPT}
+                | {
+                    "topic": topics.take(pa.array(keys >> 32)),
+                    "partition_id": pa.array((keys & 0xFFFF_FFFF).astype(np.int32)),
+                    "leader_epoch": pa.array(rows.leader_epoch),
+                    "fetch_offset": pa.array(rows.fetch_offset),
+                    "error_code": pa.array(rows.error),
+                    "high_watermark": pa.array(rows.high_watermark, mask=rows.high_watermark == NOT_ANSWERED),
+                    "records_size": pa.array(rows.records_size),
+                }
+                | {name: column for name, column in runs._asdict().items() if name != "first"}
             )
 
 
 def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT) -> Iterator[pa.RecordBatch]:
-    """Give a row for every partition that each request read.
+    """Give a row for every partition that each request read, or for a run of such rows (``udfs.fetch_runs``).
 
     Parameters
     ----------
     batches : record batches of requests
-        The columns of `KEPT`, and ``session`` (int64), ``session_epoch``, ``error_code`` (int32), ``topics``,
+        The columns of `REQUEST_COLUMNS`: ``session`` (int64), ``session_epoch``, ``error_code`` (int32), ``topics``,
         ``forgotten`` and ``responses`` (lists of ``struct<topicId, topic, partitions>``). Requests of a
         session come one after the other, by session epoch; a session may go on in the next batch.
     rows_out : int
-        Most rows to give at once.
+        Most fetches to give at once.
 
     Yields
     ------
     record batches
         Columns as in `READ_SCHEMA`. ``error_code`` is that of the partition in the response (`DIVERGED` for a
-        diverging epoch); ``high_watermark`` is null where the response did not list the partition.
+        diverging epoch); ``high_watermark`` is null where the response did not list the partition. ``last_read_us`` is
+        when the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited
+        for data was handled (null: none did).
     """
     reader = _Reader()
     for batch in batches:

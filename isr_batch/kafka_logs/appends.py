@@ -127,19 +127,17 @@ def _asked_for(fetched: DataFrame) -> DataFrame:
     """What followers asked for. The last answer to a follower that then asks for more has brought something.
 
     A request that had to wait for data was read a second time before it was answered, and had reached the end of the
-    log the first time.
+    log the first time. None of a run of identical fetches brought anything.
     """
-    waited = F.col("released_us") > F.col("processed_us")
-    read_us = F.when(waited, F.col("answered_us")).otherwise(F.col("processed_us"))
     own = Window.partitionBy(*_TERM, "replica_id").orderBy("offset")
     return (
         fetched.where("error_code = 0")
         .groupBy(*_TERM, "replica_id", F.col("fetch_offset").alias("offset"))
         .agg(
             F.min("arrival_us").alias("named_us"),
-            F.min(F.when(F.col("records_size") > 0, read_us)).alias("brought_us"),
-            F.max_by(read_us, "handled_us").alias("last_read_us"),
-            F.max(F.when(waited, F.col("handled_us"))).alias("still_us"),
+            F.min(F.when(F.col("records_size") > 0, F.col("last_read_us"))).alias("brought_us"),
+            F.max_by("last_read_us", "last_handled_us").alias("last_read_us"),
+            F.max("last_waited_us").alias("still_us"),
             F.min_by("source_file", "arrival_us").alias("source_file"),
         )
         .withColumn("asked_more", F.lead("offset").over(own).isNotNull())

@@ -5,14 +5,17 @@ from pyspark.sql import functions as F
 
 from isr_batch.kafka_logs.request_log import SESSION_ORDER
 from isr_batch.kafka_logs.terms import PARTITION, epoch_at, in_force, named
-from udfs.session_arrow import KEPT, READ_SCHEMA, partitions_read
+from udfs.session_arrow import READ_SCHEMA, REQUEST_COLUMNS, partitions_read
 
 
 def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
-    """Columns of fetch_log, instants still in microseconds; and ``records_size`` (bytes) and ``answered_us``."""
+    """Columns of fetch_log, instants still in microseconds.
+
+    And ``records_size`` (bytes), ``last_read_us`` and ``last_waited_us``, of `udfs.session_arrow.partitions_read`.
+    """
     read = (
         sessions.sortWithinPartitions(*SESSION_ORDER)
-        .select(*KEPT, "session", "session_epoch", "error_code", "topics", "forgotten", "responses")
+        .select(*REQUEST_COLUMNS)
         .mapInArrow(partitions_read, READ_SCHEMA)
         .withColumnsRenamed({"topic": "topic_id", "broker_id": "leader_id"})
     )
@@ -26,11 +29,8 @@ def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) ->
         .withColumn(
             "leader_epoch", F.when(F.col("in_force").isNull(), F.col("leader_epoch")).otherwise(epoch_at("handled_us"))
         )
-        .withColumns({
-            "leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends"),
-            "run_length": F.lit(1), "last_handled_us": F.col("handled_us"),
-        })
-    )  # fmt: skip
+        .withColumns({"leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends")})
+    )
 
 
 def not_assigned(fetched: DataFrame, terms: DataFrame) -> DataFrame:
@@ -46,7 +46,7 @@ def not_assigned(fetched: DataFrame, terms: DataFrame) -> DataFrame:
     term = [*PARTITION, "leader_epoch"]
     assigned = terms.groupBy(*term).agg(F.flatten(F.collect_list("assigned")).alias("assigned"))
     followers = fetched.groupBy(*term, "replica_id").agg(
-        F.min(F.struct("source_file", "source_line")).alias("first"), F.count("*").alias("fetches")
+        F.min(F.struct("source_file", "source_line")).alias("first"), F.sum("run_length").alias("fetches")
     )
     others = followers.join(F.broadcast(assigned), term).where("NOT array_contains(assigned, replica_id)")
     detail = F.format_string(

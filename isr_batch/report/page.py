@@ -90,10 +90,10 @@ def finding(row: dict[str, Any]) -> str:
 def scope(lake: Lake) -> str:
     """What the lake holds, in a sentence."""
     span = lake.read("fetch_log").agg(
-        F.count("*").alias("n"),
+        F.sum("run_length").alias("n"),
         F.countDistinct("cluster_id", "topic", "partition_id").alias("partitions"),
         F.min("handled_time").cast("string").alias("first"),
-        F.max("handled_time").cast("string").alias("last"),
+        F.max("last_handled_time").cast("string").alias("last"),
         F.array_sort(F.collect_set("cluster_id")).alias("clusters"),
     ).collect()[0]  # fmt: skip
     return (

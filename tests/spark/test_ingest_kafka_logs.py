@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from isr_batch.fetch_runs import single_fetches
 from isr_batch.kafka_logs import KafkaLogs, read_kafka_logs
 from isr_batch.kafka_logs.account import refused_as_bad
 from isr_batch.tables import INPUT_TABLES
@@ -45,7 +46,8 @@ from tests.spark.broker_logs import (
 
 def ingested(spark: SparkSession, folder: Path) -> Iterator[tuple[KafkaLogs, dict[str, list[dict[str, Any]]]]]:
     logs = read_kafka_logs(spark, folder, "c", "run-1")
-    yield logs, {name: frame.toArrow().to_pylist() for name, frame in logs.tables.items()}
+    frames = logs.tables | {"fetches": single_fetches(logs.tables["fetch_log"])}
+    yield logs, {name: frame.toArrow().to_pylist() for name, frame in frames.items()}
 
 
 @pytest.fixture(scope="module")
@@ -91,20 +93,20 @@ def test_tables_have_the_contracted_columns(cases: tuple[KafkaLogs, Any]) -> Non
 def test_fetches_of_a_session_with_their_instants(rows: Rows) -> None:
     columns = ("topic", "partition_id", "leader_epoch", "replica_id", "fetch_offset", "event_date")
     day = date(2026, 11, 21)
-    assert rows(SESSION, "fetch_log", *columns) == [(f"my-t.{SESSION}", 0, 4, 99, 5, day)] * 2
+    assert rows(SESSION, "fetches", *columns) == [(f"my-t.{SESSION}", 0, 4, 99, 5, day)] * 2
     times = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
-    assert rows(SESSION, "fetch_log", *times) == [
+    assert rows(SESSION, "fetches", *times) == [
         (10.0, 10.002, 10.005, 10.505, 10.71), (11.0, 11.001, 11.002, 11.002, 11.003)
     ]  # fmt: skip
 
 
 def test_a_stamp_written_late_is_taken_back_to_the_next_request(rows: Rows) -> None:
-    times = rows(LATE, "fetch_log", "fetch_offset", "arrival_time", "completed_time")
+    times = rows(LATE, "fetches", "fetch_offset", "arrival_time", "completed_time")
     assert times == [(5, 10.097, 10.1), (6, 10.1, 10.103)]
 
 
 def test_an_unknown_topic_keeps_its_id(rows: Rows) -> None:
-    assert rows(LATE, "fetch_log", "topic")[0] == (f"QOGIGkfUTjeQvN1wX98d{LATE:02}",)
+    assert rows(LATE, "fetches", "topic")[0] == (f"QOGIGkfUTjeQvN1wX98d{LATE:02}",)
 
 
 def test_every_line_is_accounted_for(cases: tuple[KafkaLogs, Any], rows: Rows) -> None:
@@ -140,7 +142,7 @@ def test_bad_files_are_told_and_the_rest_is_read(rows: Rows) -> None:
         (f"{folder}/server.log", None, "empty file"),
         (f"{folder}/server.properties", None, "no server.properties"),
     ]
-    read = rows(BAD_FILES, "fetch_log", "source_file")
+    read = rows(BAD_FILES, "fetches", "source_file")
     assert 100 < len(read) < 401
     assert (f"{folder}/request.log",) in read
 
@@ -149,11 +151,11 @@ def test_gaps_in_sessions_are_told(rows: Rows) -> None:
     assert rows(GAPS, "quarantine", "source_line", "reason", "rows_kept") == [
         (3, "gap in fetch session", True), (4, "fetch session began before the log", True)
     ]  # fmt: skip
-    assert len(rows(GAPS, "fetch_log", "source_line")) == 4
+    assert len(rows(GAPS, "fetches", "source_line")) == 4
 
 
 def test_fetches_without_a_session_stand_alone(rows: Rows) -> None:
-    assert rows(NO_SESSION, "fetch_log", "fetch_offset", "arrival_time") == [(5, 10.0), (6, 10.001)]
+    assert rows(NO_SESSION, "fetches", "fetch_offset", "arrival_time") == [(5, 10.0), (6, 10.001)]
     assert rows(NO_SESSION, "quarantine", "reason") == []
 
 
@@ -264,7 +266,7 @@ def test_recorded_stuck_cluster(spark: SparkSession) -> None:
     logs = read_kafka_logs(spark, TRACES / "r12-stuck-min-isr", "r12", "run-1")
     account = {tally.what: tally.lines for tally in logs.account() if tally.log == "request"}
     assert account == {"": 2729, "follower fetch": 1159, "produce": 1443, "other": 127}
-    assert logs.tables["fetch_log"].count() == 9236
+    assert single_fetches(logs.tables["fetch_log"]).count() == 9236
     made = logs.tables["observed_isr_changes"].groupBy("kind", "made_by").count().collect()
     assert {tuple(row) for row in made} == {("shrink", "leader", 10), ("shrink", "controller", 38)}
 
@@ -275,7 +277,7 @@ def test_fetches_are_those_that_the_broker_recorded(spark: SparkSession) -> None
     run = TRACES / "r4-leader-stop"
     logs = read_kafka_logs(spark, run, "r4", "run-1")
     key = ("leader_id", "topic", "partition_id", "replica_id")
-    good = logs.tables["fetch_log"].where("error_code = 0").orderBy(*key, "handled_time")
+    good = single_fetches(logs.tables["fetch_log"]).where("error_code = 0").orderBy(*key, "handled_time")
     read = good.select(*key, "fetch_offset").toArrow().to_pydict()
     in_order = groupby(zip(*read.values(), strict=True), lambda row: row[:-1])
     derived = {partition: [row[-1] for row in same] for partition, same in in_order}

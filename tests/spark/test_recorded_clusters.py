@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
+from isr_batch.fetch_runs import single_fetches
 from isr_batch.ingest import ingest_kafka_logs
 from isr_batch.kafka_logs.account import READ, Tally, refused_as_bad, total
 from isr_batch.replay import replay
@@ -118,8 +119,11 @@ def fits(derived: list[int], offsets: list[int], *, answered: bool) -> bool:
 
 def test_fetches_are_those_that_the_brokers_recorded(found: Found) -> None:
     key = ["leader_id", "topic", "partition_id", "replica_id"]
-    fetches = found.lake.read("fetch_log")
-    good = fetches.where("error_code = 0").orderBy(*key, "handled_time", "source_line")
+    good = (
+        single_fetches(found.lake.read("fetch_log"))
+        .where("error_code = 0")
+        .orderBy(*key, "handled_time", "source_line")
+    )
     derived: dict[Any, list[int]] = {}
     for *partition, offset in zip(*good.select(*key, "fetch_offset").toArrow().to_pydict().values(), strict=True):
         derived.setdefault(tuple(partition), []).append(offset)

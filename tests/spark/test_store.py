@@ -174,7 +174,7 @@ def _verdicts(lake: Lake) -> None:
 
 def test_views_by_bare_name(lake: Lake) -> None:
     _verdicts(lake)
-    assert set(lake.register_views()) == {"shrink_verdicts", *view_texts()} - {"days_to_replay"}
+    assert set(lake.register_views()) == {"shrink_verdicts", *view_texts()} - {"days_to_replay", "fetches"}
     assert [row["partition_id"] for row in lake.spark.table("spurious_shrinks").collect()] == [0]
     assert lake.spark.table("worst_partitions").collect()[0]["out_of_isr_ms"] == 60_000
     assert lake.spark.table("spurious_by_rule_and_day").collect()[0]["shrinks"] == 2
