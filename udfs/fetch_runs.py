@@ -104,7 +104,7 @@ def compressed(rows: Fetches, requests: Requests) -> Runs:
     begins = np.ones(len(order), np.bool_)
     plain = ((rows.error == 0) & (rows.records_size <= 0) & (rows.leader_epoch >= 0))[order]
     begins[1:] = ~(plain[1:] & plain[:-1] & (np.diff(request) == 1) & requests.goes_on[request[1:]])
-    for name in ("partition", "fetch_offset", "leader_epoch", "high_watermark"):
+    for name in ("partition", "fetch_offset", "leader_epoch", "high_watermark", "fell_from"):
         column = getattr(rows, name)[order]
         begins[1:] |= column[1:] != column[:-1]
     start = np.flatnonzero(begins)

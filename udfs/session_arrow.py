@@ -9,7 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.fetch_runs import compressed, requests_of
-from udfs.sessions import NOT_ANSWERED, Fetches, Requests, SessionCache, empty_cache, read_partitions, room_for
+from udfs.sessions import (
+    NEVER_FELL,
+    NOT_ANSWERED,
+    Fetches,
+    Requests,
+    SessionCache,
+    empty_cache,
+    read_partitions,
+    room_for,
+)
 
 DIVERGED = -1
 """Error code of a partition whose log ends elsewhere than the leader's; Kafka has no code for it."""
@@ -31,7 +40,8 @@ READ_SCHEMA = (
     "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
     "completed_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, "
     "leader_epoch INT, fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT, "
-    "run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, last_waited_us BIGINT"
+    "fell_from BIGINT, run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, "
+    "last_waited_us BIGINT"
 )
 """Columns of the rows that `partitions_read` gives, as Spark spells them."""
 
@@ -185,6 +195,7 @@ class _Reader:
                     "error_code": pa.array(rows.error),
                     "high_watermark": pa.array(rows.high_watermark, mask=rows.high_watermark == NOT_ANSWERED),
                     "records_size": pa.array(rows.records_size),
+                    "fell_from": pa.array(rows.fell_from, mask=rows.fell_from == NEVER_FELL),
                 }
                 | {name: column for name, column in runs._asdict().items() if name != "first"}
             )
@@ -206,7 +217,8 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
     ------
     record batches
         Columns as in `READ_SCHEMA`. ``error_code`` is that of the partition in the response (`DIVERGED` for a
-        diverging epoch); ``high_watermark`` is null where the response did not list the partition. ``last_read_us`` is
+        diverging epoch); ``high_watermark`` is null where the response did not list the partition; ``fell_from`` is
+        `udfs.sessions.Fetches`' (null: it did not). ``last_read_us`` is
         when the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited
         for data was handled (null: none did).
     """

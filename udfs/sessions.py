@@ -13,14 +13,16 @@ from udfs.jit import entry, kernel
 
 NOT_ANSWERED = -1
 """High watermark of a partition that the response did not list."""
+NEVER_FELL = -1
 
 
 class SessionCache(NamedTuple):
     """What the leader remembers of the session in hand; an entry a partition number.
 
     ``members[:used[0]]`` are the partitions in the session, in the order in which they joined, and
-    ``position`` says where in ``members`` a partition stands (-1: not in the session). ``error``,
-    ``high_watermark`` and ``records_size`` belong to the request in hand alone.
+    ``position`` says where in ``members`` a partition stands (-1: not in the session). ``failed`` is the
+    error of the last request that read it; ``error``, ``high_watermark``, ``records_size`` and ``fell_from`` belong to
+    the request in hand alone.
     """
 
     used: npt.NDArray[np.int64]
@@ -28,9 +30,11 @@ class SessionCache(NamedTuple):
     position: npt.NDArray[np.int64]
     fetch_offset: npt.NDArray[np.int64]
     leader_epoch: npt.NDArray[np.int32]
+    failed: npt.NDArray[np.int32]
     error: npt.NDArray[np.int32]
     high_watermark: npt.NDArray[np.int64]
     records_size: npt.NDArray[np.int64]
+    fell_from: npt.NDArray[np.int64]
 
 
 class Requests(NamedTuple):
@@ -58,7 +62,11 @@ class Requests(NamedTuple):
 
 
 class Fetches(NamedTuple):
-    """Room for the result, a row for each partition that a request read; ``request`` is its row in the batch."""
+    """Room for the result, a row for each partition that a request read.
+
+    ``request`` is its row in the batch; ``fell_from`` the larger offset that the request before asked for in the same
+    leader epoch, though nothing told the follower to cut its log (else `NEVER_FELL`).
+    """
 
     request: npt.NDArray[np.int64]
     partition: npt.NDArray[np.int64]
@@ -67,6 +75,7 @@ class Fetches(NamedTuple):
     error: npt.NDArray[np.int32]
     high_watermark: npt.NDArray[np.int64]
     records_size: npt.NDArray[np.int64]
+    fell_from: npt.NDArray[np.int64]
 
 
 def empty_cache(partitions: int) -> SessionCache:
@@ -77,9 +86,11 @@ def empty_cache(partitions: int) -> SessionCache:
         position=np.full(partitions, -1, np.int64),
         fetch_offset=np.zeros(partitions, np.int64),
         leader_epoch=np.zeros(partitions, np.int32),
+        failed=np.zeros(partitions, np.int32),
         error=np.zeros(partitions, np.int32),
         high_watermark=np.full(partitions, NOT_ANSWERED, np.int64),
         records_size=np.zeros(partitions, np.int64),
+        fell_from=np.full(partitions, NEVER_FELL, np.int64),
     )
 
 
@@ -93,6 +104,7 @@ def room_for(rows: int) -> Fetches:
         error=np.empty(rows, np.int32),
         high_watermark=np.empty(rows, np.int64),
         records_size=np.empty(rows, np.int64),
+        fell_from=np.empty(rows, np.int64),
     )
 
 
@@ -122,6 +134,13 @@ def _list(cache, partition, fetch_offset, leader_epoch):
         cache.position[partition] = cache.used[0]
         cache.members[cache.used[0]] = partition
         cache.used[0] += 1
+        cache.failed[partition] = 0
+    elif (
+        fetch_offset < cache.fetch_offset[partition]
+        and leader_epoch == cache.leader_epoch[partition]
+        and cache.failed[partition] == 0
+    ):
+        cache.fell_from[partition] = cache.fetch_offset[partition]
     cache.fetch_offset[partition] = fetch_offset
     cache.leader_epoch[partition] = leader_epoch
 
@@ -176,7 +195,11 @@ def read_partitions(first, requests: Requests, cache: SessionCache, out: Fetches
             out.error[filled] = cache.error[partition]
             out.high_watermark[filled] = cache.high_watermark[partition]
             out.records_size[filled] = cache.records_size[partition]
+            out.fell_from[filled] = cache.fell_from[partition]
+            cache.failed[partition] = cache.error[partition]
             filled += 1
+        for k in range(requests.listed_start[i], requests.listed_start[i + 1]):
+            cache.fell_from[requests.listed[k]] = NEVER_FELL
         for k in range(requests.answered_start[i], requests.answered_start[i + 1]):
             cache.error[requests.answered[k]] = 0
             cache.high_watermark[requests.answered[k]] = NOT_ANSWERED

@@ -11,7 +11,8 @@ from udfs.session_arrow import READ_SCHEMA, REQUEST_COLUMNS, partitions_read
 def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
     """Columns of fetch_log, instants still in microseconds.
 
-    And ``records_size`` (bytes), ``last_read_us`` and ``last_waited_us``, of `udfs.session_arrow.partitions_read`.
+    And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
+    `udfs.session_arrow.partitions_read`.
     """
     read = (
         sessions.sortWithinPartitions(*SESSION_ORDER)
@@ -31,6 +32,24 @@ def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) ->
         )
         .withColumns({"leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends")})
     )
+
+
+def going_back(fetched: DataFrame) -> DataFrame:
+    """Name the fetches whose offset is lower than that of the request before, though nothing had told them to truncate.
+
+    Returns
+    -------
+    DataFrame
+        ``source_file``, ``source_line``, ``reason``, ``detail``.
+    """
+    detail = F.format_string(
+        "replica %d of %s-%d in epoch %d, from %d to %d",
+        "replica_id", "topic", "partition_id", "leader_epoch", "fell_from", "fetch_offset",
+    )  # fmt: skip
+    return fetched.where("fell_from IS NOT NULL").select(
+        "source_file", "source_line", F.lit("offset goes back without a truncation").alias("reason"),
+        detail.alias("detail"),
+    )  # fmt: skip
 
 
 def not_assigned(fetched: DataFrame, terms: DataFrame) -> DataFrame:

@@ -189,6 +189,7 @@ def read_kafka_logs(
     doubtful = [
         request_log.session_gaps(sessions),
         _sent_again(produced),
+        fetches.going_back(fetched),
         fetches.not_assigned(fetched, led),
     ]
     frames = {

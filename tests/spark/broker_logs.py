@@ -227,7 +227,7 @@ def write_cases(folder: Path) -> None:
         case.shrinks(52, 26).replace("brokerId: 99", "brokerId: 2147483648"),
     )
     stranger = {"session": 8, "replica": 97}
-    case.requests(case.fetch(41, 0, 5), case.fetch(41, 0, 5, **stranger), case.fetch(42, 1, None, **stranger))
+    case.requests(case.fetch(41, 0, 5), case.fetch(41, 0, 5, **stranger), case.fetch(42, 1, 3, **stranger))
 
 
 def record(seconds: float, offset: int, kind: str, **data: Any) -> str:

@@ -1,6 +1,6 @@
 """The session kernel against a model made of dicts, on generated requests cut into batches anywhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -72,9 +72,14 @@ def read(requests: list[Request], cuts: list[int] | None = None, rows_out: int =
         "error_code",
         "high_watermark",
         "records_size",
+        "fell_from",
     )
     batches = partitions_read(in_batches(requests, cuts or []), rows_out)
-    return sorted(tuple(row[name] for name in columns) for row in singly(batches))
+    return in_order(tuple(row[name] for name in columns) for row in singly(batches))
+
+
+def in_order(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(rows, key=lambda row: row[:3])
 
 
 def each(entries: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -86,6 +91,7 @@ def each(entries: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
 def read_by_dicts(requests: list[Request]) -> list[tuple[Any, ...]]:
     """What a leader does, told in dicts."""
     sessions: dict[tuple[int, int], dict[tuple[str, int], tuple[int, int]]] = {}
+    failed: dict[tuple[int, int, str, int], int] = {}
     out = []
     for row in requests:
         session = (row["broker_id"], row["session"])
@@ -94,7 +100,14 @@ def read_by_dicts(requests: list[Request]) -> list[tuple[Any, ...]]:
         if row["error_code"]:
             continue
         cached = sessions.setdefault(session, {})
+        fell: dict[tuple[str, int], int] = {}
         for topic, p in each(row["topics"]):
+            partition = topic, p["partition"]
+            if partition not in cached:
+                failed[*session, *partition] = 0
+            epoch, offset = cached.get(partition, (None, -1))
+            if epoch == p["currentLeaderEpoch"] and offset > p["fetchOffset"] and not failed[*session, *partition]:
+                fell[partition] = offset
             cached[topic, p["partition"]] = (p["currentLeaderEpoch"], p["fetchOffset"])
         for topic, p in each(row["forgotten"]):
             cached.pop((topic, p), None)
@@ -103,8 +116,10 @@ def read_by_dicts(requests: list[Request]) -> list[tuple[Any, ...]]:
             error = p["errorCode"] or (DIVERGED if p["divergingEpoch"] else 0)
             answers[topic, p["partitionIndex"]] = (error, p["highWatermark"], p["recordsSizeInBytes"])
         for partition, (epoch, offset) in cached.items():
-            out.append((row["source_line"], *partition, epoch, offset, *answers.get(partition, (0, None, 0))))
-    return sorted(out)
+            answer = answers.get(partition, (0, None, 0))
+            failed[*session, *partition] = answer[0]
+            out.append((row["source_line"], *partition, epoch, offset, *answer, fell.get(partition)))
+    return in_order(out)
 
 
 TOPIC = st.sampled_from(["a", "b", "c"])
@@ -115,6 +130,20 @@ PARTITION = st.integers(0, 3)
 def entries(draw: st.DrawFn, partition: st.SearchStrategy[Any]) -> list[dict[str, Any]]:
     some = draw(st.lists(st.tuples(TOPIC, st.lists(partition, max_size=3), st.booleans()), max_size=3))
     return [{"topicId": t if by_id else None, "topic": None if by_id else t, "partitions": p} for t, p, by_id in some]
+
+
+def once(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """No request lists a partition twice."""
+    seen: set[tuple[str, int]] = set()
+
+    def new(topic: str, partition: int) -> bool:
+        return (topic, partition) not in seen and not seen.add((topic, partition))  # type: ignore[func-returns-value]
+
+    return [
+        entry
+        | {"partitions": [p for p in entry["partitions"] if new(entry["topicId"] or entry["topic"], p["partition"])]}
+        for entry in topics
+    ]
 
 
 @st.composite
@@ -135,7 +164,8 @@ def request_logs(draw: st.DrawFn) -> list[Request]:
                 epoch = draw(st.sampled_from([first + number] * 5 + [0]))
                 rows.append(request(
                     len(rows), session, epoch, broker_id=broker, error_code=draw(st.sampled_from([0, 0, 0, 71])),
-                    topics=draw(entries(asked)), forgotten=draw(entries(PARTITION)), responses=draw(entries(response)),
+                    topics=once(draw(entries(asked))), forgotten=draw(entries(PARTITION)),
+                    responses=draw(entries(response)),
                 ))  # fmt: skip
     return rows
 
@@ -202,3 +232,16 @@ def test_the_same_session_id_on_another_broker_is_another_session() -> None:
 
 def test_no_requests_give_no_rows() -> None:
     assert read([]) == []
+
+
+def test_an_offset_that_goes_back_is_told_unless_the_follower_was_told_to_truncate() -> None:
+    def fell(*answers: dict[str, Any], epoch: int = 3) -> Any:
+        again = listed("a", p0=5)
+        again["partitions"][0]["currentLeaderEpoch"] = epoch
+        log = [request(1, topics=[listed("a", p0=9)], responses=list(answers)), request(2, epoch=1, topics=[again])]
+        return read(log)[1][-1]
+
+    assert fell() == fell(answered("a", 0)) == 9
+    assert fell(answered("a", 0, error=1)) is None
+    assert fell(answered("a", 0, diverges=True)) is None
+    assert fell(epoch=4) is None
