@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOGS ?= data/samples
 LAKE ?= build/lake
+SAMPLE := build/sample
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup java lint type kernels unit spark witnesses sql doctor lock zip clean
+.PHONY: help run test setup java lint type kernels sample unit spark witnesses sql doctor lock zip clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,10 +17,10 @@ help: ## list the targets
 run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, report (LOGS=..., LAKE=...)
 	$(BIN)/isr-batch run --logs $(LOGS) --lake $(LAKE)
 
-test: $(VENV)/test.stamp java ## lint, types, layers, and every test
-	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type kernels
+test: $(VENV)/test.stamp java ## lint, types, layers, the main job on the sample logs, and every test
+	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type sample kernels
 	rm -rf build/witnesses
-	$(MAKE) --no-print-directory --jobs=2 --output-sync unit spark
+	$(MAKE) --no-print-directory --jobs=2 --output-sync unit spark SAMPLE_LAKE=$(SAMPLE)
 	$(BIN)/python -m tests.witnesses
 
 setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars; and Java where Debian has none
@@ -57,11 +58,12 @@ kernels: $(VENV)/test.stamp ## compile what all tests need, once
 unit: $(VENV)/test.stamp ## the tests that need no Spark
 	$(BIN)/python -m pytest -m "not spark and not nightly"
 
-spark: $(VENV)/test.stamp ## the main job on the sample logs, and the tests that need Spark
+spark: $(VENV)/test.stamp ## the tests that need it
+	SAMPLE_LAKE=$(SAMPLE_LAKE) $(BIN)/python -m pytest -m "spark and not nightly"
+
+sample: $(VENV)/run.stamp
 	rm -rf $(SAMPLE)
 	$(BIN)/isr-batch run --logs data/samples --lake $(SAMPLE)
-	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest -m "spark and not nightly"
-SAMPLE := build/sample
 
 witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into README.md and docs/confusion.md
 	$(BIN)/python -m tests.witnesses --write
