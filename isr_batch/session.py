@@ -38,7 +38,6 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-JAVA_OPTIONS: Final = f"-Dlog4j2.configurationFile={files('isr_batch') / 'log4j2.properties'}"
 # What Delta needs and Spark lacks. Its other dependencies are for other catalogs, or come with Spark.
 _NEEDED_JARS: Final = ("delta-spark", "delta-storage")
 _NOT_NEEDED: Final = ("org.*", "com.*", "javax.*", "commons-*", "io.airlift", "io.unitycatalog")
@@ -73,7 +72,7 @@ def start_session(settings: SparkSettings, **options: str) -> SparkSession:
         **(_local_options() if settings.master.startswith("local") else {}),
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('isr_batch') / 'log4j2.properties'}",
         **options,
     }.items():
         builder = builder.config(key, value)

@@ -48,7 +48,7 @@ def _no_spark_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """Start the one session of this run, at its first use."""
-    from isr_batch.session import JAVA_OPTIONS, start_session
+    from isr_batch.session import start_session
     from isr_batch.settings import SparkSettings
 
     scratch = tmp_path_factory.mktemp("spark")
@@ -57,8 +57,6 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
         **{
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-            # Half of the JVM's time went into compiling well what runs for seconds. Compiled once only, it needs room.
-            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
             # Tests have a handful of rows: planning again between stages costs more than it saves.
             "spark.sql.adaptive.enabled": "false",
             # A wrong Arrow type from a function fails there instead of being read as something else.

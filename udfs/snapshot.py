@@ -41,7 +41,7 @@ def unpacked(data: bytes) -> State:
         When the bytes have another layout, or are not all there.
     """
     header = np.frombuffer(data.ljust(8 * _HEADER, b"\0"), np.int64, _HEADER)
-    if header[0] != LAYOUT:
+    if len(data) < header.nbytes or header[0] != LAYOUT:
         message = "the state was kept by another version"
         raise ValueError(message)
     _, runs, replicas, first, end, waiting = header.tolist()
