@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from tests.fetch_runs import OWN, singly
 from tests.naive_truth import FETCH
 from tests.strategies import Log, Setting, cases_of_all_rules, logs
-from tests.unit.test_sessions import Request, answered, in_batches, listed, read_by_dicts, request, request_logs
+from tests.unit.test_sessions import (
+    COLUMNS,
+    Request,
+    answered,
+    in_batches,
+    in_order,
+    listed,
+    read_by_dicts,
+    request,
+    request_logs,
+)
 from udfs import fetch_runs
 from udfs.arrow import TERM_FIELDS, RuleRun, replay_batches
 from udfs.records import ROW_ORDER, TERM_STARTS, Rows
@@ -168,12 +178,8 @@ def test_runs_taken_apart_are_what_was_read(data: st.DataObject, log: list[Reque
     by_line = {one["source_line"]: one for one in log}
     cuts = data.draw(st.lists(st.integers(0, len(log)), max_size=3))
     batches = list(partitions_read(in_batches(log, cuts), data.draw(st.integers(1, 40))))
-    columns = (
-        "source_line", "topic", "partition_id", "leader_epoch", "fetch_offset", "error_code", "high_watermark",
-        "records_size",
-    )  # fmt: skip
     single = list(singly(batches))
-    assert sorted(tuple(row[name] for name in columns) for row in single) == read_by_dicts(log)
+    assert in_order(tuple(row[name] for name in COLUMNS) for row in single) == read_by_dicts(log)
     for row in single:
         told = by_line[row["source_line"]]
         assert all(row[name] == told[name] for name in (*OWN, "broker_id", "replica_id", "source_file"))

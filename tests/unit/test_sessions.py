@@ -56,6 +56,12 @@ def answered(
     return {"topicId": topic, "topic": None, "partitions": [row]}
 
 
+COLUMNS = (
+    "source_line", "topic", "partition_id", "leader_epoch", "fetch_offset", "error_code", "high_watermark",
+    "records_size", "fell_from",
+)  # fmt: skip
+
+
 def in_batches(requests: list[Request], cuts: list[int]) -> Iterator[pa.RecordBatch]:
     edges = [0, *sorted(cuts), len(requests)]
     for first, last in pairwise(edges):
@@ -63,19 +69,8 @@ def in_batches(requests: list[Request], cuts: list[int]) -> Iterator[pa.RecordBa
 
 
 def read(requests: list[Request], cuts: list[int] | None = None, rows_out: int = 1000) -> list[tuple[Any, ...]]:
-    columns = (
-        "source_line",
-        "topic",
-        "partition_id",
-        "leader_epoch",
-        "fetch_offset",
-        "error_code",
-        "high_watermark",
-        "records_size",
-        "fell_from",
-    )
     batches = partitions_read(in_batches(requests, cuts or []), rows_out)
-    return in_order(tuple(row[name] for name in columns) for row in singly(batches))
+    return in_order(tuple(row[name] for name in COLUMNS) for row in singly(batches))
 
 
 def in_order(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
