@@ -75,6 +75,16 @@ def new_replay(runs: Sequence[Setting], replicas: Sequence[int]) -> State:
     return state
 
 
+def begin(state: State, term: Term, out: Output) -> None:
+    """Let a term begin."""
+    state.term["leader"] = term.replicas.index(term.leader)
+    state.term["replicas"] = len(term.replicas)
+    state.term["start_us"], state.term["end_us"] = term.start_us, term.end_us
+    state.term["start_offset"] = term.start_offset
+    isr = sum(1 << term.replicas.index(replica) for replica in term.isr)
+    kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
+
+
 def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int = 10_000) -> list[Result]:
     """Replay with the kernel, in stretches that end at ``cuts``, into a buffer with ``spare`` places too many."""
     replicas = log.terms[0].replicas
@@ -83,12 +93,7 @@ def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int
     out = new_output(room + spare)
     results: list[Result] = [{"changes": [], "partition": [], "replica": []} for _ in runs]
     for term in log.terms:
-        state.term["leader"] = replicas.index(term.leader)
-        state.term["replicas"] = len(replicas)
-        state.term["start_us"], state.term["end_us"] = term.start_us, term.end_us
-        state.term["start_offset"] = term.start_offset
-        isr = sum(1 << replicas.index(replica) for replica in term.isr)
-        kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
+        begin(state, term, out)
         for stretch, until_us in stretches(term, cuts):
             state.term["row"] = 0
             while not kernels().advance(state, stretch, until_us, out):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import Log, Setting, cases_of_all_rules, instants
-from tests.unit.test_kernel_against_naive import append, columns, each, fetch, new_replay, term
+from tests.unit.test_kernel_against_naive import append, begin, columns, each, fetch, new_replay, term
 from udfs.records import NEVER_US, Output, new_output
 from udfs.replay import kernels
 from udfs.snapshot import packed, unpacked
@@ -31,12 +31,7 @@ def replay(log: Log, runs: list[Setting], cuts: list[int], between: Callable[[St
     state = new_replay(runs, replicas)
     out = new_output(room_for_a_row(len(runs), len(replicas)) + 30_000, 4096)
     for begun in log.terms:
-        state.term["leader"] = replicas.index(begun.leader)
-        state.term["replicas"] = len(replicas)
-        state.term["start_us"], state.term["end_us"] = begun.start_us, begun.end_us
-        state.term["start_offset"] = begun.start_offset
-        isr = sum(1 << replicas.index(replica) for replica in begun.isr)
-        kernels().begin_term(state, isr, begun.start_high_watermark, begun.leader_is_new, out)
+        begin(state, begun, out)
         inside = [cut for cut in cuts if begun.start_us <= cut <= begun.end_us]
         for since, until in pairwise([-1, *inside, int(NEVER_US)]):
             rows = tuple(row for row in begun.rows if since <= row.time_us < until)
