@@ -14,6 +14,7 @@ from isr_batch.tables import (
     _KEY_CHECKS,
     _RULE,
     _SET,
+    FETCH_SEGMENTS,
     INGESTED_FILES,
     INPUT_TABLES,
     PLANTED_FAULTS,
@@ -238,4 +239,6 @@ OUTPUT_TABLES = (
     SWEEP_ADVICE,
     RUN_LOG,
 )
-TABLES = {table.name: table for table in (*INPUT_TABLES, INGESTED_FILES, PLANTED_FAULTS, *OUTPUT_TABLES)}
+TABLES = {
+    table.name: table for table in (*INPUT_TABLES, FETCH_SEGMENTS, INGESTED_FILES, PLANTED_FAULTS, *OUTPUT_TABLES)
+}

@@ -1,9 +1,10 @@
 """The replay in Spark: one exchange, one sort, one pass through the kernel for all rules.
 
 Rows of a set must come together and in order, and nothing else about them matters, so the plan is
-``repartition`` by set, ``sortWithinPartitions`` by time, ``mapInArrow``. A task streams its sets one
-after the other; what it holds is one Arrow batch, the state of one set, and a bounded buffer of
-results (docs/adr/0002-one-pass.md).
+``repartition`` by set, ``sortWithinPartitions`` by time, ``mapInArrow``. Nearly all events come packed,
+thousands a row (``fetch_segments``), so that exchange and sort move few rows. A task streams its sets one
+after the other; what it holds is one Arrow batch, the segments that overlap, the state of one set, and a
+bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.compiled import keep_compiled
 from isr_batch.errors import NoInputError
 from isr_batch.results import tables_of
+from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
@@ -58,8 +61,8 @@ def replayed(stream: DataFrame, runs: Sequence[RuleRun], kinds: Collection[str] 
     )
 
 
-def rows_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
-    """Count the fetches and appends of the window.
+def ready_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
+    """See to it that ``fetch_segments`` is what the input is, and count the fetches and appends of the window.
 
     Raises
     ------
@@ -72,7 +75,9 @@ def rows_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 
             f"{lake.root} holds no fetches between {window.start or 'the beginning'} and {window.end or 'the end'}",
             '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is',
         )
-    return fetches.count() + lake.read("append_log").where(window.condition).count()
+    pack_stale_days(lake)
+    events = lake.read("fetch_segments").where(window.condition).agg(F.sum("events")).collect()[0][0]
+    return int(events or 0)
 
 
 def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> ReplaySummary:  # noqa: B008 frozen
@@ -86,7 +91,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     NoInputError
         When the lake holds no term of a leader, or no fetch, in the window.
     """
-    rows_in = rows_to_replay(lake, window)
+    rows_in = ready_to_replay(lake, window)
     results = replayed(event_stream(lake, window.end), runs).persist(StorageLevel.DISK_ONLY)
     rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     where = f"rule IN ({rules}) AND {window.condition}"

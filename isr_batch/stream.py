@@ -1,7 +1,8 @@
 """The input tables as one stream of rows for the kernel: what happened, in the leader's own order.
 
 Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences,
-checks seen, who may join) become rows of each set that they concern.
+checks seen, who may join) become rows of each set that they concern. Fetches and appends, nearly all of
+the log, come as packed segments.
 """
 
 import numpy as np
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 from isr_batch.store import Lake
 from udfs.records import APPEND, CHECK, ELIGIBLE, FETCH, NOBODY_WAITS, REMOVED, SILENCE, TERM_STARTS, UNKNOWN, Rows
 from udfs.results import SET_COLUMNS
+from udfs.segments import SEGMENT
 
 CHECK_LEAD_US = 1_000
 """A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
@@ -29,7 +31,7 @@ def event_stream(lake: Lake, until: str | None = None) -> DataFrame:
     Returns
     -------
     DataFrame
-        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``later_by``.
+        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``segment``.
     """
 
     def read(name: str) -> DataFrame:
@@ -40,8 +42,7 @@ def event_stream(lake: Lake, until: str | None = None) -> DataFrame:
     broker_events = read("broker_events")
     parts = [
         _terms(terms),
-        _fetches(read("fetch_log")),
-        _appends(read("append_log")),
+        _segments(read("fetch_segments")),
         _removals(read("observed_isr_changes")),
         _silences(terms, broker_events),
         _checks(read("observed_isr_changes"), broker_events),
@@ -53,7 +54,7 @@ def event_stream(lake: Lake, until: str | None = None) -> DataFrame:
     return stream
 
 
-def _rows(frame: DataFrame, kind: Column | np.int64, *more: Column, **columns: Column) -> DataFrame:
+def _rows(frame: DataFrame, kind: Column | np.int64, *more: Column | str, **columns: Column) -> DataFrame:
     """Rows of one kind; columns that mean nothing for it are UNKNOWN."""
     given = {"kind": kind if isinstance(kind, Column) else F.lit(int(kind)), **columns}
     values = [given.get(name, F.lit(int(UNKNOWN))).cast("bigint").alias(name) for name in Rows._fields]
@@ -81,11 +82,19 @@ def _terms(terms: DataFrame) -> DataFrame:
     return _rows(terms, TERM_STARTS, term.alias("term"), time_us=_us("start_time"), offset=F.col("start_offset"))
 
 
-def _fetches(fetches: DataFrame) -> DataFrame:
+def _segments(segments: DataFrame) -> DataFrame:
+    segment = F.struct(*(field.name for field in SEGMENT)).alias("segment")
+    # Behind all rows of its first instant; what is in it is put in order with them when it is unpacked.
+    return _rows(segments, FETCH, segment, time_us=_us("first_time"))
+
+
+def fetches_of(fetches: DataFrame, *more: str) -> DataFrame:
+    """Rows of ``fetch_log``, and more of their columns."""
     return _rows(
         fetches,
         FETCH,
-        F.col("later_by"),
+        *more,
+        "later_by",
         time_us=_us("arrival_time"),
         replica_id=F.col("replica_id"),
         offset=F.col("fetch_offset"),
@@ -98,10 +107,12 @@ def _fetches(fetches: DataFrame) -> DataFrame:
     )
 
 
-def _appends(appends: DataFrame) -> DataFrame:
+def appends_of(appends: DataFrame, *more: str) -> DataFrame:
+    """Rows of ``append_log``, and more of their columns."""
     return _rows(
         appends.where("log_end_offset IS NOT NULL"),
         APPEND,
+        *more,
         time_us=_us("append_time"),
         offset=F.col("log_end_offset"),
         code=F.coalesce("acks", F.lit(int(NOBODY_WAITS))),

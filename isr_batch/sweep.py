@@ -12,7 +12,7 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.advice import Row, advice, line, with_rates
 from isr_batch.grids import LAG_TIME, Grid, NamedGrid
-from isr_batch.replay import replayed, rows_to_replay
+from isr_batch.replay import ready_to_replay, replayed
 from isr_batch.score_tables import SWEEP_ADVICE, SWEEP_SCORES
 from isr_batch.scores import facts, results_in, scores
 from isr_batch.store import Lake, literal
@@ -38,7 +38,7 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
     NoInputError
         When the lake holds no term of a leader, or no fetch.
     """
-    rows_in = rows_to_replay(lake)
+    rows_in = ready_to_replay(lake)
     results = replayed(event_stream(lake), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
     try:
         results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that

@@ -7,6 +7,8 @@ offsets are record offsets.
 
 from dataclasses import dataclass, field
 
+from udfs.segments import PACKED
+
 
 @dataclass(frozen=True)
 class Column:
@@ -172,6 +174,27 @@ APPEND_LOG = Table(
         "batch_not_empty": "base_offset IS NULL OR log_end_offset > base_offset",
         "acks_known": "acks IN (-1, 0, 1)",
     },
+    ("event_date",),
+)
+
+FETCH_SEGMENTS = Table(
+    "fetch_segments",
+    "A stretch of one replica set's fetches and appends, packed: what `replay` reads. It is made of fetch_log and "
+    "append_log, by itself, and again for days that have changed; udfs/segments.py has the format",
+    (
+        *_SET,
+        Column("segment_number", "INT", "counts the segments of a replica set in one packing, from 0", nullable=False),
+        Column("first_time", "TIMESTAMP", "its first event: arrival of a fetch, or an append", nullable=False),
+        Column("last_time", "TIMESTAMP", "its last event", nullable=False),
+        Column("format_version", "INT", "how the binaries are to be read", nullable=False),
+        Column("events", "BIGINT", "fetches, each by itself, and appends", nullable=False),
+        Column("fetches", "BIGINT", "fetches among them", nullable=False),
+        Column("checksum", "BIGINT", "CRC-32 of the binaries, one after the other", nullable=False),
+        *(Column(name, "BINARY", comment) for name, comment in PACKED.items()),
+        Column("packed_from", "STRING", "hash of the names of the data files that the day was made of", nullable=False),
+        _DATE,
+    ),
+    {**_KEY_CHECKS, "fetches_within_events": "fetches BETWEEN 0 AND events", "in_time": "first_time <= last_time"},
     ("event_date",),
 )
 

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from udfs.fetch_runs import changes, one_row_a_fetch
+from udfs.order import changes, set_of
 from udfs.records import FOLLOWERS_A_SCORE, NEVER_US, TERM_STARTS, Int64Array, Rows, new_output
 from udfs.replay import kernels
 from udfs.results import KINDS, SET_COLUMNS, named_results
 from udfs.rules import REGISTRY, Param, Rule
+from udfs.segments import one_row_an_event
 from udfs.state import State, new_state, room_for_a_row
 
 TERM_FIELDS = (
@@ -176,7 +177,7 @@ def replay_batches(
     ----------
     batches : iterator of RecordBatch
         SET_COLUMNS, the columns of ``Rows`` (int64), ``term`` (struct of TERM_FIELDS, null but in
-        TERM rows), and ``later_by`` (list of int32, null but in runs of fetches; see ``udfs.fetch_runs``).
+        TERM rows), and ``segment`` (many events in one row, or null; see ``udfs.segments``).
     runs : sequence of RuleRun
     kinds : collection of str
         Of ``udfs.results.KINDS``: results that are wanted.
@@ -192,7 +193,7 @@ def replay_batches(
         When a set's rows are not in order of time.
     """
     current = SetReplay(runs, kinds)
-    for batch in one_row_a_fetch(batches):
+    for batch in one_row_an_event(batches):
         if batch.num_rows:
             yield from _replay_batch(batch, current)
     yield from current.end_term()
@@ -204,13 +205,13 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
     new_set = changes(batch, SET_COLUMNS)
     _check_order(batch, rows, new_set)
     terms = rows.kind == TERM_STARTS
-    new_set[0] = _key(batch, 0) != current.key
+    new_set[0] = set_of(batch, 0) != current.key
     starts = np.union1d(np.flatnonzero(new_set | terms), [0])
     for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         first = start
         if new_set[start]:
             yield from current.end_term()
-            current.begin_set(_key(batch, start))
+            current.begin_set(set_of(batch, int(start)))
         if terms[start]:
             if not new_set[start]:
                 yield from current.end_term()
@@ -221,12 +222,8 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
         yield from current.advance(Rows(*(column[first:end] for column in rows)), -1)
 
 
-def _key(batch: pa.RecordBatch, row: int) -> tuple[Any, ...]:
-    return tuple(batch.column(name)[int(row)].as_py() for name in SET_COLUMNS)
-
-
 def _check_order(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:
     back = np.flatnonzero((np.diff(rows.time_us) < 0) & ~new_set[1:])
     if len(back):
-        message = f"rows of {_key(batch, back[0])} are not in order of time at {rows.time_us[back[0]]} us"
+        message = f"rows of {set_of(batch, int(back[0]))} are not in order of time at {rows.time_us[back[0]]} us"
         raise ValueError(message)

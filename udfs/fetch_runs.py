@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.ledger import DAY_US
-from udfs.records import ROW_ORDER, Rows
+from udfs.order import changes, in_order, order_of
+from udfs.records import ROW_ORDER
 from udfs.results import SET_COLUMNS
 from udfs.sessions import Fetches
 
@@ -125,8 +126,8 @@ def compressed(rows: Fetches, requests: Requests) -> Runs:
         last_waited_us=pa.array(waited_us, mask=waited_us < 0),
     )
     # Rows of one request beside each other have the same instants, which take less room on disk.
-    in_order = np.argsort(runs.first)
-    return Runs(*(column.take(in_order) for column in runs))
+    by_request = np.argsort(runs.first)
+    return Runs(*(column.take(by_request) for column in runs))
 
 
 def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,7 +136,8 @@ def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     Parameters
     ----------
     batches : iterator of RecordBatch
-        As for `udfs.arrow.replay_batches`. Where there are runs, sorted by set, then ROW_ORDER.
+        SET_COLUMNS, the columns of ``udfs.records.Rows`` (int64), more of any kind, and ``later_by`` (list of int32,
+        null but in runs). Where there are runs, sorted by set, then ROW_ORDER.
 
     Yields
     ------
@@ -147,28 +149,7 @@ def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     ValueError
         When rows among which later fetches must go are not in order.
     """
-    waiting: pa.RecordBatch | None = None
-    for batch in batches:
-        later_by = batch.column("later_by")
-        rows = batch.drop_columns(["later_by"])
-        if not waiting and later_by.null_count == len(later_by):
-            yield rows
-            continue
-        for first, end in _pieces(later_by):
-            merged, upto = _merged(waiting, rows.slice(first, end - first), later_by.slice(first, end - first))
-            waiting = merged.slice(upto)
-            yield merged.slice(0, upto)
-    if waiting:
-        yield waiting
-
-
-def changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Whether a row differs from the one before it in any of these columns; the first row does not."""
-    found = np.zeros(batch.num_rows, np.bool_)
-    for name in names:
-        column = batch.column(name)
-        found[1:] |= np.asarray(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).fill_null(True))
-    return found
+    return in_order(_pieces(batches))
 
 
 def _steps(column: Ints) -> Ints:
@@ -180,7 +161,18 @@ def _ints(batch: pa.RecordBatch, name: str) -> Ints:
     return np.asarray(batch.column(name).cast(pa.int64()))
 
 
-def _pieces(later_by: pa.Array) -> Iterator[tuple[int, int]]:
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        later_by = batch.column("later_by")
+        rows = batch.drop_columns(["later_by"])
+        if later_by.null_count == len(later_by):
+            yield rows
+        else:
+            for first, end in _cuts(later_by):
+                yield _taken_apart(rows.slice(first, end - first), later_by.slice(first, end - first))
+
+
+def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
     """Rows from where to where, with PIECE fetches in them or a row."""
     upto = np.cumsum(1 + np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER))
     first, before = 0, 0
@@ -190,37 +182,27 @@ def _pieces(later_by: pa.Array) -> Iterator[tuple[int, int]]:
         first, before = end, int(upto[end - 1])
 
 
-def _merged(
-    waiting: pa.RecordBatch | None, batch: pa.RecordBatch, later_by: pa.Array
-) -> tuple[pa.RecordBatch, int]:  # fmt: skip
-    """Rows and later fetches in order, and how many of them nothing that is still to come can go before."""
-    whole = pa.concat_batches([waiting, batch]) if waiting else batch
-    rows = whole.num_rows
+def _taken_apart(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
+    """Rows and later fetches, in order."""
     counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
-    origin = np.repeat(np.arange(rows - batch.num_rows, rows), counts)
+    origin = np.repeat(np.arange(rows.num_rows), counts)
     # Sums from the run's first fetch on: those over all runs, less what they were where the run begins.
     later = np.asarray(later_by.flatten()).reshape(-1, len(LATER)).cumsum(axis=0, dtype=np.int64)
     begins = np.cumsum(counts) - counts
     before = np.concatenate([np.zeros((1, len(LATER)), np.int64), later])
     later -= np.repeat(before[begins], counts, axis=0)
-    columns = {}
-    for name in Rows._fields:
-        column = np.asarray(whole.column(name))
-        more = column[origin]
-        if name in _LATER_ROWS:
-            more += later[:, _LATER_ROWS.index(name)]
-        columns[name] = np.concatenate([column, more])
-    sets = np.cumsum(changes(whole, SET_COLUMNS))
-    keys = [np.concatenate([sets, sets[origin]]), *(columns[name] for name in ROW_ORDER)]
-    order = np.lexsort(keys[::-1])
-    given = order[(order < rows) & (order >= rows - batch.num_rows)]
+    # Later fetches stand behind their run's first, so that those of a set stay together.
+    source = np.concatenate([np.arange(rows.num_rows), origin])
+    together = np.argsort(source, kind="stable")
+    columns = {name: rows.column(name).take(pa.array(source[together])) for name in rows.schema.names}
+    for name, which in zip(_LATER_ROWS, range(len(_LATER_ROWS)), strict=True):
+        column = np.asarray(rows.column(name))
+        columns[name] = pa.array(np.concatenate([column, column[origin] + later[:, which]])[together])
+    # Spark says of columns that they have no nulls, and batches with other schemas do not go together.
+    whole = pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)
+    order = order_of(whole)
+    given = order[together[order] < rows.num_rows]
     if (np.diff(given) < 0).any():
         message = f"rows are not in order of {', '.join((*SET_COLUMNS, *ROW_ORDER))}"
         raise ValueError(message)
-    source = np.concatenate([np.arange(rows), origin])[order]
-    values = {name: whole.column(name).take(pa.array(source)) for name in SET_COLUMNS}
-    values |= {name: pa.array(column[order]) for name, column in columns.items()}
-    values["term"] = whole.column("term").take(pa.array(source, mask=order >= rows))
-    # Spark says of columns that they have no nulls, and batches with other schemas do not go together.
-    merged = pa.RecordBatch.from_arrays([values[name] for name in batch.schema.names], schema=batch.schema)
-    return merged, int(np.flatnonzero(order == rows - 1)[0]) + 1
+    return whole.take(pa.array(order))

@@ -62,7 +62,10 @@ class Rows(NamedTuple):
     """FETCH: response sent. SILENCE, CHECK: as above."""
 
 
-ROW_ORDER = ("time_us", "kind", "handled_us", "replica_id", "offset")
+ROW_ORDER = (
+    "time_us", "kind", "handled_us", "replica_id", "offset", "code", "leader_log_end_offset", "processed_us",
+    "released_us", "until_us",
+)  # fmt: skip
 """How rows of a set are sorted. What comes after ``kind`` only makes equal times the same in every replay."""
 
 

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 
 from isr_batch.fetch_runs import single_fetches, take_runs_apart
 from isr_batch.replay import replayed, rule_runs
+from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
@@ -97,6 +98,7 @@ def test_a_replay_of_runs_is_one_of_fetches(lake: Lake) -> None:
 
     def results(query: str) -> list[str]:
         put(lake, FETCH_LOG, query)
+        assert pack_stale_days(lake)
         rows = replayed(event_stream(lake), rule_runs(ReplaySettings(rules=["kafka-0.9", "kafka-3.7"])))
         return sorted(map(str, rows.collect()))
 

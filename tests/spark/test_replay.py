@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.errors import NoInputError
 from isr_batch.replay import replay, replayed, rule_runs
+from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
@@ -68,6 +69,7 @@ def stopped_follower(spark: SparkSession, folder: Path, min_isr: Mapping[str, in
 
 
 def test_plan_has_one_exchange_and_one_sort(lake: Lake) -> None:
+    pack_stale_days(lake)
     plan = replayed(event_stream(lake), rule_runs(ReplaySettings()))._jdf.queryExecution().executedPlan().toString()
     exchanges = [line for line in plan.splitlines() if "Exchange" in line and "BroadcastExchange" not in line]
     assert len(exchanges) == 1, plan

@@ -1,7 +1,6 @@
 """Runs of identical fetches: what makes them, that nothing is lost, and that a replay cannot tell."""
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fetch_runs import OWN, singly
 from tests.naive_truth import FETCH
+from tests.segments import in_pieces, packed_stream, segments_of
 from tests.strategies import Log, Setting, cases_of_all_rules, logs
 from tests.unit.test_sessions import (
     COLUMNS,
@@ -25,22 +25,13 @@ from tests.unit.test_sessions import (
     request_logs,
 )
 from udfs import fetch_runs
-from udfs.arrow import TERM_FIELDS, RuleRun, replay_batches
+from udfs.arrow import RuleRun, replay_batches
 from udfs.records import ROW_ORDER, TERM_STARTS, Rows
 from udfs.session_arrow import partitions_read
 
 LOGS = 120
 INSTANTS = OWN[:5]
 DAY_US = 86_400_000_000
-SET = pa.schema([
-    ("cluster_id", pa.string()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_id", pa.int32()),
-])  # fmt: skip
-STREAM = pa.schema([
-    # As Spark gives them, which knows that most are never null.
-    *(field.with_nullable(False) for field in SET),
-    *(pa.field(name, pa.int64(), nullable=name in ("replica_id", "offset")) for name in Rows._fields),
-    ("term", pa.struct(TERM_FIELDS)), ("later_by", pa.list_(pa.int32())),
-])  # fmt: skip
 
 
 def idle(count: int = 3, *, first_us: int = 10 * DAY_US, apart_us: int = 500_000, **given: Any) -> list[Request]:
@@ -219,7 +210,8 @@ def stream(log: Log, partition: int, setting: Setting, calm: bytes) -> list[dict
             asked[row["replica_id"]] = row["offset"]
     rows.sort(key=lambda row: [row[name] for name in ROW_ORDER])
     key = {"cluster_id": "c", "topic": "t", "partition_id": partition}
-    return [key | {"leader_id": row["leader"]} | row for row in rows]
+    of_sets = [key | {"leader_id": row["leader"]} | row for row in rows]
+    return sorted(of_sets, key=lambda row: row["leader_id"])
 
 
 LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
@@ -247,14 +239,10 @@ def with_runs(rows: Sequence[dict[str, Any]], alone: bytes) -> list[dict[str, An
     return out
 
 
-def in_pieces(rows: list[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
-    for first, end in pairwise(edges):
-        yield pa.RecordBatch.from_pylist(rows[first:end], schema=STREAM)
-
-
-def results(batches: Iterator[pa.RecordBatch], runs: list[RuleRun]) -> list[dict[str, Any]]:
-    return [row for batch in replay_batches(batches, runs) for row in batch.to_pylist()]
+def results(rows: Sequence[dict[str, Any]], runs: list[RuleRun], cuts: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """Replay rows, their fetches and appends packed."""
+    stream = packed_stream(rows, segments_of(rows, cuts))
+    return [row for batch in replay_batches(in_pieces(stream, cuts), runs) for row in batch.to_pylist()]
 
 
 @seed(20260731)
@@ -273,8 +261,8 @@ def test_a_replay_cannot_tell_runs_from_single_fetches(
     runs = with_runs(single, data.draw(bits))
     cuts = data.draw(st.lists(st.integers(0, len(runs)), max_size=5))
     with patch.object(fetch_runs, "PIECE", data.draw(st.sampled_from([1, 3, 10, fetch_runs.PIECE]))):
-        found = results(in_pieces(runs, cuts), rules)
-    assert found == results(in_pieces(single, ()), rules)
+        found = results(runs, rules, cuts)
+    assert found == results(single, rules)
 
 
 def test_rows_that_are_not_in_order_are_told_where_there_are_runs() -> None:
@@ -284,4 +272,4 @@ def test_rows_that_are_not_in_order_are_told_where_there_are_runs() -> None:
         known | {"time_us": 8, "kind": int(FETCH)},
     ]
     with pytest.raises(ValueError, match="not in order"):
-        results(in_pieces(rows, ()), [RuleRun("kafka-3.7")])
+        segments_of(rows)
