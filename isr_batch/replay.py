@@ -19,7 +19,7 @@ from pyspark.storagelevel import StorageLevel
 from isr_batch.compiled import keep_compiled
 from isr_batch.errors import NoInputError
 from isr_batch.results import tables_of
-from isr_batch.segments import pack_stale_days
+from isr_batch.segments import damage_told, pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
@@ -96,10 +96,11 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     where = f"rule IN ({rules}) AND {window.condition}"
     try:
-        rows_out = {
-            table.name: lake.replace(table, rows.where(window.condition), where)
-            for table, rows in tables_of(results).items()
-        }
+        with damage_told():
+            rows_out = {
+                table.name: lake.replace(table, rows.where(window.condition), where)
+                for table, rows in tables_of(results).items()
+            }
     finally:
         results.unpersist()
     return ReplaySummary(rows_in, rows_out)

@@ -7,19 +7,22 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 
 import pyarrow as pa
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from isr_batch.errors import SchemaError
 from isr_batch.store import Lake
 from isr_batch.stream import appends_of, fetches_of
 from isr_batch.tables import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
 from udfs.records import ROW_ORDER
 from udfs.results import SET_COLUMNS
-from udfs.segments import SEGMENTS, pack
+from udfs.segments import SEGMENTS, DamagedSegmentError, pack
 
 _DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 
@@ -45,6 +48,27 @@ def pack_stale_days(lake: Lake) -> int:
     told = F.create_map(*(F.lit(value) for day in stale for value in (day, found.get(day))))
     rows = _packed(lake, where).withColumn("packed_from", told[F.col("event_date")])
     return lake.replace(FETCH_SEGMENTS, rows, where)
+
+
+@contextmanager
+def damage_told() -> Iterator[None]:
+    """Say of a damaged segment what to do about it.
+
+    Raises
+    ------
+    SchemaError
+        Naming the segment.
+    """
+    try:
+        yield
+    except PythonException as error:
+        _, name, told = str(error).partition(f"{DamagedSegmentError.__name__}: ")
+        if not name:
+            raise
+        raise SchemaError(
+            f"{FETCH_SEGMENTS.name}: {told.partition(chr(10))[0]}",
+            "move that table away and run the same command again, which packs fetch_log and append_log anew",
+        ) from error
 
 
 def _files_by_day(lake: Lake) -> dict[date, str]:

@@ -27,6 +27,8 @@ _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Ours have few joins that an inferred filter would help, and inferring took most of the planner's memory.
     "spark.sql.constraintPropagation.enabled": "false",
+    # A row may be a segment of some 300 kB, and a worker holds a batch of them.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

@@ -15,6 +15,7 @@ from isr_batch.grids import LAG_TIME, Grid, NamedGrid
 from isr_batch.replay import ready_to_replay, replayed
 from isr_batch.score_tables import SWEEP_ADVICE, SWEEP_SCORES
 from isr_batch.scores import facts, results_in, scores
+from isr_batch.segments import damage_told
 from isr_batch.store import Lake, literal
 from isr_batch.stream import event_stream
 from isr_batch.tables import Table
@@ -41,7 +42,8 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
     rows_in = ready_to_replay(lake)
     results = replayed(event_stream(lake), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
     try:
-        results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
+        with damage_told():
+            results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
         told = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
         by_class = _by_class(lake, facts(results_in(told)), named.grid)
         scored = [row.asDict() for row in scores(by_class, [("cluster_id", "topic")]).collect()]

@@ -44,6 +44,7 @@ def kafka_logs(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "ingest") as done:
         ingest_logs(job, done, logs, cluster)
+        _pack(job)
 
 
 @ingest_app.command("table")
@@ -74,3 +75,12 @@ def table(
         if missing:
             job.out.table("What the input does not tell", missing, LACKING_COLUMNS)
         require_clean(counts, job.settings.ingest.max_quarantine_ratio)
+        _pack(job)
+
+
+def _pack(job: Job) -> None:
+    """Leave the log in the form that a replay reads."""
+    from isr_batch.segments import pack_stale_days
+
+    with job.out.step("pack") as facts:
+        facts["segments"] = pack_stale_days(job.lake)

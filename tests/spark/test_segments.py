@@ -1,0 +1,71 @@
+"""``fetch_segments`` in the lake: made of what the lake holds, again where that changed, and told when damaged."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from isr_batch.errors import SchemaError
+from isr_batch.replay import ready_to_replay, replay, rule_runs
+from isr_batch.segments import pack_stale_days
+from isr_batch.settings import ReplaySettings
+from isr_batch.store import Lake
+from isr_batch.tables import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
+from isr_batch.window import Window
+from tests.spark.test_replay import DAY, stopped_follower
+
+NEXT_DAY = "2026-01-02"
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return stopped_follower(spark, tmp_path, {"t": 2})
+
+
+def a_day_later(rows: DataFrame) -> DataFrame:
+    times = [name for name in rows.columns if name.endswith("_time")]
+    later = {name: F.expr(f"{name} + INTERVAL 1 DAY") for name in times}
+    return rows.withColumns({**later, "event_date": F.date_add("event_date", 1)})
+
+
+def days(lake: Lake) -> dict[str, tuple[int, int]]:
+    """Fetches and appends by day."""
+    of_day = lake.read("fetch_segments").groupBy(F.col("event_date").cast("string"))
+    rows = of_day.agg(F.sum("fetches"), F.sum(F.expr("events - fetches"))).collect()
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def test_days_that_changed_are_packed_again_and_no_others(lake: Lake) -> None:
+    assert pack_stale_days(lake) == 1
+    assert days(lake) == {DAY: (350, 300)}
+    version = lake.version("fetch_segments")
+    assert pack_stale_days(lake) == 0
+    assert lake.version("fetch_segments") == version
+    (first,) = lake.read("fetch_segments").select("packed_from").collect()
+
+    with_next = lake.read("fetch_log").unionByName(a_day_later(lake.read("fetch_log")))
+    lake.replace(FETCH_LOG, with_next.where(f"event_date = DATE'{NEXT_DAY}'"), f"event_date = DATE'{NEXT_DAY}'")
+    assert pack_stale_days(lake) == 1
+    assert days(lake) == {DAY: (350, 300), NEXT_DAY: (350, 0)}
+    assert first in lake.read("fetch_segments").select("packed_from").collect()
+
+    of_day = f"event_date = DATE'{DAY}'"
+    lake.replace(APPEND_LOG, lake.read("append_log").where("base_offset < 100"), of_day)
+    assert ready_to_replay(lake) == 800
+    assert ready_to_replay(lake, Window(NEXT_DAY)) == 350
+    assert days(lake) == {DAY: (350, 100), NEXT_DAY: (350, 0)}
+
+    of_next = f"event_date = DATE'{NEXT_DAY}'"
+    lake.replace(FETCH_LOG, lake.read("fetch_log").where("false"), of_next)
+    assert pack_stale_days(lake) == 0
+    assert days(lake) == {DAY: (350, 100)}
+
+
+def test_damage_is_told_with_what_to_do(lake: Lake) -> None:
+    pack_stale_days(lake)
+    rows = lake.read("fetch_segments").withColumn("checksum", F.col("checksum") + 1).localCheckpoint()
+    lake.replace(FETCH_SEGMENTS, rows, "true")
+    with pytest.raises(SchemaError, match=r"fetch_segments: .*'t', 0, 1.*checksum differs") as told:
+        replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
+    assert "packs fetch_log and append_log anew" in told.value.hint
