@@ -18,7 +18,7 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.compiled import keep_compiled
 from isr_batch.errors import NoInputError
-from isr_batch.results import tables_of
+from isr_batch.results import TIMELINES, scored_of, timeline_of
 from isr_batch.segments import damage_told, pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
@@ -26,7 +26,7 @@ from isr_batch.stream import event_stream
 from isr_batch.window import Window
 from udfs.arrow import RuleRun, replay_batches
 from udfs.records import ROW_ORDER
-from udfs.results import KINDS, RESULT_SCHEMA, SET_COLUMNS
+from udfs.results import KINDS, SCORED, SET_COLUMNS, schema_of
 from udfs.rules import REGISTRY
 
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
@@ -48,17 +48,14 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 
 
 def replayed(stream: DataFrame, runs: Sequence[RuleRun], kinds: Collection[str] = tuple(KINDS)) -> DataFrame:
-    """Replay a stream of ``isr_batch.stream``; rows of ``udfs.results.RESULT_SCHEMA``, of these kinds of result."""
+    """Replay a stream of ``isr_batch.stream``; rows of ``udfs.results.schema_of``, of these kinds of result."""
+    schema = schema_of(kinds)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
-        return replay_batches(batches, runs, kinds)
+        return (results.select(schema.names) for results in replay_batches(batches, runs, kinds))
 
-    return (
-        stream.repartition(*SET_COLUMNS)
-        .sortWithinPartitions(*ORDER)
-        .mapInArrow(replay, from_arrow_schema(RESULT_SCHEMA))
-    )
+    return stream.repartition(*SET_COLUMNS).sortWithinPartitions(*ORDER).mapInArrow(replay, from_arrow_schema(schema))
 
 
 def ready_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
@@ -92,15 +89,18 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
         When the lake holds no term of a leader, or no fetch, in the window.
     """
     rows_in = ready_to_replay(lake, window)
-    results = replayed(event_stream(lake, window.end), runs).persist(StorageLevel.DISK_ONLY)
+    stream = event_stream(lake, window.end)
+    # A pass for each timeline: to keep their rows for a single pass took longer than to replay packed events again.
+    timelines = {table: timeline_of(replayed(stream, runs, (kind,))) for kind, table in TIMELINES.items()}
+    scored = replayed(stream, runs, SCORED).persist(StorageLevel.DISK_ONLY)
     rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     where = f"rule IN ({rules}) AND {window.condition}"
     try:
         with damage_told():
             rows_out = {
                 table.name: lake.replace(table, rows.where(window.condition), where)
-                for table, rows in tables_of(results).items()
+                for table, rows in {**timelines, **scored_of(scored)}.items()
             }
     finally:
-        results.unpersist()
+        scored.unpersist()
     return ReplaySummary(rows_in, rows_out)

@@ -11,17 +11,21 @@ from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
 from isr_batch.tables import SET_KEY, Table
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
+TIMELINES = {"replica": REPLICA_TIMELINE, "partition": PARTITION_TIMELINE}
+"""By kind of result."""
 
-def tables_of(results: DataFrame) -> dict[Table, DataFrame]:
-    """Return the rows of each table, with their time and day."""
+
+def timeline_of(results: DataFrame) -> DataFrame:
+    """Return the rows of a timeline, with their time and day; there are results of its kind alone."""
+    return _dated(results.withColumnRenamed("isr_after", "isr"), "time")
+
+
+def scored_of(results: DataFrame) -> dict[Table, DataFrame]:
+    """Return the rows of the tables that scores are made of, with their time and day."""
     changes = _dated(results.where("result = 'change'"), "change_time")
-    replica = results.where("result = 'replica'")
-    partition = results.where("result = 'partition'").withColumnRenamed("isr_after", "isr")
     scores = _measured(results.where("result = 'score'"), MEASURES)
     follower_scores = _measured(results.where("result = 'follower_score'"), FOLLOWER_MEASURES)
     return {
-        REPLICA_TIMELINE: _dated(replica, "time"),
-        PARTITION_TIMELINE: _dated(partition, "time"),
         ISR_CHANGES: changes,
         SHRINK_VERDICTS: _with_restored_time(changes).where("kind = 'shrink'"),
         PARTITION_SCORES: _dated(_with_first_violation(scores), "time"),

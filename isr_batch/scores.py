@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from isr_batch.results import tables_of
+from isr_batch.results import scored_of
 from isr_batch.score_tables import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.store import Lake
 from udfs.notifications import notified_at_us
@@ -102,8 +102,8 @@ def results_of(lake: Lake) -> Results:
 
 
 def results_in(replayed: DataFrame) -> Results:
-    """All that is among rows of ``udfs.results.RESULT_SCHEMA``."""
-    tables = {table.name: rows for table, rows in tables_of(replayed).items()}
+    """All that is among rows of ``udfs.results.RESULT_SCHEMA`` of the kinds SCORED."""
+    tables = {table.name: rows for table, rows in scored_of(replayed).items()}
     return Results(*(tables[field.name] for field in fields(Results)))
 
 

@@ -32,7 +32,8 @@ KINDS = {
 }
 """Kinds of result, in the order of ``Output``."""
 SCORED = ("change", "score", "follower_score")
-"""What scores are made of; the others are the timelines, nearly all of the rows."""
+"""What scores are made of; the others are the timelines."""
+
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
 Results = Iterator[pa.RecordBatch]
@@ -70,6 +71,20 @@ RESULT_SCHEMA = pa.schema(
         ("acks_all_latencies", LATENCIES),
     ]
 )
+
+_OF_ALL = ("result", *SET_COLUMNS, "leader_epoch", "rule", "params_json", "time_us")
+_OF_TIMELINES = {
+    "replica": ("replica_id", *REPLICA_COLUMNS[3:]),
+    "partition": ("leader_log_end_offset", "high_watermark", "isr_after"),
+}
+
+
+def schema_of(kinds: Collection[str]) -> pa.Schema:
+    """RESULT_SCHEMA, or what timelines fill of it where nothing else is wanted: they have nearly all of the rows."""
+    if not set(kinds) <= set(_OF_TIMELINES):
+        return RESULT_SCHEMA
+    filled = {*_OF_ALL, *(name for kind in kinds for name in _OF_TIMELINES[kind])}
+    return pa.schema([field for field in RESULT_SCHEMA if field.name in filled])
 
 
 def named_results(
