@@ -5,8 +5,8 @@ replayed was written afterwards, so its later instants are known too.
 """
 
 from udfs.history import History, missing_since
-from udfs.jit import kernel
-from udfs.records import ARRIVED, NEVER_US, NO_FETCH, READ
+from udfs.jit import inlined, kernel
+from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED
 
 
 @kernel
@@ -25,20 +25,39 @@ def settle(fetch, term, now_us):
     from_us = fetch.settled_us
     if now_us <= from_us:
         return
-    held = 0
+    if fetch.stage != NO_FETCH:
+        fetch.held_us += _overlap(from_us, now_us, fetch.arrival_us, fetch.processed_us)
+        fetch.held_us += _overlap(from_us, now_us, fetch.released_us, fetch.completed_us)
+    if term.silent_until_us > from_us:
+        fetch.silent_us += _silent(fetch, term, from_us, now_us)
+    fetch.settled_us = now_us
+
+
+@kernel
+def _silent(fetch, term, from_us, now_us):
     silent = _overlap(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
-        held += _overlap(from_us, now_us, fetch.arrival_us, fetch.processed_us)
-        held += _overlap(from_us, now_us, fetch.released_us, fetch.completed_us)
         silent -= _overlap(
             max(from_us, fetch.arrival_us), min(now_us, fetch.processed_us), term.silent_from_us, term.silent_until_us
         )
         silent -= _overlap(
             max(from_us, fetch.released_us), min(now_us, fetch.completed_us), term.silent_from_us, term.silent_until_us
         )
-    fetch.held_us += held
-    fetch.silent_us += silent
-    fetch.settled_us = now_us
+    return silent
+
+
+@kernel
+def enter(fetch, stage):
+    """An instant of its fetch has come; the next one is kept for the search for what is due first."""
+    fetch.stage = stage
+    if stage == ARRIVED:
+        fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1
+    elif stage == READ:
+        fetch.due = 2 * min(fetch.processed_us, NOT_DUE // 2) + 1
+    elif stage == RECORDED:
+        fetch.due = 2 * min(fetch.completed_us, NOT_DUE // 2)
+    else:
+        fetch.due = NOT_DUE
 
 
 @kernel
@@ -70,19 +89,19 @@ def _explain_since_caught(fetch):
     fetch.silent_at_caught_us = 0
 
 
-@kernel
+@inlined
 def arrive(fetch, term, history: History, rows, i):
     """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
     now_us = rows.time_us[i]
     settle(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:
         _caught_up(fetch, now_us)
-    fetch.stage = ARRIVED
     fetch.arrival_us = now_us
     fetch.handled_us = rows.handled_us[i]
     fetch.processed_us = rows.processed_us[i]
     fetch.released_us = rows.released_us[i]
     fetch.completed_us = rows.until_us[i]
+    enter(fetch, ARRIVED)
     fetch.fetch_offset = rows.offset[i]
     fetch.error_code = rows.code[i]
     fetch.leader_log_end_offset = rows.leader_log_end_offset[i]
@@ -102,7 +121,6 @@ def arrive(fetch, term, history: History, rows, i):
 def read(fetch, term, now_us):
     """An io thread reads for it: the leader's log end is what the log says, else what the appends say."""
     settle(fetch, term, now_us)
-    fetch.stage = READ
     fetch.read_us = now_us
     fetch.held_at_read_us = fetch.held_us
     fetch.silent_at_read_us = fetch.silent_us
@@ -132,7 +150,7 @@ def append(fetch, term, now_us):
 @kernel
 def begin(fetch, term):
     """A new term: nothing is known of the follower before its first fetch, unless there is nothing to hold."""
-    fetch.stage = NO_FETCH
+    enter(fetch, NO_FETCH)
     fetch.log_end_offset = 0 if term.start_offset == 0 else -1
     fetch.missing_since_us = NEVER_US if term.start_offset == 0 else term.start_us
     fetch.previous_leader_log_end_offset = -1

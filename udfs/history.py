@@ -66,14 +66,20 @@ def remember(history: History, log_end_offset: int, time_us: int, held_by_all: i
 @kernel
 def missing_since(history: History, log_end_offset: int) -> int:
     """Microseconds at which the leader first held more than ``log_end_offset``; NEVER_US if it does not."""
-    low, high = history.used
-    end = high
+    low, end = history.used
+    high = end - 1
+    if high < low or history.log_end_offset[high] <= log_end_offset:
+        return NEVER_US
+    # Most followers lack the latest appends only: from there back, in steps that double.
+    step = 1
+    while high - step >= low and history.log_end_offset[high - step] > log_end_offset:
+        high -= step
+        step *= 2
+    low = max(low, high - step + 1)
     while low < high:
         middle = (low + high) // 2
         if history.log_end_offset[middle] > log_end_offset:
             high = middle
         else:
             low = middle + 1
-    if low == end:
-        return NEVER_US
-    return history.time_us[low]
+    return history.time_us[high]

@@ -17,6 +17,12 @@ from udfs.verdict import CONTROLLER, causes_of_shrink, true_lag_us
 NO_CAUSE = np.int64(0)
 
 
+@inlined
+def await_rule(term, at_us):
+    """A timer of a rule run was set; it may be moved to later without a word."""
+    term.rules_due_us = min(term.rules_due_us, at_us)
+
+
 class RuleCalls(NamedTuple):
     """Each function of a rule as one compiled function that takes the rule's code first."""
 
@@ -43,16 +49,14 @@ def rule_calls(rules: Sequence[Rule]) -> RuleCalls:
 class IsrCalls(NamedTuple):
     """What the replay asks of the ISR; see the functions of the same names."""
 
-    after_recorded: Callable[..., Any]
-    """What the leader does after an instant of a fetch, compiled into its caller: every fetch is recorded."""
     after_fetch: Callable[..., Any]
-    """The same, called: few rules look at another instant."""
     check: Callable[..., Any]
     remove: Callable[..., Any]
     relinquish: Callable[..., Any]
     install: Callable[..., Any]
     commit: Callable[..., Any]
     advance_high_watermark: Callable[..., Any]
+    show_followers: Callable[..., Any]
     show_all: Callable[..., Any]
 
 
@@ -118,7 +122,8 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader = state.leaders[r]
         params = state.params[r]
         code = state.codes[r]
-        if not may_advance(code, leader, params):
+        # Often it cannot rise: it has reached the log end, or meets the follower that holds it.
+        if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
             return
         candidate = leader.log_end_offset
         for p in range(leader.replicas):
@@ -129,7 +134,11 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 code, follower, leader, state.fetches[p], clock_ms, params
             ):
                 candidate = follower.log_end_offset
-        leader.high_watermark = max(leader.high_watermark, candidate)
+                if candidate <= leader.high_watermark:
+                    return
+        leader.high_watermark = candidate
+        term = state.term[0]
+        term.highest_high_watermark = max(term.highest_high_watermark, candidate)
 
     @kernel
     def install(state, r, isr, now_us):
@@ -145,16 +154,22 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             leader.isr_size += member
             if member != state.followers[r, p].in_isr:
                 settle_follower(state, r, p, now_us)
+                state.fetches[p].outsider_in += 1 - 2 * member
             state.followers[r, p].in_isr = member
             state.followers[r, p].in_maximal_isr = member
 
     @inlined
-    def show_all(state, r, now_us, out):
-        """Write whatever changed."""
+    def show_followers(state, r, now_us, out):
+        """Write what changed of them."""
         leader = state.leaders[r]
         for p in range(leader.replicas):
             if p != state.term[0].leader:
                 show(out, r, p, now_us, state.followers[r, p], leader)
+
+    @inlined
+    def show_all(state, r, now_us, out):
+        """Write whatever changed."""
+        show_followers(state, r, now_us, out)
         show_leader(state, r, now_us, out)
 
     @kernel
@@ -177,10 +192,24 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader.commit_us = now_us + latency_us
         if latency_us == 0:
             commit(state, r, now_us)
+        else:
+            await_rule(state.term[0], leader.commit_us)
+
+    @kernel
+    def expand(state, r, p, now_us, out):
+        leader = state.leaders[r]
+        follower = state.followers[r, p]
+        isr = leader.isr | (1 << p)
+        _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, state.fetches[p], NO_CAUSE)
+        follower.in_maximal_isr = 1
+        _write_isr(state, r, isr, now_us)
 
     @inlined
-    def after_recorded(state, r, p, todo, now_us, out):
-        """What the leader does when a fetch has been taken in: expand the ISR, advance the high watermark."""
+    def after_fetch(state, r, p, todo, now_us, out):
+        """What the leader does after an instant of a fetch: expand the ISR, advance the high watermark.
+
+        ``show_leaders`` has to come after it, once for all runs.
+        """
         leader = state.leaders[r]
         follower = state.followers[r, p]
         if (
@@ -189,20 +218,12 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             and leader.commit_us == NEVER_US
             and may_join(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r])
         ):
-            isr = leader.isr | (1 << p)
-            _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, state.fetches[p], NO_CAUSE)
-            follower.in_maximal_isr = 1
-            _write_isr(state, r, isr, now_us)
+            expand(state, r, p, now_us, out)
         if todo & ADVANCE_HIGH_WATERMARK:
             # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
             fetch = state.fetches[p]
             advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
         show(out, r, p, now_us, follower, leader)
-        show_leader(state, r, now_us, out)
-
-    @kernel
-    def after_fetch(state, r, p, todo, now_us, out):
-        after_recorded(state, r, p, todo, now_us, out)
 
     @kernel
     def check(state, r, now_us, out):
@@ -279,5 +300,5 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         show_all(state, r, now_us, out)
 
     return IsrCalls(
-        after_recorded, after_fetch, check, remove, relinquish, install, commit, advance_high_watermark, show_all
+        after_fetch, check, remove, relinquish, install, commit, advance_high_watermark, show_followers, show_all
     )

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from udfs.jit import inlined, kernel
-from udfs.latencies import FIRST_RUN, acknowledge, append_waits, await_none, give_up_waiting, new_waits
+from udfs.latencies import FIRST_RUN, acknowledge, append_waits, await_none, give_up_waiting, new_waits, some_are_done
 from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
-from udfs.verdict import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
 
 DAY_US = 86_400_000_000
 NO_VIOLATION = np.int64(-1)
-NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
+FIRST = np.int64(0)
 
 (
     EXPOSURE_US,
@@ -74,19 +73,19 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 
 @kernel
-def _late_at_us(fetch, params):
+def late_at_us(fetch, lag_time_ms):
     """First instant at which `true-lag` calls the follower out of sync; it counts whole milliseconds."""
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
-    return (fetch.missing_since_us // 1000 + params.replica_lag_time_max_ms + 1) * 1000
+    return (fetch.missing_since_us // 1000 + lag_time_ms + 1) * 1000
 
 
 @kernel
-def _miss_at_us(fetch, params):
+def miss_at_us(fetch, lag_time_ms):
     """When no rule has an excuse any more: one and a half lag times, and what else is due then first."""
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
-    return (fetch.missing_since_us // 1000 + params.replica_lag_time_max_ms * 3 // 2 + 1) * 1000 + 1
+    return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1
 
 
 @kernel
@@ -119,18 +118,24 @@ def begin(state, isr_at_start):
     await_none(ledger.waits)
     term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
     term.miss_due_us = NEVER_US
+    term.least_lag_time_ms = state.params[0].replica_lag_time_max_ms
+    term.runs_at_risk = 0
+    for p in range(term.replicas):
+        state.fetches[p].quiet = 0
     for r in range(len(ledger.pages)):
+        lag_time_ms = state.params[r].replica_lag_time_max_ms
+        term.least_lag_time_ms = min(term.least_lag_time_ms, lag_time_ms)
         ledger.pages[r][AT_RISK] = 0
         ledger.pages[r][SETTLED_US] = term.start_us
         _clear(ledger.pages[r], ledger.followers[r])
         for p in range(term.replicas):
             follower = ledger.followers[r, p]
             follower.judged = (isr_at_start >> p) & 1
-            follower.settled_us = (term.start_us // 1000 + state.params[r].replica_lag_time_max_ms + 1) * 1000
+            follower.settled_us = (term.start_us // 1000 + lag_time_ms + 1) * 1000
             follower.looked_at_us = NEVER_US
             follower.missed = 0
             if p != term.leader:
-                term.miss_due_us = min(term.miss_due_us, _miss_at_us(state.fetches[p], state.params[r]))
+                term.miss_due_us = min(term.miss_due_us, miss_at_us(state.fetches[p], lag_time_ms))
 
 
 @kernel
@@ -140,9 +145,7 @@ def settle(page, leader, params, now_us):
     if elapsed_us <= 0:
         return
     page[SETTLED_US] = now_us
-    members = 0
-    for p in range(leader.replicas):
-        members += leader.shown_isr >> p & 1
+    members = leader.shown_isr_size
     wanted = min(params.min_insync_replicas, leader.replicas)
     page[EXPOSURE_US] += elapsed_us
     if members < wanted:
@@ -164,13 +167,13 @@ def settle(page, leader, params, now_us):
 def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
-    late_at_us = min(max(_late_at_us(fetch, params), mine.settled_us), now_us)
+    late_us = min(max(late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
     if in_isr != 0:
-        mine.agreed_us += late_at_us - mine.settled_us
+        mine.agreed_us += late_us - mine.settled_us
     else:
-        mine.agreed_us += now_us - late_at_us
+        mine.agreed_us += now_us - late_us
         if fetch.log_end_offset < high_watermark:
-            mine.agreed_us += late_at_us - mine.settled_us
+            mine.agreed_us += late_us - mine.settled_us
     mine.judged_us += now_us - mine.settled_us
     mine.settled_us = now_us
 
@@ -195,155 +198,117 @@ def look_at_risk(page, leader, term, fetches, now_us):
             at_risk = max(at_risk, leader.high_watermark - known)
     if at_risk > 0 and page[AT_RISK] == 0:
         _violate(page, MEMBERS_BELOW_HIGH_WATERMARK, now_us)
+    term.runs_at_risk += int(at_risk > 0) - int(page[AT_RISK] > 0)
     page[AT_RISK] = at_risk
     page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], at_risk)
 
 
-@kernel
+@inlined
 def _acknowledge(waits, page, r, high_watermark, now_us):
+    if some_are_done(waits, r, high_watermark):
+        _acknowledge_those(waits, page, r, high_watermark, now_us)
+
+
+@kernel
+def _acknowledge_those(waits, page, r, high_watermark, now_us):
     acknowledged, longest_us = acknowledge(waits, r, high_watermark, now_us, page[LATENCIES:])
     page[ACKNOWLEDGED_APPENDS] += acknowledged
     page[ACKS_ALL_LATENCY_MAX_US] = max(page[ACKS_ALL_LATENCY_MAX_US], longest_us)
 
 
 @inlined
+def is_shown(leader):
+    """Log end offset, high watermark and ISR are those that were written last."""
+    return (
+        leader.log_end_offset == leader.shown_log_end_offset
+        and leader.high_watermark == leader.shown_high_watermark
+        and leader.isr == leader.shown_isr
+    )
+
+
+@inlined
 def show_leader(state, r, now_us, out):
-    """Write the partition's state if log end offset, high watermark or ISR changed, and account for the one before."""
-    leader = state.leaders[r]
-    if (
-        leader.log_end_offset != leader.shown_log_end_offset
-        or leader.high_watermark != leader.shown_high_watermark
-        or leader.isr != leader.shown_isr
-    ):
-        _show_leader(state, r, now_us, out)
+    """Write the partition's state under one run if it changed, and account for the one before."""
+    if not is_shown(state.leaders[r]):
+        _show(state, r, r + 1, now_us, out)
+
+
+@inlined
+def show_leaders(state, now_us, out):
+    """The same under all runs."""
+    _show(state, FIRST, np.int64(len(state.leaders)), now_us, out)
+
+
+@inlined
+def _show(state, first, end, now_us, out):
+    _show_leaders(
+        state.term[0], state.leaders, state.params, state.followers, state.fetches, state.ledger,
+        out.partition, out.filled, first, end, now_us,
+    )  # fmt: skip
 
 
 @kernel
-def _show_leader(state, r, now_us, out):
-    leader, term = state.leaders[r], state.term[0]
-    page = state.ledger.pages[r]
-    settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+def _show_leaders(term, leaders, params, followers, fetches, ledger, rows, filled, first, end, now_us):
+    # Handed over one by one: a call passes each array as seven to nine numbers, and half of them are not needed.
+    for r in range(first, end):
+        if not is_shown(leaders[r]):
+            _account(term, leaders[r], params[r], followers[r], fetches, ledger, r, now_us)
+            row = rows[filled[1]]
+            filled[1] += 1
+            row[0] = r
+            row[1] = now_us
+            row[2] = leaders[r].log_end_offset
+            row[3] = leaders[r].high_watermark
+            row[4] = leaders[r].isr
+
+
+@inlined
+def _account(term, leader, params, followers, fetches, ledger, r, now_us):
+    page = ledger.pages[r]
+    settle(page, leader, params, now_us)
     begun = leader.shown_log_end_offset >= 0
-    if leader.high_watermark != leader.shown_high_watermark and begun:
+    moved = leader.high_watermark != leader.shown_high_watermark
+    if moved and begun:
         for p in range(term.replicas):
-            if p != term.leader and state.followers[r, p].in_isr == 0:
-                settle_follower(state, r, p, now_us)
+            if p != term.leader and followers[p].in_isr == 0:
+                _sum_up(
+                    ledger.followers[r, p], fetches[p], followers[p].in_isr, leader.shown_high_watermark, params, now_us
+                )
     if leader.high_watermark < leader.shown_high_watermark and begun:
         _violate(page, HIGH_WATERMARK_DECREASES, now_us)
+    # Where only the log grew, nobody is at risk who was not.
+    changed = moved or leader.isr != leader.shown_isr or not begun
     rises = leader.high_watermark > leader.shown_high_watermark and begun
     leader.shown_log_end_offset = leader.log_end_offset
     leader.shown_high_watermark = leader.high_watermark
     leader.shown_isr = leader.isr
-    look_at_risk(page, leader, state.term[0], state.fetches, now_us)
+    leader.shown_isr_size = leader.isr_size
+    if changed or page[AT_RISK] > 0:
+        look_at_risk(page, leader, term, fetches, now_us)
     if rises:
         for p in range(term.replicas):
-            known = state.fetches[p].log_end_offset
+            known = fetches[p].log_end_offset
             if p != term.leader and 0 <= known < leader.high_watermark:
-                if now_us < _late_at_us(state.fetches[p], state.params[r]):
+                if now_us < late_at_us(fetches[p], params.replica_lag_time_max_ms):
                     _violate(page, PASSED_WITHIN_LAG_TIME, now_us)
     if leader.isr >> term.leader & 1 == 0:
         _violate(page, LEADER_OUTSIDE_ISR, now_us)
     if leader.isr >> term.replicas != 0:
         _violate(page, ISR_OUTSIDE_ASSIGNMENT, now_us)
-    _acknowledge(state.ledger.waits, page, r, leader.high_watermark, now_us)
-    row = out.partition[out.filled[1]]
-    out.filled[1] += 1
-    row[0] = r
-    row[1] = now_us
-    row[2] = leader.log_end_offset
-    row[3] = leader.high_watermark
-    row[4] = leader.isr
+    _acknowledge(ledger.waits, page, r, leader.high_watermark, now_us)
 
 
 @kernel
-def produce(state, log_end_offset, now_us):
+def produce(ledger, leaders, params, log_end_offset, now_us):
     """A producer that waits for all; a rule whose ISR is too small refuses it."""
-    ledger = state.ledger
     i = append_waits(ledger.waits, log_end_offset, now_us)
     for r in range(len(ledger.pages)):
-        leader = state.leaders[r]
-        if leader.isr_size < min(state.params[r].min_insync_replicas, leader.replicas):
+        leader = leaders[r]
+        if leader.isr_size < min(params[r].min_insync_replicas, leader.replicas):
             ledger.pages[r][REFUSED_APPENDS] += 1
         else:
-            ledger.waits[FIRST_RUN + r, i] += 1
+            ledger.waits[i, FIRST_RUN + r] += 1
             _acknowledge(ledger.waits, ledger.pages[r], r, leader.high_watermark, now_us)
-
-
-@kernel
-def note_lack(state, p, now_us):
-    """The follower lacks something since another instant than before: look for a miss in time, after the rules did."""
-    for r in range(len(state.leaders)):
-        due_us = max(_miss_at_us(state.fetches[p], state.params[r]), now_us + 1)
-        state.term[0].miss_due_us = min(state.term[0].miss_due_us, due_us)
-
-
-@kernel
-def before_arrival(state, p, now_us, log_end_offset):
-    """A fetch is about to tell what the follower holds; -1: nothing."""
-    fetch = state.fetches[p]
-    for r in range(len(state.leaders)):
-        if (
-            state.followers[r, p].in_isr == 0
-            or _late_at_us(fetch, state.params[r]) <= now_us
-            or log_end_offset < fetch.log_end_offset
-        ):
-            settle_follower(state, r, p, now_us)
-
-
-@kernel
-def after_arrival(state, p, now_us):
-    """It has told; see ``before_arrival``."""
-    fetch = state.fetches[p]
-    for r in range(len(state.leaders)):
-        mine = state.ledger.followers[r, p]
-        if fetch.error_code == 0:
-            if mine.judged == 0 or mine.settled_us > now_us:
-                mine.judged = 1
-                mine.settled_us = now_us
-            page, leader = state.ledger.pages[r], state.leaders[r]
-            if page[AT_RISK] > 0 or (leader.isr >> p & 1 and fetch.log_end_offset < leader.high_watermark):
-                settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
-                look_at_risk(page, leader, state.term[0], state.fetches, now_us)
-        if mine.looked_at_us != fetch.missing_since_us:
-            mine.looked_at_us = NEVER_US
-        if mine.missed != 0 and now_us < _late_at_us(fetch, state.params[r]):
-            mine.missed = 0
-    if fetch.missing_since_us != NEVER_US:
-        note_lack(state, p, now_us)
-
-
-@kernel
-def stop_judging(state, p, now_us):
-    """The controller took it out: until it fetches again its absence is nobody's mistake."""
-    for r in range(len(state.leaders)):
-        settle_follower(state, r, p, now_us)
-        state.ledger.followers[r, p].judged = 0
-
-
-@kernel
-def look_for_misses(state, now_us):
-    """Followers that failed genuinely one and a half lag times ago and are still in the ISR."""
-    term = state.term[0]
-    state.term[0].miss_due_us = NEVER_US
-    for r in range(len(state.leaders)):
-        leader, params = state.leaders[r], state.params[r]
-        for p in range(term.replicas):
-            fetch, mine = state.fetches[p], state.ledger.followers[r, p]
-            if p == term.leader or fetch.missing_since_us in (NEVER_US, mine.looked_at_us):
-                continue
-            due_us = _miss_at_us(fetch, params)
-            if due_us > now_us:
-                state.term[0].miss_due_us = min(state.term[0].miss_due_us, due_us)
-                continue
-            mine.looked_at_us = fetch.missing_since_us
-            leaving = leader.commit_us != NEVER_US and leader.pending_isr >> p & 1 == 0
-            if state.followers[r, p].in_isr == 0 or leaving or mine.missed != 0:
-                continue
-            if mine.judged == 0 or mine.settled_us > now_us:
-                continue
-            if causes_of_shrink(state, r, p, now_us) & NOT_A_MISS == 0:
-                mine.missed = 1
-                mine.misses += 1
 
 
 @kernel

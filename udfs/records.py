@@ -13,6 +13,8 @@ Int64Array = npt.NDArray[np.int64]
 
 NEVER_US = np.int64(2**62)
 """Later than any event."""
+NOT_DUE = NEVER_US
+"""Of a fetch: later than any instant of another one."""
 LONG_AGO = np.int64(-(2**62))
 """Earlier than any event."""
 UNKNOWN = np.int64(-1)
@@ -111,6 +113,7 @@ LEADER = int64_record(
     "shown_log_end_offset",
     "shown_high_watermark",
     "shown_isr",
+    "shown_isr_size",
 )
 """The leader's view of the partition under one rule."""
 
@@ -142,6 +145,10 @@ FETCH_STATE = int64_record(
     "settled_us",  # held_us and silent_us are summed up to here
     "held_at_caught_us",  # what they were at caught_us
     "silent_at_caught_us",
+    "due",  # its next instant: twice its us, and one more where timers of rules go first; NOT_DUE: none
+    # of all rule runs together
+    "outsider_in",  # so many of them
+    "quiet",  # each judges it, and none has looked for a miss since it was last caught up
 )
 """What the log says of a follower whatever the rule: its latest fetch, and what it lacks."""
 
@@ -158,6 +165,11 @@ TERM = int64_record(
     "silent_until_us",
     "day_ends_us",  # midnight at which the open pages of the ledger are closed
     "miss_due_us",  # no miss is to be looked for before
+    "rules_due_us",  # no timer of a rule run is due before
+    "rules",  # bit c set: a run has the rule of code c
+    "least_lag_time_ms",  # of all rule runs
+    "highest_high_watermark",
+    "runs_at_risk",  # runs with a member of the ISR below the high watermark
     "row",  # rows replayed so far in this stretch
     "ignored",  # rows of replicas outside the assignment, or after the end of the term
 )

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from udfs import ledger
-from udfs.jit import entry, kernel
+from udfs.jit import entry, inlined, kernel
 from udfs.rules import REGISTRY
 from udfs.rules.base import Rule
 from udfs.state import room_for_a_row
@@ -36,9 +36,8 @@ def kernels() -> Kernels:
     return build_kernels(tuple(REGISTRY.values()))
 
 
-@entry
-def has_room(state, out):
-    """Whether another row, the timers before it, and a page closed in between find room."""
+@inlined
+def _room_in(state, out):
     runs, replicas = len(state.leaders), state.term[0].replicas
     return (
         max(out.filled[0], out.filled[1], out.filled[2]) + compiled_room_for_a_row(runs, replicas) <= len(out.replica)
@@ -47,46 +46,47 @@ def has_room(state, out):
     )
 
 
+@entry
+def has_room(state, out):
+    """Whether another row, the timers before it, and a page closed in between find room."""
+    return _room_in(state, out)
+
+
 def build_kernels(rules: Sequence[Rule]) -> Kernels:
     """Compile the replay for these rules; a run's code is a position in ``rules``."""
     steps = build_steps(rules)
-    begin_term, take_in_row, fire_timers = steps.begin_term, steps.take_in_row, steps.fire_timers
+    begin_term, take_in_row, come_to = steps.begin_term, steps.take_in_row, steps.come_to
 
     @entry
     def entry_to_begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
         """Reset for a term that ``state.term`` and ``state.params`` already describe."""
         begin_term(state, isr_at_start, high_watermark, leader_is_new, out)
 
-    @kernel
-    def let_time_pass(state, until_us, out):
-        """Fire timers, and close a page at each midnight before what happens then; 0 when there is no room."""
-        while has_room(state, out):
-            midnight_us = state.term[0].day_ends_us
-            if midnight_us > until_us:
-                fire_timers(state, until_us, out)
-                return 1
-            fire_timers(state, midnight_us - 1, out)
-            ledger.close(state, midnight_us, out)
-        return 0
-
     @entry
     def advance(state, rows, until_us, out):
         """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
 
+        Pages are closed at each midnight, before what happens then.
         Returns 1 when all is done, 0 when ``out`` has to be emptied first; call again with the same rows.
         """
+        # One loop, so that what it does is compiled into it once: a call hands over some two hundred numbers.
         term = state.term[0]
-        while term.row < len(rows.time_us):
+        while _room_in(state, out):
             i = term.row
-            if rows.time_us[i] > term.end_us:
+            if i < len(rows.time_us) and rows.time_us[i] > term.end_us:
                 term.ignored += len(rows.time_us) - i
-                term.row = len(rows.time_us)
-                break
-            if let_time_pass(state, rows.time_us[i], out) == 0:
-                return 0
-            take_in_row(state, rows, i, out)
-            term.row += 1
-        return let_time_pass(state, min(until_us, term.end_us), out)
+                i = term.row = len(rows.time_us)
+            now_us = rows.time_us[i] if i < len(rows.time_us) else min(until_us, term.end_us)
+            midnight_us = term.day_ends_us
+            come_to(state, min(now_us, midnight_us - 1), out)
+            if midnight_us <= now_us:
+                ledger.close(state, midnight_us, out)
+            elif i == len(rows.time_us):
+                return 1
+            else:
+                take_in_row(state, rows, i, out)
+                term.row += 1
+        return 0
 
     @entry
     def end_term(state, out):

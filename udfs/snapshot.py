@@ -27,7 +27,7 @@ _HEADER = 6
 def packed(state: State) -> bytes:
     """Bytes that `unpacked` makes an equal state of."""
     first, end = (int(place) for place in state.history.used)
-    waiting = int(state.ledger.waits[TIME, COUNT])
+    waiting = int(state.ledger.waits[COUNT, TIME])
     header = np.array([LAYOUT, len(state.codes), len(state.fetches), first, end, waiting], np.int64)
     return b"".join(part.tobytes() for part in (header, *_parts(state, first, end, waiting)))
 
@@ -47,7 +47,7 @@ def unpacked(data: bytes) -> State:
     _, runs, replicas, first, end, waiting = header.tolist()
     state = new_state([0] * runs, replicas)
     state.history.used[:] = first, end
-    state.ledger.waits[TIME, COUNT] = waiting
+    state.ledger.waits[COUNT, TIME] = waiting
     at = header.nbytes
     for part in _parts(state, first, end, waiting):
         if at + part.nbytes > len(data):
@@ -63,4 +63,4 @@ def _parts(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDA
     yield from (state.term, state.fetches, state.followers, state.leaders, state.params, state.codes)
     yield from (state.history.log_end_offset[first:end], state.history.time_us[first:end])
     yield from (state.ledger.pages, state.ledger.followers)
-    yield from (state.ledger.waits[:, :waiting], state.ledger.waits[:, COUNT])
+    yield from (state.ledger.waits[:waiting], state.ledger.waits[COUNT])

@@ -44,7 +44,7 @@ def test_buckets_are_a_sixteenth_wide() -> None:
 
 def test_a_term_begins_without_anybody_waiting() -> None:
     waits = new_waits(1, 4)
-    waits[FIRST_RUN, enter(waits, 10, 1)] = 1
+    waits[enter(waits, 10, 1), FIRST_RUN] = 1
     forget(waits)
     assert never(waits, 0, 100) == 0
     assert reach(waits, 0, 10, 5, np.zeros(BUCKETS, np.int64)) == (0, 0)
@@ -72,7 +72,7 @@ def test_who_waits_under_which_run(steps: list[tuple[int, list[bool], list[int]]
         place = enter(waits, end, now_us)
         for r in range(2):
             if not refused[r]:
-                waits[FIRST_RUN + r, place] += 1
+                waits[place, FIRST_RUN + r] += 1
                 naive[r].append((now_us, end))
             marks[r] = min(end, marks[r] + moves[r])
             done = [time_us for time_us, offset in naive[r] if offset <= marks[r]]
