@@ -36,6 +36,8 @@ SCORED = ("change", "score", "follower_score")
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
+_WIDEST = 40
+"""Bits of a number for an ISR; those above it count terms."""
 Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
@@ -188,15 +190,16 @@ def _isr_lists(
     bits: Int64Array, of_mark: Int64Array, identities: Sequence[Identity], leader_last: Any = False
 ) -> pa.Array:
     """Lists of replica ids in order of assignment, few different ones, so each is made once."""
-    keys = np.stack([of_mark, bits, np.broadcast_to(leader_last, bits.shape)])
-    found, inverse = np.unique(keys, axis=1, return_inverse=True)
+    # One number a row, since Arrow finds the different ones by hashing; numpy would sort rows of three.
+    keys = pa.array((of_mark << _WIDEST | bits) << 1 | leader_last).dictionary_encode()
     lists = []
-    for mark, bit, last in found.T:
-        members = [replica for p, replica in enumerate(identities[mark]["assigned"]) if bit >> p & 1]
-        if last:  # who gave up leadership moves to the end
-            members.sort(key=identities[mark]["leader_id"].__eq__)
+    for key in keys.dictionary.to_pylist():
+        identity, bit = identities[key >> _WIDEST + 1], key >> 1
+        members = [replica for p, replica in enumerate(identity["assigned"]) if bit >> p & 1]
+        if key & 1:  # who gave up leadership moves to the end
+            members.sort(key=identity["leader_id"].__eq__)
         lists.append(members)
-    return pa.array(lists, pa.list_(pa.int32())).take(pa.array(inverse.ravel()))
+    return pa.array(lists, pa.list_(pa.int32())).take(keys.indices)
 
 
 def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
