@@ -7,9 +7,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOGS ?= data/samples
 LAKE ?= build/lake
 SAMPLE := build/sample
+ROWS ?= 1000000
+PARTITIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup java lint type kernels sample unit spark witnesses sql doctor lock zip clean
+.PHONY: help run test bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +69,9 @@ sample: $(VENV)/run.stamp
 
 witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into README.md and docs/confusion.md
 	$(BIN)/python -m tests.witnesses --write
+
+bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., PARTITIONS=...)
+	$(BIN)/python -m benchmarks --rows $(ROWS) $(if $(PARTITIONS),--partitions $(PARTITIONS))
 
 doctor: setup ## say what is wrong with this machine
 	$(BIN)/isr-batch doctor

@@ -1,0 +1,133 @@
+"""What needs processes of its own: one core and two, longer logs, hot partitions, and the first use on a machine."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.page import Section
+from udfs.rules import REGISTRY
+
+Measured = tuple[Path, int]
+"""A lake, and the rows in it."""
+HEADINGS = ("log, master", "rows", "s, best", "s, median", "worker, MiB", "JVM, MiB")
+
+
+def scaling_and_skew(
+    warm: Path, log: Measured, shorter: Measured, half: Measured, alone: Measured, rounds: int
+) -> Section:
+    """Groups c and d: one core and two, a log of the same partitions for a shorter time, and hot partitions."""
+    cases = {
+        "the log, local[2]": ("local[2]", *log),
+        "the log, local[1]": ("local[1]", *log),
+        "a shorter log, local[2]": ("local[2]", *shorter),
+        "one partition with half of the rows, local[2]": ("local[2]", *half),
+        "one partition alone, local[2]": ("local[2]", *alone),
+    }
+    found = {name: _told_by_job(master, rounds, warm, lake, rows) for name, (master, lake, rows) in cases.items()}
+    usual, one_core, short, hot, single = found.values()
+    return Section(
+        "Scaling and skew",
+        f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in a process of its own, one process
+        after the other, each warmed up by a small replay. Peaks of resident memory are those of a single Python
+        worker, and of the JVM. The shorter log has the same partitions. A set is replayed by one task: a
+        partition alone uses one core.""",
+        HEADINGS,
+        [_row(name, cases[name][2], figures) for name, figures in found.items()],
+        [
+            ("two cores by one, time", usual["best"] / one_core["best"]),
+            ("rows of the log by those of the shorter one", log[1] / shorter[1]),
+            ("the log by the shorter one, time", usual["best"] / short["best"]),
+            ("the log by the shorter one, peak memory of a worker", usual["worker"] / short["worker"]),
+            ("the log by the shorter one, peak memory of the JVM", usual["jvm"] / short["jvm"]),
+            ("half of the rows in one partition, time a row by no skew", hot["row"] / usual["row"]),
+            ("half of the rows in one partition, peak memory of a worker by no skew", hot["worker"] / usual["worker"]),
+            ("one partition alone, time a row by no skew", single["row"] / usual["row"]),
+            ("one partition alone, peak memory of a worker by no skew", single["worker"] / usual["worker"]),
+        ],
+    )
+
+
+def _row(name: str, rows: int, found: Mapping[str, float]) -> list[str]:
+    seconds = [f"{found[which]:.1f}" for which in ("best", "median")]
+    return [name, f"{rows:,}", *seconds, f"{found['worker']:.0f}", f"{found['jvm']:.0f}"]
+
+
+def _told_by_job(master: str, rounds: int, warm: Path, lake: Path, rows: int) -> dict[str, float]:
+    told = _output([sys.executable, "-m", "benchmarks.job", master, str(rounds), str(warm), str(lake)])
+    best = min(told["seconds"])
+    median = float(np.median(told["seconds"]))
+    return {"best": best, "median": median, "row": best / rows, "worker": told["worker"], "jvm": told["jvm"]}
+
+
+KERNELS = """
+import time
+from benchmarks import kernel, log
+from isr_batch.compiled import keep_compiled
+rows = kernel.read_only(log.log_of(log.Plan(1000, 2)))
+begun = time.perf_counter()
+keep_compiled()
+kernel.replay_in_memory(rows, [kernel.RuleRun("kafka-3.7")])
+print(time.perf_counter() - begun)
+"""
+SESSION = """
+import time
+begun = time.perf_counter()
+from isr_batch.session import start_session
+from isr_batch.settings import SparkSettings
+spark = start_session(SparkSettings())
+spark.range(1).count()
+print(time.perf_counter() - begun)
+spark.stop()
+"""
+
+
+def first_use(rounds: int) -> Section:
+    """Group e: with nothing compiled, and with what the first process left."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(Path(folder) / "kernels")}
+        python = [sys.executable, "-c"]
+        session = [_output([*python, SESSION]) for _ in range(rounds)]
+        cold, *warm = [_output([*python, KERNELS], environment) for _ in range(1 + rounds)]
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(Path(folder) / "run")}
+        runs = [_seconds_of_a_run(Path(folder) / name, environment) for name in ("first", "second")]
+    told = {
+        "Spark's session, until it has answered something": session,
+        "kernels of the replay, nothing compiled before": [cold],
+        "kernels of the replay, machine code on disk": warm,
+        "`isr-batch run` on data/samples, nothing compiled before": runs[:1],
+        "`isr-batch run` on data/samples, again": runs[1:],
+    }
+    return Section(
+        "First use",
+        """Each in a process of its own. Kernels are compiled once a machine, then loaded; `run` ingests, replays and
+        reports.""",
+        ("what", "s, best", "s, median", "times"),
+        [[what, f"{min(s):.1f}", f"{np.median(s):.1f}", str(len(s))] for what, s in told.items()],
+        [
+            ("kernels loaded from disk by compiled, time", min(warm) / cold),
+            ("`isr-batch run` on the samples, second by first", runs[1] / runs[0]),
+        ],
+    )
+
+
+def _seconds_of_a_run(lake: Path, environment: Mapping[str, str]) -> float:
+    command = [sys.executable, "-m", "pipelines.cli", "run", "--logs", "data/samples", "--lake", str(lake)]
+    begun = time.perf_counter()
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+    return time.perf_counter() - begun
+
+
+def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
+    """What a process printed last, as JSON."""
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])

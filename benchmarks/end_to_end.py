@@ -1,0 +1,140 @@
+"""From Delta to Delta in one Spark session: every way in turn, on the same lake."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks import ways
+from benchmarks.lakes import changes_in, copy_of, remove_copies
+from benchmarks.measure import Contestant, cpu_seconds_of_tree, interleaved
+from benchmarks.page import Section
+from benchmarks.single_machine import Script, changes_of_script, cores
+from udfs.rules import BASELINE, REGISTRY
+
+ALL = f"{len(REGISTRY)} rules"
+HEADINGS = ("way", "s, best", "s, median", "M rows/s", "M rows/s a core", "CPU s")
+
+
+@dataclass
+class Given:
+    """A lake, its rows, and the changes that a way must find in it."""
+
+    spark: SparkSession
+    lake: Path
+    rows: int
+    expected: tuple[int, int]
+
+    def contestant(
+        self, name: str, run: Callable[[Path], Any], check: Callable[[Any], Any] | None = None, lake: Path | None = None
+    ) -> Contestant:
+        """A way that works on a copy of the lake (or of another one), fresh in each round."""
+        copies: list[Path] = []
+
+        def prepare() -> None:
+            remove_copies(*copies)
+            copies.append(copy_of(lake or self.lake))
+
+        return Contestant(name, lambda: run(copies[-1]), check or (lambda _: self.expected), self.expected, prepare)
+
+    def written(self, lake: Path) -> tuple[int, int]:
+        """Checksum of the changes in the tables that a way wrote."""
+        return changes_in(self.spark, lake)
+
+    def in_turn(self, contestants: Sequence[Contestant], rounds: int) -> None:
+        """Time them, after one run each that is not timed: code is generated, files are in the page cache."""
+        for each in contestants:
+            each.prepare()
+            each.run()
+        interleaved(contestants, rounds, cpu=cpu_seconds_of_tree)
+
+    def row(self, contestant: Contestant) -> list[str]:
+        """A line of the table."""
+        speed = self.rows / contestant.best / 1e6
+        times = [f"{seconds:.1f}" for seconds in (contestant.best, contestant.median)]
+        return [contestant.name, *times, f"{speed:.2f}", f"{speed / cores():.2f}", f"{min(contestant.cpu_seconds):.0f}"]
+
+
+def against_the_floor(given: Given, rounds: int) -> Section:
+    """Group b: ours, Spark doing nothing, DuckDB, SQL."""
+    spark = given.spark
+    every, baseline = ways.runs_of("all"), ways.runs_of(BASELINE)
+    script = Script(cores(), every)
+    packed = ways.packed(spark, copy_of(given.lake))
+    contestants = [
+        given.contestant(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
+        given.contestant("ours, one rule", lambda lake: ways.ours(spark, lake, baseline), given.written, packed),
+        given.contestant(f"ours, {ALL}, not packed yet", lambda lake: ways.ours(spark, lake, every), given.written),
+        given.contestant("Spark's floor, nothing written", lambda lake: ways.floor_to_nowhere(spark, lake)),
+        given.contestant("Spark's floor, its rows to Delta", lambda lake: ways.floor_to_delta(spark, lake)),
+        given.contestant(f"DuckDB and our kernel, {ALL}, to Parquet", script.replay, changes_of_script),
+        given.contestant("SQL windows, lag of one rule", lambda lake: ways.sql_windows(spark, lake)),
+    ]
+    given.in_turn(contestants, rounds)
+    script.pool.shutdown()
+    compared, different = _check_windows(given)
+    remove_copies(packed)
+    ours, one, unpacked, nowhere, to_delta, duck, windows = contestants
+    return Section(
+        "From Delta to Delta",
+        f"""{given.rows:,} fetches and appends, local[{cores()}], a session that is warm; wall time, and CPU time of
+        all processes. *Ours* is `isr_batch.replay.replay`: timelines, changes, verdicts and scores in six tables,
+        from segments that the ingest has packed; *not packed yet*: from rows, which it packs first. *Spark's
+        floor* reads the rows, shuffles and sorts them by set and time, hands them to Python and takes them back
+        as they are; it computes nothing. *DuckDB* sorts in {cores()} processes that are up already, each with its
+        share of the partitions and our kernel behind it, and writes plain Parquet, not tables. *SQL windows* give
+        lag and lastCaughtUpTimeMs of one rule at each fetch, but no ISR, no high watermark and no shrink, for
+        which each state would have to feed the next. Of the {compared:,} instants that our timeline has as well,
+        {different} differ.""",
+        HEADINGS,
+        [given.row(each) for each in contestants],
+        [
+            (f"ours, {ALL}, by Spark's floor", ours.best / nowhere.best),
+            (f"ours, {ALL}, not packed yet, by Spark's floor", unpacked.best / nowhere.best),
+            (f"ours, {ALL}, by Spark's floor that writes its rows", ours.best / to_delta.best),
+            ("ours, one rule, by Spark's floor", one.best / nowhere.best),
+            (f"DuckDB and our kernel, {ALL}, by ours", duck.best / ours.best),
+            (f"DuckDB and our kernel, {ALL}, by ours not packed yet", duck.best / unpacked.best),
+            ("SQL windows by ours with one rule, which does more", windows.best / one.best),
+        ],
+    )
+
+
+def against_pandas(given: Given, rounds: int) -> Section:
+    """Group b as well, on a log whose largest partition pandas can hold."""
+    spark = given.spark
+    every, baseline = ways.runs_of("all"), ways.runs_of(BASELINE)
+    packed = ways.packed(spark, copy_of(given.lake))
+    contestants = [
+        given.contestant("ours, one rule", lambda lake: ways.ours(spark, lake, baseline), given.written, packed),
+        given.contestant(
+            "applyInPandas, one rule", lambda lake: ways.apply_in_pandas(spark, lake, baseline), given.written
+        ),
+        given.contestant(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
+        given.contestant(f"applyInPandas, {ALL}", lambda lake: ways.apply_in_pandas(spark, lake, every), given.written),
+    ]
+    given.in_turn(contestants, rounds)
+    remove_copies(packed)
+    one, pandas_one, ours, pandas_all = contestants
+    return Section(
+        "Against applyInPandas",
+        f"""{given.rows:,} fetches and appends, no more, because a group and its results have to fit into a worker's
+        memory as pandas frames. *Ours* is from packed segments, as above. *applyInPandas* has our kernel inside a
+        function a set, and writes our tables in our way.""",
+        HEADINGS,
+        [given.row(each) for each in contestants],
+        [
+            (f"applyInPandas, {ALL}, by ours", pandas_all.best / ours.best),
+            ("applyInPandas, one rule, by ours", pandas_one.best / one.best),
+        ],
+    )
+
+
+def _check_windows(given: Given) -> tuple[int, int]:
+    lake = ways.sql_windows(given.spark, copy_of(given.lake))
+    ways.ours(given.spark, lake, ways.runs_of(BASELINE))
+    found = ways.differences_of_windows(given.spark, lake, BASELINE)
+    remove_copies(lake)
+    return found

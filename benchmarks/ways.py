@@ -1,0 +1,162 @@
+"""Ways from the log in Delta to results in Delta: ours, and what else one would write.
+
+All read the same input tables. What each leaves out is in its docstring, and on the page.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.storagelevel import StorageLevel
+
+from benchmarks.arrow_log import without_segments
+from isr_batch.compiled import keep_compiled
+from isr_batch.replay import ORDER, replay, rule_runs
+from isr_batch.results import TIMELINES, scored_of, timeline_of
+from isr_batch.segments import pack_stale_days
+from isr_batch.settings import ReplaySettings
+from isr_batch.store import Lake
+from isr_batch.stream import _terms, appends_of, fetches_of
+from udfs.arrow import RuleRun, replay_batches
+from udfs.records import ROW_ORDER
+from udfs.results import RESULT_SCHEMA, SET_COLUMNS
+
+OURS = (*SET_COLUMNS, "replica_id")
+
+
+def runs_of(*rules: str) -> list[RuleRun]:
+    """Runs of these rules, or of ``all``."""
+    return rule_runs(ReplaySettings(rules=list(rules)))
+
+
+def packed(spark: SparkSession, lake: Path) -> Path:
+    """Leave the log in packed segments beside its rows, as an ingest does."""
+    pack_stale_days(Lake(spark, str(lake)))
+    return lake
+
+
+def ours(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> Path:
+    """What `isr-batch replay` calls: timelines, changes, verdicts and scores of each rule; packs what is not packed."""
+    replay(Lake(spark, str(lake)), runs)
+    return lake
+
+
+def rows_of(lake: Lake) -> DataFrame:
+    """Terms, fetches and appends as single rows of one stream: what a replay has to move without packed segments."""
+    fetches, appends = fetches_of(lake.read("fetch_log")).drop("later_by"), appends_of(lake.read("append_log"))
+    return (
+        _terms(lake.read("leader_epochs"))
+        .unionByName(fetches, allowMissingColumns=True)
+        .unionByName(appends, allowMissingColumns=True)
+    )
+
+
+def floor(spark: SparkSession, lake: Path) -> DataFrame:
+    """What Spark takes for the rows of the log: read, shuffle, sort, to Python and back as they are, no replay."""
+
+    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches
+
+    stream = rows_of(Lake(spark, str(lake)))
+    return stream.repartition(*SET_COLUMNS).sortWithinPartitions(*ORDER).mapInArrow(same, stream.schema)
+
+
+def floor_to_nowhere(spark: SparkSession, lake: Path) -> None:
+    """The floor, and nothing is written."""
+    floor(spark, lake).write.format("noop").mode("overwrite").save()
+
+
+def floor_to_delta(spark: SparkSession, lake: Path) -> None:
+    """The floor, and the rows themselves are written to one Delta table."""
+    floor(spark, lake).write.format("delta").save(str(lake / "floor"))
+
+
+def apply_in_pandas(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> Path:
+    """A pandas function a set, with our kernel inside, and our tables written as we write them."""
+    stream = rows_of(Lake(spark, str(lake)))
+    schema = to_arrow_schema(stream.schema)
+
+    def one_set(rows: pd.DataFrame) -> pd.DataFrame:
+        keep_compiled()
+        batch = pa.RecordBatch.from_pandas(rows.sort_values(list(ROW_ORDER)), schema, preserve_index=False)
+        return pa.Table.from_batches(replay_batches(iter([without_segments(batch)]), runs), RESULT_SCHEMA).to_pandas(
+            types_mapper={pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype()}.get
+        )
+
+    results = stream.groupBy(*SET_COLUMNS).applyInPandas(one_set, from_arrow_schema(RESULT_SCHEMA))
+    results = results.persist(StorageLevel.DISK_ONLY)
+    try:
+        timelines = {table: timeline_of(results.where(F.col("result") == kind)) for kind, table in TIMELINES.items()}
+        for table, rows in {**timelines, **scored_of(results)}.items():
+            Lake(spark, str(lake)).replace(table, rows, "true")
+    finally:
+        results.unpersist()
+    return lake
+
+
+def sql_windows(spark: SparkSession, lake: Path) -> Path:
+    """What SQL can say of one rule: lastCaughtUpTimeMs, lag in time and in messages at each fetch, by two windows.
+
+    No ISR, no high watermark, no check: each hangs on the one before it. No rows for appends either.
+    """
+    tables = Lake(spark, str(lake))
+    fetches = tables.read("fetch_log").select(
+        *OURS,
+        F.col("handled_time").alias("time"),
+        F.unix_millis("handled_time").alias("handled_ms"),
+        "processed_time",
+        "fetch_offset",
+    )
+    appends = tables.read("append_log").select(*SET_COLUMNS, F.col("append_time").alias("time"), "log_end_offset")
+    terms = tables.read("leader_epochs").select(
+        *SET_COLUMNS,
+        F.col("start_time").alias("time"),
+        F.col("start_offset").alias("log_end_offset"),
+    )
+    start_ms = F.min(F.when(F.col("is_term"), F.unix_millis("time")))
+    rows = fetches.unionByName(appends, allowMissingColumns=True).withColumn("is_term", F.lit(False))
+    rows = rows.unionByName(terms.withColumn("is_term", F.lit(True)), allowMissingColumns=True)
+    # A fetch reads before an append of the same microsecond.
+    so_far = (
+        Over.partitionBy(*SET_COLUMNS)
+        .orderBy("time", F.col("replica_id").isNull())
+        .rowsBetween(Over.unboundedPreceding, Over.currentRow)
+    )
+    known = rows.withColumn("leader_end", F.max("log_end_offset").over(so_far)).withColumn(
+        "term_start_ms", start_ms.over(so_far)
+    )
+    follower = Over.partitionBy(*OURS).orderBy("time")
+    before = F.lag("leader_end").over(follower), F.lag("handled_ms").over(follower)
+    caught_up = (
+        F.when(F.col("fetch_offset") >= F.col("leader_end"), F.col("handled_ms"))
+        .when(F.col("fetch_offset") >= before[0], before[1])
+        .when(before[0].isNull(), F.lit(0))
+    )
+    fetched = known.where("replica_id IS NOT NULL").withColumn("candidate_ms", caught_up)
+    last = F.greatest(F.max("candidate_ms").over(follower), "term_start_ms")
+    timeline = fetched.select(
+        *OURS,
+        F.col("processed_time").alias("time"),
+        F.col("fetch_offset").alias("follower_log_end_offset"),
+        last.alias("last_caught_up_time_ms"),
+        F.when(F.col("fetch_offset") >= F.col("leader_end"), 0)
+        .otherwise(F.unix_millis("processed_time") - last)
+        .alias("lag_ms"),
+        (F.col("leader_end") - F.col("fetch_offset")).alias("lag_messages"),
+    )
+    timeline.write.format("delta").save(str(lake / "windows"))
+    return lake
+
+
+def differences_of_windows(spark: SparkSession, lake: Path, rule: str) -> tuple[int, int]:
+    """Instants that both have, our timeline and SQL; and at how many their lastCaughtUpTimeMs differ."""
+    windows = spark.read.format("delta").load(str(lake / "windows"))
+    mine = Lake(spark, str(lake)).read("replica_timeline").where(F.col("rule") == rule)
+    both = mine.select(*OURS, "time", F.col("last_caught_up_time_ms").alias("ours")).join(windows, [*OURS, "time"])
+    row = both.agg(F.count("*"), F.count_if(F.col("ours") != F.col("last_caught_up_time_ms"))).collect()[0]
+    return int(row[0]), int(row[1])

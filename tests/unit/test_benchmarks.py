@@ -1,0 +1,54 @@
+"""What the benchmarks compare: the loop by hand decides as the kernel does, and every log is made again the same."""
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import by_hand
+from benchmarks.kernel import KernelAlone, read_only, replay_in_memory
+from benchmarks.log import Plan, Shape, log_of
+from udfs.arrow import RuleRun
+from udfs.records import EXPAND, SHRINK
+from udfs.rules import BASELINE
+
+PLANS = [Plan(40_000, 8), Plan(40_000, 8, "half"), Plan(20_000, 1, "alone")]
+
+
+class Everything(KernelAlone):
+    """Keeps the timelines as well."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.timelines: list[tuple[Any, Any]] = []
+
+    def flush(self) -> Any:
+        filled = self.out.filled
+        self.timelines.append((self.out.replica[: filled[0]].copy(), self.out.partition[: filled[1]].copy()))
+        return super().flush()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the loop by hand needs g++")
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.shape)
+def test_the_loop_by_hand_and_the_kernel_write_the_same_rows(plan: Plan) -> None:
+    log = read_only(log_of(plan))
+    kernel = replay_in_memory(log, [RuleRun(BASELINE)], Everything)
+    hand = by_hand.replay(log, 1 << 17)
+    changes = np.concatenate([found for _, found in kernel.changes])
+    assert plan.partitions == 1 or {SHRINK, EXPAND} == set(changes[:, 2].tolist())
+    np.testing.assert_array_equal(hand.change, changes[:, : by_hand.CHANGE_COLUMNS])
+    assert by_hand.checksum(hand) == kernel.checksum(0)
+    for mine, written in zip(zip(*kernel.timelines, strict=True), (hand.replica, hand.partition), strict=True):  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(written, np.concatenate(mine))
+
+
+@pytest.mark.parametrize("shape", ["zipf", "half", "alone"])
+def test_a_log_has_about_as_many_rows_as_were_asked_for_and_is_in_order(shape: Shape) -> None:
+    plan = Plan(30_000, 10, shape)
+    log = log_of(plan)
+    assert 0.85 < len(log.rows.time_us) / plan.rows < 1.15
+    for first, end in zip(log.starts, log.starts[1:], strict=False):
+        assert (np.diff(log.rows.time_us[first:end]) > 0).all()
+    for column, again in zip(log.rows, log_of(plan).rows, strict=True):
+        np.testing.assert_array_equal(column, again)
