@@ -21,7 +21,7 @@ def since(kept: History, log_end_offset: int) -> int:
     return history.missing_since(kept, log_end_offset)
 
 
-@pytest.mark.parametrize("appends", [0, 1, 7, 8])
+@pytest.mark.parametrize("appends", [0, 1, 7, 8, 15])
 def test_it_is_exact_while_it_fits(appends: int) -> None:
     kept = new_history(16)
     fill(kept, appends, 0)
