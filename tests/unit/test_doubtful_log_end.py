@@ -7,7 +7,7 @@ since when, is the same for all ways to share it. Only rules that count messages
 
 from itertools import groupby
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.naive import Change
@@ -17,6 +17,20 @@ from tests.unit.test_kernel_against_naive import START_US, append, fetch, replay
 from udfs.rules import REGISTRY
 
 COUNT_MESSAGES = {"kafka-0.8", "kip-16-catch-up-time"}
+
+
+def without_idle_appends(log: Log) -> Log:
+    """Leave out appends that end no further than the log did, which no leader makes."""
+
+    def growing(t: Term) -> Term:
+        rows, reached = [], t.start_offset
+        for row in t.rows:
+            if row.kind != APPEND or row.offset > reached:
+                rows.append(row)
+                reached = row.offset if row.kind == APPEND else reached
+        return t._replace(rows=tuple(rows))
+
+    return log._replace(terms=tuple(map(growing, log.terms)))
 
 
 def shared_otherwise(log: Log, draw: st.DrawFn) -> Log:
@@ -32,15 +46,8 @@ def shared_otherwise(log: Log, draw: st.DrawFn) -> Log:
         return below, min((offset for offset in named if offset > row.offset), default=2**62)
 
     def otherwise(t: Term) -> Term:
-        reached = t.start_offset
         ends: dict[int, int] = {}
-        growing = []
-        for number, row in enumerate(t.rows):
-            if row.kind == APPEND and row.offset > reached:
-                reached = row.offset
-                growing.append((gap(row), number, row.offset))
-            elif row.kind == APPEND:
-                ends[number] = t.start_offset  # nothing new
+        growing = [(gap(row), number, row.offset) for number, row in enumerate(t.rows) if row.kind == APPEND]
         for (low, high), members in groupby(growing, key=lambda entry: entry[0]):
             inside = [(number, end) for _, number, end in members if end != low]
             if not inside:
@@ -56,7 +63,8 @@ def shared_otherwise(log: Log, draw: st.DrawFn) -> Log:
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Log, Log, list[Setting]]:
-    log, runs = draw(cases_of_all_rules())
+    drawn, runs = draw(cases_of_all_rules())
+    log = without_idle_appends(drawn)
     return log, shared_otherwise(log, draw), runs
 
 
@@ -72,6 +80,7 @@ def changes(log: Log, runs: list[Setting]) -> dict[str, list[Change]]:
     return {run.rule: [decided(change) for change in result["changes"]] for run, result in results}
 
 
+@seed(20261122)
 @settings(max_examples=1000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(pairs())
 def test_changes_and_verdicts_do_not_depend_on_it(case: tuple[Log, Log, list[Setting]]) -> None:
