@@ -373,8 +373,8 @@ class Leader:
         self.changes.append(
             Change(
                 self.now_us, kind, follower.replica, before, after, self.hw, self.leo, follower.leo, follower.cu,
-                self.now_ms - follower.cu, made_by, self.truth.true_lag_us(follower.replica, self.now_us) // 1000,
-                causes, held // 1000, silent // 1000,
+                max(0, self.now_ms - follower.cu), made_by,
+                self.truth.true_lag_us(follower.replica, self.now_us) // 1000, causes, held // 1000, silent // 1000,
             )
         )  # fmt: skip
 
@@ -388,7 +388,7 @@ class Leader:
             ):
                 continue
             follower.shown = now
-            lag_ms = self.now_ms - follower.cu if follower.leo != self.leo else 0
+            lag_ms = max(0, self.now_ms - follower.cu) if follower.leo != self.leo else 0
             self.replica_rows.append(
                 ReplicaRow(self.now_us, follower.replica, now[0], lag_ms, self.leo - now[0], now[1], now[2])
             )

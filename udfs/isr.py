@@ -79,7 +79,8 @@ def show(out, r, p, now_us, follower, leader):
     row[1] = p
     row[2] = now_us
     row[3] = follower.log_end_offset
-    row[4] = now_us // 1000 - follower.last_caught_up_time_ms if behind else 0
+    # A request that the follower's next one overtook was handled later than now.
+    row[4] = max(0, now_us // 1000 - follower.last_caught_up_time_ms) if behind else 0
     row[5] = leader.log_end_offset - follower.log_end_offset
     row[6] = follower.last_caught_up_time_ms
     row[7] = follower.in_isr
@@ -99,7 +100,7 @@ def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader,
     row[7] = leader.log_end_offset
     row[8] = follower.log_end_offset
     row[9] = follower.last_caught_up_time_ms
-    row[10] = now_us // 1000 - follower.last_caught_up_time_ms
+    row[10] = max(0, now_us // 1000 - follower.last_caught_up_time_ms)
     row[11] = made_by
     row[12] = true_lag_us(fetch, now_us) // 1000
     row[13] = causes

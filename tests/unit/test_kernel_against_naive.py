@@ -223,6 +223,18 @@ def test_a_log_end_known_from_a_fetch_only_counts_as_appended_when_it_was_read()
     assert_agree(Log((term(*rows, start_offset=5, isr=(1,)),)), each())
 
 
+def test_a_fetch_that_the_next_one_overtook_leaves_no_negative_lag() -> None:
+    """Stamps of a log can be late: by them the first was read after the second arrived, and after the append."""
+    rows = fetch(0, 2, 0, took_us=50_000), fetch(10_000, 2, 0), append(11_000, 1)
+    log = Log((term(*rows),))
+    assert_agree(log, each())
+    (result,) = replay(log, [Setting("kafka-3.7", 100)])
+    behind = next(row for row in result["replica"] if row.replica_id == 2 and row.lag_messages)
+    assert (behind.time_us, behind.lag_ms, behind.last_caught_up_time_ms) == (
+        START_US + 11_000, 0, START_US // 1000 + 25,
+    )  # fmt: skip
+
+
 def test_after_an_error_the_high_watermark_waits_for_everybody() -> None:
     """Up to 2.3.1 it is then evaluated at time -1: to it, nobody has been behind for long."""
     rows = fetch(0, 2, 4, known=4), append(1000, 6), fetch(200_000, 2, 5, error=6)
