@@ -225,7 +225,7 @@ def test_a_log_end_known_from_a_fetch_only_counts_as_appended_when_it_was_read()
 
 def test_a_fetch_that_the_next_one_overtook_leaves_no_negative_lag() -> None:
     """Stamps of a log can be late: by them the first was read after the second arrived, and after the append."""
-    rows = fetch(0, 2, 0, took_us=50_000), fetch(10_000, 2, 0), append(11_000, 1)
+    rows = fetch(0, 2, 0), fetch(1000, 2, 0, took_us=50_000), fetch(10_000, 2, 0), append(11_000, 1)
     log = Log((term(*rows),))
     assert_agree(log, each())
     (result,) = replay(log, [Setting("kafka-3.7", 100)])
