@@ -90,7 +90,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     """
     rows_in = ready_to_replay(lake, window)
     stream = event_stream(lake, window.end)
-    # A pass for each timeline, straight to its table: nearly all rows are theirs, and packed events are cheap to replay.
+    # A pass for each timeline, straight to its table: nearly all rows are theirs, and packed events cost little.
     timelines = {table: timeline_of(replayed(stream, runs, (kind,))) for kind, table in TIMELINES.items()}
     scored = replayed(stream, runs, SCORED).persist(StorageLevel.DISK_ONLY)
     rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
