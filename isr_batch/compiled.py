@@ -33,19 +33,25 @@ class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without 
 
 
 @lru_cache(maxsize=1)
+def digest_of_sources() -> str:
+    """A hash of all of ``udfs``: machine code, and states that it has left, are of these sources alone."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(udfs.__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
 def keep_compiled() -> None:
     """Let the entry points of this process load their machine code, and save what they compile.
 
     Where no folder can be written, they compile as they would without.
     """
-    folder = Path(udfs.__file__).parent
-    digest = hashlib.sha256()
     try:
-        for source in sorted(folder.rglob("*.py")):
-            digest.update(source.read_bytes())
+        sources = digest_of_sources()
         for function in (*kernels(), simulation()):
             kernel: Any = function
             # numba's cache=True puts its own cache in the same place.
-            kernel._cache = _SourceCache(kernel.py_func, digest.hexdigest())  # noqa: SLF001
+            kernel._cache = _SourceCache(kernel.py_func, sources)  # noqa: SLF001
     except (OSError, RuntimeError) as error:
         logger.info("compiled kernels are not kept: %s", error)

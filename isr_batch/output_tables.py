@@ -69,6 +69,7 @@ REPLICA_TIMELINE = Table(
     ),
     {**_KEY_CHECKS, "lag_not_negative": "lag_ms >= 0"},
     ("event_date",),
+    ("topic", "partition_id", "time"),
 )
 
 PARTITION_TIMELINE = Table(
@@ -85,6 +86,7 @@ PARTITION_TIMELINE = Table(
     ),
     {**_KEY_CHECKS, "isr_not_empty": "size(isr) > 0"},
     ("event_date",),
+    ("topic", "partition_id", "time"),
 )
 
 ISR_CHANGES = Table(
@@ -223,6 +225,48 @@ RUN_LOG = Table(
     {"status_known": "status IN ('done', 'failed')", "exit_code_fits": "(exit_code = 0) = (status = 'done')"},
 )
 
+REPLAY_STATE = Table(
+    "replay_state",
+    "What the replay of a replica set knew at the end of a day; the next day's replay goes on from it",
+    (
+        *_SET,
+        Column("runs", "STRING", "hash of the rules, their parameters and the code", nullable=False),
+        Column("line", "STRING", "hash of the day's input and of all input before it", nullable=False),
+        Column("assigned", "ARRAY<INT>", "replicas of the set's last term", nullable=False),
+        Column("params", "ARRAY<STRING>", "params_json of each run in that term", nullable=False),
+        Column("state", "BINARY", "zlib of the bytes that udfs/snapshot.py describes", nullable=False),
+        _DATE,
+    ),
+    dict(_KEY_CHECKS),
+    ("event_date",),
+)
+
+REPLAYED_DAYS = Table(
+    "replayed_days",
+    "A day whose results of a rule are complete; a day that is being replayed has no row",
+    (
+        Column("rule", "STRING", "rule that was replayed", nullable=False),
+        Column("runs", "STRING", "hash of all rules of the run, their parameters and the code", nullable=False),
+        Column("line", "STRING", "hash of the day's input and of all input before it", nullable=False),
+        Column("run_id", "STRING", "the run in run_log", nullable=False),
+        Column("replayed_time", "TIMESTAMP", "when it was done", nullable=False),
+        _DATE,
+    ),
+)
+
+RUN_LEASE = Table(
+    "run_lease",
+    "Whose turn it is to write results: a row when a run takes its turn, and one when it gives it back",
+    (
+        Column("turn", "BIGINT", "counts from 1", nullable=False),
+        Column("run_id", "STRING", "the run in run_log", nullable=False),
+        Column("host", "STRING", "machine of its driver", nullable=False),
+        Column("pid", "BIGINT", "process of its driver", nullable=False),
+        Column("taken_time", "TIMESTAMP", "when the row was written", nullable=False),
+        Column("given_back", "BOOLEAN", "the turn is over", nullable=False),
+    ),
+)
+
 OUTPUT_TABLES = (
     REPLICA_TIMELINE,
     PARTITION_TIMELINE,
@@ -237,6 +281,9 @@ OUTPUT_TABLES = (
     EXPERIMENT_RESULTS,
     SWEEP_SCORES,
     SWEEP_ADVICE,
+    REPLAY_STATE,
+    REPLAYED_DAYS,
+    RUN_LEASE,
     RUN_LOG,
 )
 TABLES = {

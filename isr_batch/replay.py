@@ -17,18 +17,20 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.compiled import keep_compiled
+from isr_batch.days import Lines, keep, kept_before, lines, of_rules, unmark
 from isr_batch.errors import NoInputError
-from isr_batch.results import TIMELINES, scored_of, timeline_of
+from isr_batch.results import TIMELINES, restore, scored_of, timeline_of
 from isr_batch.segments import damage_told, pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.window import Window
 from udfs.arrow import RuleRun, replay_batches
-from udfs.records import ROW_ORDER
-from udfs.results import KINDS, SCORED, SET_COLUMNS, schema_of
+from udfs.records import NEVER_US, ROW_ORDER
+from udfs.results import KINDS, SCORED, SET_COLUMNS, STATE, schema_of
 from udfs.rules import REGISTRY
 
+_LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
 
@@ -39,6 +41,8 @@ class ReplaySummary:
 
     rows_in: int
     rows_out: dict[str, int]
+    lines: Lines
+    """Of the input that was replayed."""
 
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
@@ -47,32 +51,34 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 
-def replayed(stream: DataFrame, runs: Sequence[RuleRun], kinds: Collection[str] = tuple(KINDS)) -> DataFrame:
+def replayed(
+    stream: DataFrame, runs: Sequence[RuleRun], kinds: Collection[str] = tuple(KINDS), until_us: int = int(NEVER_US)
+) -> DataFrame:
     """Replay a stream of ``isr_batch.stream``; rows of ``udfs.results.schema_of``, of these kinds of result."""
     schema = schema_of(kinds)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
-        return (results.select(schema.names) for results in replay_batches(batches, runs, kinds))
+        return (results.select(schema.names) for results in replay_batches(batches, runs, kinds, until_us))
 
     return stream.repartition(*SET_COLUMNS).sortWithinPartitions(*ORDER).mapInArrow(replay, from_arrow_schema(schema))
 
 
-def ready_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
-    """See to it that ``fetch_segments`` is what the input is, and count the fetches and appends of the window.
+def ready_to_replay(lake: Lake) -> None:
+    """See to it that ``fetch_segments`` is what the input is.
 
     Raises
     ------
     NoInputError
-        When the lake holds no term of a leader, or no fetch, in the window.
+        When the lake holds no term of a leader, or no fetch.
     """
-    fetches = lake.read("fetch_log").where(window.condition)
-    if fetches.isEmpty() or lake.read("leader_epochs").isEmpty():
-        raise NoInputError(
-            f"{lake.root} holds no fetches between {window.start or 'the beginning'} and {window.end or 'the end'}",
-            '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is',
-        )
+    if lake.read("fetch_log").isEmpty() or lake.read("leader_epochs").isEmpty():
+        raise NoInputError(f"{lake.root} holds no fetches with their leaders' terms", _LOOK)
     pack_stale_days(lake)
+
+
+def events_in(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
+    """Fetches and appends of a window."""
     events = lake.read("fetch_segments").where(window.condition).agg(F.sum("events")).collect()[0][0]
     return int(events or 0)
 
@@ -80,27 +86,37 @@ def ready_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008
 def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> ReplaySummary:  # noqa: B008 frozen
     """Replay every set of the lake through the given rules, and write what they decide.
 
-    A term is replayed from its beginning, whatever the window: only results inside the window are
-    written, in place of what the same rules gave for it before.
+    Only results inside the window are written, in place of what the same rules gave for it before. A window that
+    begins on some day is replayed from the latest state kept before it that still holds, else from the first day.
+    One that ends on some day leaves the states at its end.
 
     Raises
     ------
     NoInputError
-        When the lake holds no term of a leader, or no fetch, in the window.
+        When the lake holds no term of a leader, or no fetch, or when its log does not reach the window.
     """
-    rows_in = ready_to_replay(lake, window)
-    stream = event_stream(lake, window.end)
+    ready_to_replay(lake)
+    known = lines(lake)
+    if not known.days(window):
+        raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
+    unmark(lake, window, runs)
+    from_state, states = kept_before(lake, window, runs, known)
+    stream = event_stream(lake, from_state, states)
     # A pass for each timeline, straight to its table: nearly all rows are theirs, and packed events cost little.
-    timelines = {table: timeline_of(replayed(stream, runs, (kind,))) for kind, table in TIMELINES.items()}
-    scored = replayed(stream, runs, SCORED).persist(StorageLevel.DISK_ONLY)
-    rules = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
-    where = f"rule IN ({rules}) AND {window.condition}"
+    timelines = {
+        table: timeline_of(replayed(stream, runs, (kind,), window.end_us)) for kind, table in TIMELINES.items()
+    }
+    kinds = (*SCORED, STATE) if window.end else SCORED
+    scored = replayed(stream, runs, kinds, window.end_us).persist(StorageLevel.DISK_ONLY)
+    where = f"{of_rules(runs)} AND {window.condition}"
     try:
         with damage_told():
             rows_out = {
                 table.name: lake.replace(table, rows.where(window.condition), where)
                 for table, rows in {**timelines, **scored_of(scored)}.items()
             }
+            rows_out |= keep(lake, scored, window, runs, known)
     finally:
         scored.unpersist()
-    return ReplaySummary(rows_in, rows_out)
+    restore(lake, of_rules(runs), window)
+    return ReplaySummary(events_in(lake, window), rows_out, known)

@@ -8,7 +8,9 @@ from pyspark.sql import functions as F
 
 from isr_batch.output_tables import ISR_CHANGES, PARTITION_TIMELINE, REPLICA_TIMELINE, SHRINK_VERDICTS
 from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
+from isr_batch.store import Lake
 from isr_batch.tables import SET_KEY, Table
+from isr_batch.window import Window
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
 TIMELINES = {"replica": REPLICA_TIMELINE, "partition": PARTITION_TIMELINE}
@@ -31,6 +33,19 @@ def scored_of(results: DataFrame) -> dict[Table, DataFrame]:
         PARTITION_SCORES: _dated(_with_first_violation(scores), "time"),
         REPLICA_SCORES: _dated(follower_scores, "time"),
     }
+
+
+def restore(lake: Lake, of_runs: str, window: Window) -> None:
+    """Tell shrinks of some runs when their followers were back, where that is beyond an edge of the window."""
+    if window == Window():
+        return
+    changes = lake.read(ISR_CHANGES.name).where(of_runs).withColumn("time_us", F.unix_micros("change_time"))
+    told = _with_restored_time(changes).where("kind = 'shrink'").select(*_SHRINK, "restored_time")
+    lake.amend(SHRINK_VERDICTS, told, _SHRINK, "restored_time")
+
+
+_SHRINK = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
+"""Tells one shrink from another."""
 
 
 def _dated(rows: DataFrame, name: str) -> DataFrame:

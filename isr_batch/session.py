@@ -29,6 +29,8 @@ _EVERYWHERE: Final = {
     "spark.sql.constraintPropagation.enabled": "false",
     # A row may be a segment of some 300 kB, and a worker holds a batch of them.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    # Rows of a few days go to their files as they come; by default each task sorts them by day first.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

@@ -4,7 +4,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -134,6 +134,14 @@ class Lake:
         )
         _retrying(writer.append, table.name)
 
+    def amend(self, table: Table, rows: DataFrame, key: Sequence[str], column: str) -> None:
+        """Set a column of rows that are there, found by their key, where it differs."""
+        there = DeltaTable.forName(self.spark, self.identifier(table.name)).alias("there")
+        same = " AND ".join(f"there.{name} = given.{name}" for name in key)
+        changed = f"{same} AND there.{column} IS DISTINCT FROM given.{column}"
+        merge = there.merge(rows.alias("given"), changed).whenMatchedUpdate(set={column: f"given.{column}"})
+        _retrying(merge.execute, table.name)
+
     def version(self, name: str) -> int:
         """Delta version of a table, as time travel takes it."""
         return int(self._last_commit(name)["version"])
@@ -226,10 +234,12 @@ def create_statement(table: Table, identifier: str) -> str:
         f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {literal(column.comment)}"
         for column in table.columns
     )
-    properties = ", ".join(
-        f"{literal(f'delta.constraints.{name}')} = {literal(f'coalesce({condition}, true)')}"
-        for name, condition in table.constraints.items()
-    )
+    given = {
+        f"delta.constraints.{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()
+    }
+    if table.skipped_by:
+        given["delta.dataSkippingStatsColumns"] = ",".join(table.skipped_by)
+    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in given.items())
     return "\n".join(
         part
         for part in (

@@ -10,7 +10,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.store import Lake
-from udfs.records import APPEND, CHECK, ELIGIBLE, FETCH, NOBODY_WAITS, REMOVED, SILENCE, TERM_STARTS, UNKNOWN, Rows
+from isr_batch.tables import SET_KEY
+from isr_batch.window import Window
+from udfs.arrow import KEPT_FIELDS
+from udfs.records import (
+    APPEND,
+    CHECK,
+    ELIGIBLE,
+    FETCH,
+    GOES_ON,
+    NOBODY_WAITS,
+    REMOVED,
+    SILENCE,
+    TERM_STARTS,
+    UNKNOWN,
+    Rows,
+)
 from udfs.results import SET_COLUMNS
 from udfs.segments import SEGMENT
 
@@ -18,40 +33,46 @@ CHECK_LEAD_US = 1_000
 """A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
 
 
-def event_stream(lake: Lake, until: str | None = None) -> DataFrame:
-    """All rows of all sets, in no order yet.
+def event_stream(lake: Lake, window: Window = Window(), kept: DataFrame | None = None) -> DataFrame:  # noqa: B008 frozen
+    """All rows of all sets whose time is in the window, in no order yet.
 
     Parameters
     ----------
     lake : Lake
         With the input tables.
-    until : str, optional
-        UTC day, exclusive, from which on rows are left out.
+    window : Window
+        UTC days.
+    kept : DataFrame, optional
+        Rows of ``replay_state`` that the replay goes on from.
 
     Returns
     -------
     DataFrame
-        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``segment``.
+        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``kept``, ``segment``.
     """
-
-    def read(name: str) -> DataFrame:
-        rows = lake.read(name)
-        return rows if until is None else rows.where(F.col("event_date") < F.lit(until).cast("date"))
-
-    terms = read("leader_epochs")
-    broker_events = read("broker_events")
-    parts = [
-        _terms(terms),
-        _segments(read("fetch_segments")),
-        _removals(read("observed_isr_changes")),
-        _silences(terms, broker_events),
-        _checks(read("observed_isr_changes"), broker_events),
-        _eligibility(terms, broker_events),
-    ]
+    parts = [facts(lake).where(window.within("time_us")), _segments(lake.read("fetch_segments"), window)]
+    if kept is not None:
+        parts.append(_kept(kept, lake.read("leader_epochs"), window))
     stream = parts[0]
     for part in parts[1:]:
         stream = stream.unionByName(part, allowMissingColumns=True)
     return stream
+
+
+def facts(lake: Lake) -> DataFrame:
+    """Rows of the stream that are neither fetches nor appends: few, and not packed."""
+    terms, broker_events = lake.read("leader_epochs"), lake.read("broker_events")
+    changes = lake.read("observed_isr_changes")
+    parts = (
+        _removals(changes),
+        _silences(terms, broker_events),
+        _checks(changes, broker_events),
+        _eligibility(terms, broker_events),
+    )
+    rows = _terms(terms)
+    for part in parts:
+        rows = rows.unionByName(part, allowMissingColumns=True)
+    return rows
 
 
 def _rows(frame: DataFrame, kind: Column | np.int64, *more: Column | str, **columns: Column) -> DataFrame:
@@ -82,10 +103,18 @@ def _terms(terms: DataFrame) -> DataFrame:
     return _rows(terms, TERM_STARTS, term.alias("term"), time_us=_us("start_time"), offset=F.col("start_offset"))
 
 
-def _segments(segments: DataFrame) -> DataFrame:
+def _segments(segments: DataFrame, window: Window) -> DataFrame:
     segment = F.struct(*(field.name for field in SEGMENT)).alias("segment")
     # Behind all rows of its first instant; what is in it is put in order with them when it is unpacked.
-    return _rows(segments, FETCH, segment, time_us=_us("first_time"))
+    rows = _rows(segments.where(window.handled_in), FETCH, segment, time_us=_us("first_time"))
+    return rows.where(window.within("time_us"))
+
+
+def _kept(kept: DataFrame, terms: DataFrame, window: Window) -> DataFrame:
+    """States at the beginning of the window; where a term ends may have been learned since."""
+    ends = terms.select(*SET_KEY, _us("end_time").alias("end_us"))
+    row = F.struct(*(name for name, _ in KEPT_FIELDS)).alias("kept")
+    return _rows(kept.join(F.broadcast(ends), list(SET_KEY)), GOES_ON, row, time_us=F.lit(window.start_us))
 
 
 def fetches_of(fetches: DataFrame, *more: str) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.advice import Row, advice, line, with_rates
 from isr_batch.grids import LAG_TIME, Grid, NamedGrid
-from isr_batch.replay import ready_to_replay, replayed
+from isr_batch.replay import events_in, ready_to_replay, replayed
 from isr_batch.score_tables import SWEEP_ADVICE, SWEEP_SCORES
 from isr_batch.scores import facts, results_in, scores
 from isr_batch.segments import damage_told
@@ -39,7 +39,7 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
     NoInputError
         When the lake holds no term of a leader, or no fetch.
     """
-    rows_in = ready_to_replay(lake)
+    ready_to_replay(lake)
     results = replayed(event_stream(lake), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
     try:
         with damage_told():
@@ -54,7 +54,7 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
     answers = [{"sweep": named.name, **row} for row in advice(rows, named.grid.budgets)]
     _write(lake, SWEEP_SCORES, rows, named.name)
     _write(lake, SWEEP_ADVICE, answers, named.name)
-    return Sweep(rows_in, rows, answers)
+    return Sweep(events_in(lake), rows, answers)
 
 
 def other_params(params_json: str, grid: Grid) -> str:

@@ -29,6 +29,8 @@ class Table:
     columns: tuple[Column, ...]
     constraints: dict[str, str] = field(default_factory=dict)
     partitioned_by: tuple[str, ...] = ()
+    skipped_by: tuple[str, ...] = ()
+    """Columns whose least and largest values Delta keeps of each file; of a table with few rows, the first 32."""
 
     @property
     def column_names(self) -> list[str]:

@@ -14,6 +14,11 @@ class Window:
     start: str | None = None
     end: str | None = None
 
+    @classmethod
+    def of_day(cls, day: date) -> "Window":
+        """One day."""
+        return cls(str(day), str(day + timedelta(days=1)))
+
     def __str__(self) -> str:
         """As kept in ``run_log``; an open side is empty."""
         return f"{self.start or ''}..{self.end or ''}"
@@ -24,6 +29,40 @@ class Window:
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date < DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
+
+    @property
+    def handled_in(self) -> str:
+        """As SQL on ``event_date`` of fetches that may have arrived in the window: some are handled a day later."""
+        parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
+        parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
+        return " AND ".join(parts) or "true"
+
+    @property
+    def start_us(self) -> int:
+        """First instant, in microseconds since the epoch; long ago where that side is open."""
+        return _midnight_us(self.start) if self.start else -(2**62)
+
+    @property
+    def end_us(self) -> int:
+        """First instant after it; never where that side is open."""
+        return _midnight_us(self.end) if self.end else 2**62
+
+    def within(self, time_us: str) -> str:
+        """As SQL on a column of microseconds."""
+        return f"{time_us} >= {self.start_us} AND {time_us} < {self.end_us}"
+
+    def has(self, day: date) -> bool:
+        """Whether it is one of its days."""
+        return (not self.start or str(day) >= self.start) and (not self.end or str(day) < self.end)
+
+    @property
+    def last_day(self) -> date | None:
+        """None where that side is open."""
+        return date.fromisoformat(self.end) - timedelta(days=1) if self.end else None
+
+    def from_day(self, start: str | None) -> "Window":
+        """Begin on another day."""
+        return Window(start, self.end)
 
 
 def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
@@ -37,8 +76,7 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
     if day and (start or end):
         raise UsageError("--date is one day; --from and --to are a range", "give the one or the other")
     if day:
-        only = _parse("--date", day)
-        return Window(str(only), str(only + timedelta(days=1)))
+        return Window.of_day(_parse("--date", day))
     days = (_parse("--from", start) if start else None, _parse("--to", end) if end else None)
     if days[0] and days[1] and days[0] >= days[1]:
         raise UsageError(f"no day from {start} to before {end}", "--to is exclusive: name the day after the last one")
@@ -63,6 +101,10 @@ def parse_instant(option: str, text: str) -> int:
         raise UsageError(
             f"{option} {text}: not an instant", "write it as 2026-01-31T12:00:00.123 (UTC), or in ms since the epoch"
         ) from None
+
+
+def _midnight_us(day: str) -> int:
+    return (date.fromisoformat(day) - date(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 def _parse(option: str, text: str) -> date:

@@ -10,6 +10,7 @@ import typer
 from isr_batch.errors import BUG_EXIT_CODE, IsrBatchError, UsageError
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
+from pipelines.days_cli import backfill, status
 from pipelines.ingest_cli import ingest_app, ingest_logs
 from pipelines.job import (
     Catalog,
@@ -27,17 +28,15 @@ from pipelines.job import (
     To,
     open_job,
     recorded_run,
+    replay_window,
     settings_of,
 )
 from pipelines.output import Output
 from pipelines.sweep_cli import sweep
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
-    from collections.abc import Sequence
-
     from isr_batch.runs import Run
     from isr_batch.validate import ValidationSummary
-    from udfs.arrow import RuleRun
 
 app = typer.Typer(
     name="isr-batch",
@@ -65,24 +64,6 @@ MATCH_COLUMNS = (
     "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "races", "within_100_ms",
     "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
 )  # fmt: skip
-
-
-def _replay(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun] | None" = None) -> None:
-    from isr_batch.disagreements import write_disagreements
-    from isr_batch.replay import replay, rule_runs
-    from isr_batch.runs import Counts
-    from isr_batch.scores import write_scores
-
-    rules = runs or rule_runs(job.settings.replay)
-    with job.out.step(f"replay {len(rules)} rules") as facts:
-        summary = replay(job.lake, rules, window)
-        counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
-        done.add(counts)
-        facts |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
-    with job.out.step("compare the rules") as facts:
-        counts = Counts(rows_out=write_disagreements(job.lake, window) + write_scores(job.lake))
-        done.add(counts)
-        facts |= {"rows": counts.rows_out}
 
 
 def _validate(job: Job, done: "Run") -> "ValidationSummary":
@@ -130,7 +111,7 @@ def run(
     file = file or Path(lake if lake and "://" not in lake else "") / "report.html"
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, logs, cluster)
-        _replay(job, done, Window())
+        replay_window(job, done, Window())
         matches = _validate(job, done)
         _report(job, file)
         _show_rules(job)
@@ -215,10 +196,12 @@ def replay(
         runs = load_grid(grid).runs
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     with recorded_run(job, "replay", window) as done:
-        _replay(job, done, window, runs)
+        replay_window(job, done, window, runs)
         _show_rules(job)
 
 
+app.command()(backfill)
+app.command()(status)
 app.command()(sweep)
 
 

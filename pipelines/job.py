@@ -13,10 +13,11 @@ from isr_batch.window import Window
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from isr_batch.runs import Run
     from isr_batch.store import Lake
+    from udfs.arrow import RuleRun
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
 Catalog = Annotated[str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Instead of --lake.")]
@@ -71,3 +72,26 @@ def recorded_run(job: Job, command: str, window: Window | None = None) -> "Itera
 
     with recorded(job.lake, command, str(window) if window else None, job.settings.hash) as run:
         yield run
+
+
+def replay_window(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun] | None" = None) -> None:
+    """Replay the rules, compare them, and tell that the days are done, as one turn."""
+    from isr_batch.days import mark
+    from isr_batch.disagreements import write_disagreements
+    from isr_batch.lease import turn
+    from isr_batch.replay import replay, rule_runs
+    from isr_batch.runs import Counts
+    from isr_batch.scores import write_scores
+
+    rules = runs or rule_runs(job.settings.replay)
+    with turn(job.lake):
+        with job.out.step(f"replay {len(rules)} rules") as facts:
+            summary = replay(job.lake, rules, window)
+            counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
+            done.add(counts)
+            facts |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
+        with job.out.step("compare the rules") as facts:
+            counts = Counts(rows_out=write_disagreements(job.lake, window) + write_scores(job.lake))
+            done.add(counts)
+            facts |= {"rows": counts.rows_out}
+        mark(job.lake, window, rules, summary.lines)

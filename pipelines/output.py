@@ -59,6 +59,15 @@ class Output:
             yield facts
             self._log.info(f"{name}: done", seconds=round(time.monotonic() - started, 1), **facts)
 
+    def progress(self, text: str) -> None:
+        """Say how far it has come."""
+        if self.quiet:
+            return
+        if self._stderr.is_terminal and not self.as_json:
+            self._stderr.print(text)
+        else:
+            self._log.info(text)
+
     def say(self, **facts: object) -> None:
         """Tell results by name."""
         if self.as_json:

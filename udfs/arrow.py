@@ -5,19 +5,22 @@ terms in order of time. Only the current set's state is kept, so memory does not
 """
 
 import json
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from udfs.order import changes, set_of
-from udfs.records import FOLLOWERS_A_SCORE, NEVER_US, TERM_STARTS, Int64Array, Rows, new_output
+from udfs.records import FOLLOWERS_A_SCORE, GOES_ON, NEVER_US, TERM_STARTS, Int64Array, Rows, new_output
 from udfs.replay import kernels
-from udfs.results import KINDS, SET_COLUMNS, named_results
+from udfs.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_results
 from udfs.rules import REGISTRY, Param, Rule
 from udfs.segments import one_row_an_event
+from udfs.snapshot import packed, unpacked
 from udfs.state import State, new_state, room_for_a_row
 
 TERM_FIELDS = (
@@ -35,9 +38,22 @@ TERM_FIELDS = (
 )
 """What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
 
+KEPT_FIELDS = (
+    ("leader_epoch", pa.int32()),
+    ("end_us", pa.int64()),
+    ("assigned", pa.list_(pa.int32())),
+    ("params", pa.list_(pa.string())),
+    ("state", pa.binary()),
+)
+"""What a GOES_ON row tells: the state that a window before this one ended with, as a struct column ``kept``.
+
+All but ``end_us``, the end of its term, is as the result of kind STATE told it."""
+
 RESULT_ROWS = 1 << 15
 """Result rows of a kind that are held before they leave as a batch, at the least."""
 SCORE_ROWS = 1 << 10
+STATES = 64
+"""Kept states that are held before they leave as a batch."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
 """Replicas of a partition that the results of one row must have room for."""
 
@@ -58,12 +74,15 @@ class SetReplay:
     runs : sequence of RuleRun
         Replayed side by side.
     kinds : collection of str
-        Of ``udfs.results.KINDS``: results that are wanted.
+        Of ``udfs.results.KINDS``: results that are wanted; with STATE, states at ``until_us`` as well.
+    until_us : int
+        End of the window that is replayed.
     """
 
-    def __init__(self, runs: Sequence[RuleRun], kinds: Collection[str]) -> None:
+    def __init__(self, runs: Sequence[RuleRun], kinds: Collection[str], until_us: int = int(NEVER_US)) -> None:
         self.runs = runs
         self.kinds = kinds
+        self.until_us = until_us
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
         rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
         self.out = new_output(rows, max(SCORE_ROWS, 2 * len(runs)))
@@ -71,10 +90,19 @@ class SetReplay:
         self.key: tuple[Any, ...] | None = None
         self.identity: dict[str, Any] | None = None
         self.state: State | None = None
+        self.term_is_over = False
+        self.kept: list[dict[str, Any]] = []
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
         """Forget the former set; the next row starts a term, or is not replayed."""
         self.key, self.identity, self.state = key, None, None
+
+    def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
+        """Take up what a former window ended with, of a term that goes on or is over."""
+        self.state = unpacked(zlib.decompress(kept["state"]))
+        self.state.term["end_us"] = kept["end_us"]
+        self.term_is_over = kept["end_us"] < since_us
+        self._identify(kept["leader_epoch"], kept["assigned"], kept["params"])
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """Take up a term as its TERM row describes it."""
@@ -90,21 +118,23 @@ class SetReplay:
         for r, run in enumerate(self.runs):
             for name, value in resolved_params(run, term).items():
                 state.params[r][name] = value
-        self.state = state
-        self.identity = {
-            **dict(zip(SET_COLUMNS, self.key or (), strict=True)),
-            "leader_epoch": term["leader_epoch"],
-            "assigned": assigned,
-            "params_json": [params_json(run, term) for run in self.runs],
-        }
-        if not kernels().has_room(state, self.out):
-            yield from self.flush()
+        self.state, self.term_is_over = state, False
+        self._identify(term["leader_epoch"], assigned, [params_json(run, term) for run in self.runs])
+        yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
         kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
+    def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str]) -> None:
+        of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))
+        self.identity = {**of_set, "leader_epoch": leader_epoch, "assigned": assigned, "params_json": params}
+
+    def _make_room(self) -> Iterator[pa.RecordBatch]:
+        if not kernels().has_room(self.state, self.out):
+            yield from self.flush()
+
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
         """Replay a stretch of the current term; without a term there is nothing to replay it against."""
-        if self.state is None:
+        if self.state is None or self.term_is_over:
             return
         self.state.term["row"] = 0
         while not kernels().advance(self.state, rows, until_us, self.out):
@@ -112,10 +142,36 @@ class SetReplay:
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
         """Let the timers run to the end of the term, and remember whose rows these were."""
-        if self.state is not None and self.identity is not None:
+        if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
             kernels().end_term(self.state, self.out)
             self.marks.append((self.out.filled.copy(), self.identity))
+            self.term_is_over = True
+
+    def end_set(self) -> Iterator[pa.RecordBatch]:
+        """Come to the end of the set's last term, or of the window, and keep the state where that is wanted."""
+        if self.state is None or self.identity is None:
+            return
+        if self.state.term["end_us"][0] < self.until_us:
+            yield from self.end_term()
+        else:
+            yield from self.advance(NO_ROWS, self.until_us - 1)
+            if self.state.term["day_ends_us"][0] == self.until_us:
+                yield from self._make_room()
+                kernels().close_day(self.state, self.out)
+            self.marks.append((self.out.filled.copy(), self.identity))
+        if STATE in self.kinds:
+            named = {**self.identity, "params": self.identity["params_json"]}
+            data = zlib.compress(packed(self.state), 1)
+            self.kept.append({**named, "result": STATE, "params_json": None, "time_us": self.until_us, "state": data})
+            if len(self.kept) == STATES:
+                yield from self.flush_states()
+
+    def flush_states(self) -> Iterator[pa.RecordBatch]:
+        """Send the states that wait."""
+        if self.kept:
+            yield pa.RecordBatch.from_pylist(self.kept, schema=RESULT_SCHEMA)
+        self.kept.clear()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Send the waiting results."""
@@ -169,18 +225,27 @@ def _param(rule: Rule, name: str) -> Param:
 
 
 def replay_batches(
-    batches: Iterator[pa.RecordBatch], runs: Sequence[RuleRun], kinds: Collection[str] = tuple(KINDS)
+    batches: Iterator[pa.RecordBatch],
+    runs: Sequence[RuleRun],
+    kinds: Collection[str] = tuple(KINDS),
+    until_us: int = int(NEVER_US),
 ) -> Iterator[pa.RecordBatch]:
     """Replay a stream of batches sorted by set, then ROW_ORDER.
+
+    A set begins with its first term, or with what is known of it from before (GOES_ON); rows before that are
+    not replayed.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
         SET_COLUMNS, the columns of ``Rows`` (int64), ``term`` (struct of TERM_FIELDS, null but in
-        TERM rows), and ``segment`` (many events in one row, or null; see ``udfs.segments``).
+        TERM rows), ``kept`` (struct of KEPT_FIELDS, null but in GOES_ON rows), and ``segment`` (many events in one
+        row, or null; see ``udfs.segments``).
     runs : sequence of RuleRun
     kinds : collection of str
-        Of ``udfs.results.KINDS``: results that are wanted.
+        Of ``udfs.results.KINDS``, and STATE: results that are wanted.
+    until_us : int
+        End of the window, exclusive: rows from then on are left alone, and no timer fires.
 
     Yields
     ------
@@ -192,27 +257,33 @@ def replay_batches(
     ValueError
         When a set's rows are not in order of time.
     """
-    current = SetReplay(runs, kinds)
+    current = SetReplay(runs, kinds, until_us)
     for batch in one_row_an_event(batches):
-        if batch.num_rows:
-            yield from _replay_batch(batch, current)
-    yield from current.end_term()
+        times = batch.column("time_us")
+        within = batch if (pc.max(times).as_py() or 0) < until_us else batch.filter(pc.less(times, until_us))
+        if within.num_rows:
+            yield from _replay_batch(within, current)
+    yield from current.end_set()
     yield from current.flush()
+    yield from current.flush_states()
 
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
     rows = Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
     new_set = changes(batch, SET_COLUMNS)
     _check_order(batch, rows, new_set)
-    terms = rows.kind == TERM_STARTS
+    terms = rows.kind <= TERM_STARTS
     new_set[0] = set_of(batch, 0) != current.key
     starts = np.union1d(np.flatnonzero(new_set | terms), [0])
     for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         first = start
         if new_set[start]:
-            yield from current.end_term()
+            yield from current.end_set()
             current.begin_set(set_of(batch, int(start)))
-        if terms[start]:
+        if rows.kind[start] == GOES_ON:
+            current.go_on(int(rows.time_us[start]), batch.column("kept")[int(start)].as_py())
+            first = start + 1
+        elif terms[start]:
             if not new_set[start]:
                 yield from current.end_term()
             yield from current.begin_term(

@@ -20,9 +20,9 @@ LONG_AGO = np.int64(-(2**62))
 UNKNOWN = np.int64(-1)
 """An offset or a time that nobody knows; Kafka's own value for a follower that has not fetched."""
 
-# Kinds of input rows. At equal times they are replayed in this order. A TERM row carries a leader's
-# term for the adapter (udfs.arrow) and never reaches the kernel.
-TERM_STARTS = np.int64(-1)
+# Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
+# term for the adapter (udfs.arrow) and never reach the kernel.
+GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
 SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = np.arange(6)
 
 

@@ -26,6 +26,7 @@ class Kernels(NamedTuple):
 
     begin_term: Callable[..., None]
     advance: Callable[..., int]
+    close_day: Callable[..., None]
     end_term: Callable[..., None]
     has_room: Callable[..., bool]
 
@@ -89,8 +90,13 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
         return 0
 
     @entry
+    def close_day(state, out):
+        """Close the pages at midnight, after ``advance`` has come to just before it."""
+        ledger.close(state, state.term[0].day_ends_us, out)
+
+    @entry
     def end_term(state, out):
         """Close the pages, after ``advance`` has come to the end of the term."""
         ledger.end(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
-    return Kernels(entry_to_begin_term, advance, end_term, has_room)
+    return Kernels(entry_to_begin_term, advance, close_day, end_term, has_room)

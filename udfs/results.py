@@ -33,6 +33,8 @@ KINDS = {
 """Kinds of result, in the order of ``Output``."""
 SCORED = ("change", "score", "follower_score")
 """What scores are made of; the others are the timelines."""
+STATE = "state"
+"""Beside KINDS: what the replay of a set knows at the end of a window (``udfs.snapshot``)."""
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
@@ -42,7 +44,7 @@ Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
     [
-        ("result", pa.string()),  # replica, partition, change, score, follower_score: which table
+        ("result", pa.string()),  # replica, partition, change, score, follower_score, state: which table
         ("cluster_id", pa.string()),
         ("topic", pa.string()),
         ("partition_id", pa.int32()),
@@ -71,6 +73,9 @@ RESULT_SCHEMA = pa.schema(
         ("leader_silent_ms", pa.int64()),
         ("measures", pa.list_(pa.int64())),  # of a score, in the order of MEASURES or FOLLOWER_MEASURES
         ("acks_all_latencies", LATENCIES),
+        ("assigned", pa.list_(pa.int32())),  # of a state, as are the columns after it
+        ("params", pa.list_(pa.string())),
+        ("state", pa.binary()),
     ]
 )
 

@@ -126,7 +126,8 @@ def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     Yields
     ------
     RecordBatch
-        Of SEGMENTS. A segment has SEGMENT_ROWS events at most, of one day and leader epoch.
+        Of SEGMENTS. A segment has SEGMENT_ROWS events at most, of one leader epoch, and one day of both ``day`` and
+        time.
     """
     key, number = None, 0
     for piece in _stretches(one_row_a_fetch(batches)):
@@ -154,6 +155,8 @@ def _starts(batch: pa.RecordBatch) -> list[int]:
         return []
     new = changes(batch, (*SET_COLUMNS, "leader_epoch"))
     new[1:] |= np.diff(_days(batch)) != 0
+    # A day ends with what arrived on it, though it was handled on the next.
+    new[1:] |= np.diff(np.asarray(batch.column("time_us")) // DAY_US) != 0
     new[0] = True
     starts = np.flatnonzero(new)
     sizes = np.diff(starts, append=batch.num_rows)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch import ingest
+from isr_batch.days import Lines
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.kafka_logs.account import Tally
 from isr_batch.output_tables import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
@@ -165,7 +166,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 
     def replay(lake: Lake, *_: object) -> ReplaySummary:
         write_results(lake)
-        return ReplaySummary(50, {"shrink_verdicts": 3})
+        return ReplaySummary(50, {"shrink_verdicts": 3}, Lines({}))
 
     monkeypatch.setattr("isr_batch.replay.replay", replay)
     monkeypatch.setattr("isr_batch.disagreements.write_disagreements", lambda *_: 1)

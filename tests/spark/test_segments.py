@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.errors import SchemaError
-from isr_batch.replay import ready_to_replay, replay, rule_runs
+from isr_batch.replay import events_in, ready_to_replay, replay, rule_runs
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
@@ -52,8 +52,9 @@ def test_days_that_changed_are_packed_again_and_no_others(lake: Lake) -> None:
 
     of_day = f"event_date = DATE'{DAY}'"
     lake.replace(APPEND_LOG, lake.read("append_log").where("base_offset < 100"), of_day)
-    assert ready_to_replay(lake) == 800
-    assert ready_to_replay(lake, Window(NEXT_DAY)) == 350
+    ready_to_replay(lake)
+    assert events_in(lake) == 800
+    assert events_in(lake, Window(NEXT_DAY)) == 350
     assert days(lake) == {DAY: (350, 100), NEXT_DAY: (350, 0)}
 
     of_next = f"event_date = DATE'{NEXT_DAY}'"

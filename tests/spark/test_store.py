@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, SchemaError, WriteConflictError
-from isr_batch.output_tables import OUTPUT_TABLES, RUN_LOG, SHRINK_VERDICTS, TABLES
+from isr_batch.output_tables import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
 from isr_batch.store import RETRIES, Lake, _retrying, create_statement, view_texts
 from isr_batch.tables import Column, Table
 
@@ -170,11 +170,18 @@ def _verdicts(lake: Lake) -> None:
         [dict.fromkeys(SHRINK_VERDICTS.column_names) | row for row in rows], SHRINK_VERDICTS.schema_ddl
     )
     lake.replace(SHRINK_VERDICTS, frame, "true")
+    done = dict.fromkeys(REPLAYED_DAYS.column_names, "") | {
+        "rule": "kafka-3.7", "replayed_time": row["change_time"], "event_date": FIRST,
+    }  # fmt: skip
+    lake.replace(REPLAYED_DAYS, lake.spark.createDataFrame([done], REPLAYED_DAYS.schema_ddl), "true")
 
 
 def test_views_by_bare_name(lake: Lake) -> None:
     _verdicts(lake)
-    assert set(lake.register_views()) == {"shrink_verdicts", *view_texts()} - {"days_to_replay", "fetches"}
+    assert set(lake.register_views()) == {"replayed_days", "shrink_verdicts", *view_texts()} - {
+        "days_to_replay",
+        "fetches",
+    }
     assert [row["partition_id"] for row in lake.spark.table("spurious_shrinks").collect()] == [0]
     assert lake.spark.table("worst_partitions").collect()[0]["out_of_isr_ms"] == 60_000
     assert lake.spark.table("spurious_by_rule_and_day").collect()[0]["shrinks"] == 2

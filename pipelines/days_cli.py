@@ -1,0 +1,69 @@
+"""`isr-batch status` and `isr-batch backfill`: which days are done, and doing those that are not."""
+
+from typing import TYPE_CHECKING
+
+from isr_batch.window import Window, parse_window
+from pipelines.job import (
+    Catalog,
+    Date,
+    Env,
+    From,
+    Json,
+    LakePath,
+    Quiet,
+    Rules,
+    Set,
+    To,
+    open_job,
+    recorded_run,
+    replay_window,
+    settings_of,
+)
+from pipelines.output import Output
+
+if TYPE_CHECKING:
+    from isr_batch.days import Lines
+    from isr_batch.store import Lake
+
+COLUMNS = ("event_date", "status", "rules", "replayed_time", "run_id")
+
+
+def status(
+    lake: LakePath = None, catalog: Catalog = None, day: Date = None, start: From = None, end: To = None,
+    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Tell which days are replayed, which are stale, and which are not replayed yet."""
+    from isr_batch.days import status as of_days
+
+    window = parse_window(day, start, end)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    job.out.table("Days", of_days(job.lake, window, _lines(job.lake)), COLUMNS)
+
+
+def backfill(
+    lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
+    start: From = None, end: To = None,
+    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Replay each day that is not replayed yet, or is stale, one after the other; what was done stays done."""
+    from isr_batch.days import status as of_days
+    from isr_batch.days import undone
+    from isr_batch.replay import rule_runs
+
+    window = parse_window(None, start, end)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
+    runs = rule_runs(job.settings.replay)
+    with recorded_run(job, "backfill", window) as done:
+        # Asked again each time: a day that is done may show the next to be as it was.
+        while days := undone(job.lake, window, runs, _lines(job.lake)):
+            job.out.progress(f"{days[0]}: {len(days)} days to go")
+            replay_window(job, done, Window.of_day(days[0]), runs)
+        job.out.table("Days", of_days(job.lake, window, _lines(job.lake)), COLUMNS)
+
+
+def _lines(lake: "Lake") -> "Lines":
+    from isr_batch.days import lines
+    from isr_batch.segments import pack_stale_days
+
+    pack_stale_days(lake)
+    return lines(lake)
