@@ -49,6 +49,10 @@ def in_windows(rows: Sequence[dict[str, Any]], runs: list[RuleRun], cuts: Sequen
         given_rows = [row for row in rows if row["time_us"] >= since_us or row["kind"] in (APPEND, FETCH)]
         told = results([*begins, *given_rows], runs, until_us)
         states = [row for row in told if row["result"] == STATE]
+        # A run writes its own days only; a day of scores begins at midnight.
+        for row in told:
+            of_day = row["time_us"] + (DAY_US - 1 if "score" in row["result"] else 0)
+            assert row["result"] == STATE or (since_us <= of_day and row["time_us"] < until_us), (since_us, until_us)
         found += [row for row in told if row["result"] != STATE]
     return found
 
