@@ -117,7 +117,9 @@ def keep(lake: Lake, results: DataFrame, window: Window, runs: Sequence[RuleRun]
 
 def unmark(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
     """Before days are replayed: they are not, until it is done."""
-    _mark(lake, [], window, runs)
+    lake.ensure(REPLAYED_DAYS)
+    if not lake.read(REPLAYED_DAYS.name).where(f"{of_rules(runs)} AND {window.condition}").isEmpty():
+        _mark(lake, [], window, runs)
 
 
 def mark(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Lines) -> None:
