@@ -5,7 +5,7 @@ import shutil
 import time
 from pathlib import Path
 
-from benchmarks import alone, end_to_end, kernel, page
+from benchmarks import alone, end_to_end, ingest, kernel, page
 from benchmarks.lakes import write_lake
 from benchmarks.log import Plan
 from isr_batch.session import start_session
@@ -22,6 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, help="by default one in 10,000 rows")
+    parser.add_argument("--lines", type=int, default=600_000, help="of the request log that is ingested")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     plan = Plan(given.rows, given.partitions or max(20, given.rows // 10_000))
@@ -53,6 +54,7 @@ def main() -> None:
     warm = lakes["warm"][0]
     add(alone.scaling_and_skew(warm, lakes["zipf"], lakes["shorter"], lakes["half"], lakes["alone"], given.rounds))
     add(alone.first_use(given.rounds))
+    add(ingest.of_a_long_log(given.lines, FOLDER / "long-log"))
     for lake, _ in lakes.values():
         shutil.rmtree(lake)
     page.write(
