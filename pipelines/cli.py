@@ -10,7 +10,6 @@ import typer
 from isr_batch.errors import BUG_EXIT_CODE, IsrBatchError, UsageError
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
-from pipelines.days_cli import backfill, status
 from pipelines.ingest_cli import ingest_app, ingest_logs
 from pipelines.job import (
     Catalog,
@@ -31,6 +30,7 @@ from pipelines.job import (
     replay_window,
     settings_of,
 )
+from pipelines.nightly_cli import backfill, maintain, status
 from pipelines.output import Output
 from pipelines.sweep_cli import sweep
 
@@ -202,6 +202,7 @@ def replay(
 
 app.command()(backfill)
 app.command()(status)
+app.command()(maintain)
 app.command()(sweep)
 
 

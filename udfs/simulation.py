@@ -64,7 +64,7 @@ from udfs.world import (
 def simulation() -> Callable[..., int]:
     """Compile the simulation for the registry, once a process (half a minute); ``World.codes`` picks the rule."""
     steps = build_steps(tuple(REGISTRY.values()))
-    begin_term, take_in_row, take_in = steps.begin_term, steps.take_in_row, steps.take_in
+    begin_term, take_in_row, take_in = steps.begin_term, steps.take_in_row_called, steps.take_in
     fire_timers, schedule_giving_up = steps.fire_timers, steps.schedule_giving_up
 
     @inlined

@@ -42,6 +42,8 @@ class Steps(NamedTuple):
 
     begin_term: Callable[..., Any]
     take_in_row: Callable[..., Any]
+    take_in_row_called: Callable[..., Any]
+    """``take_in_row``, called instead of compiled into its callers: the simulation has several."""
     take_in: Callable[..., Any]
     come_to: Callable[..., Any]
     fire_timers: Callable[..., Any]
@@ -307,4 +309,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 state.followers[r, p].eligible = rows.code[i]
             schedule_crossing(state, r, now_us)
 
-    return Steps(begin_term, take_in_row, take_in, come_to, fire_timers, schedule_giving_up)
+    @kernel
+    def take_in_row_called(state, rows, i, out):
+        take_in_row(state, rows, i, out)
+
+    return Steps(begin_term, take_in_row, take_in_row_called, take_in, come_to, fire_timers, schedule_giving_up)

@@ -1,6 +1,8 @@
-"""`isr-batch status` and `isr-batch backfill`: which days are done, and doing those that are not."""
+"""What a schedule needs: which days are done (`status`), doing those that are not (`backfill`), upkeep (`maintain`)."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from isr_batch.window import Window, parse_window
 from pipelines.job import (
@@ -59,6 +61,22 @@ def backfill(
             job.out.progress(f"{days[0]}: {len(days)} days to go")
             replay_window(job, done, Window.of_day(days[0]), runs)
         job.out.table("Days", of_days(job.lake, window, _lines(job.lake)), COLUMNS)
+
+
+def maintain(
+    retain_hours: Annotated[int, typer.Option(min=168, help="Files replaced longer ago are removed.")] = 168,
+    state_days: Annotated[int, typer.Option(min=1, help="Latest days that a replay can go on from.")] = 14,
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compact the tables, remove files that nothing needs any more, drop old states."""
+    from isr_batch.lease import turn
+    from isr_batch.maintain import maintain as tend
+
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    with recorded_run(job, "maintain"), turn(job.lake):
+        with job.out.step("maintain"):
+            tables = tend(job.lake, retain_hours, state_days)
+        job.out.table("Tables", tables, ("table", "files_before", "files_after", "bytes"))
 
 
 def _lines(lake: "Lake") -> "Lines":

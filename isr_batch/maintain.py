@@ -1,0 +1,58 @@
+"""Upkeep of the tables: many small files made few, files that nothing needs any more removed, old states dropped."""
+
+from datetime import timedelta
+
+from pyspark.sql import functions as F
+
+from isr_batch.output_tables import REPLAY_STATE, TABLES
+from isr_batch.segments import pack_stale_days
+from isr_batch.store import Lake
+
+Row = dict[str, object]
+
+
+def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
+    """Compact and clean each table that the lake has.
+
+    Parameters
+    ----------
+    lake : Lake
+    retain_hours : int
+        Files that were replaced so long ago are removed; readers of older versions find nothing.
+    state_days : int
+        So many of the latest days keep the states that a replay can go on from. A replay of an older day begins with
+        the log.
+
+    Returns
+    -------
+    list of dict
+        ``table``, ``files_before``, ``files_after``, ``bytes``.
+    """
+    if lake.has(REPLAY_STATE.name):
+        _drop_states(lake, state_days)
+    told = [_tended(lake, name, retain_hours) for name in TABLES if lake.has(name)]
+    # Compacting gives the log other files, from which the segments now have to be.
+    if lake.has("fetch_log") and lake.has("append_log"):
+        pack_stale_days(lake)
+    return told
+
+
+def _drop_states(lake: Lake, days: int) -> None:
+    latest = lake.read(REPLAY_STATE.name).agg(F.max("event_date")).collect()[0][0]
+    if latest is not None:
+        nothing = lake.read(REPLAY_STATE.name).where("false")
+        lake.replace(REPLAY_STATE, nothing, f"event_date <= DATE'{latest - timedelta(days=days)}'")
+
+
+def _tended(lake: Lake, name: str, retain_hours: int) -> Row:
+    identifier = lake.identifier(name)
+    before = _detail(lake, identifier)
+    lake.spark.sql(f"OPTIMIZE {identifier}")
+    lake.spark.sql(f"VACUUM {identifier} RETAIN {retain_hours} HOURS")
+    after = _detail(lake, identifier)
+    return {"table": name, "files_before": before["numFiles"], "files_after": after["numFiles"],
+            "bytes": after["sizeInBytes"]}  # fmt: skip
+
+
+def _detail(lake: Lake, identifier: str) -> dict[str, int]:
+    return lake.spark.sql(f"DESCRIBE DETAIL {identifier}").select("numFiles", "sizeInBytes").collect()[0].asDict()

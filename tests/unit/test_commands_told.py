@@ -1,0 +1,86 @@
+"""Commands that the documents and the schedules name are commands that there are, with options that there are."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from pipelines.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SCHEDULES = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.suffix in {".py", ".yaml", ".yml"}]
+INSTEAD = {"DIR": ".", "T": "topic", "P": "0", "D": "2026-01-01"}
+"""Of names in capitals, where an option takes no text."""
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """Arguments of each `isr-batch` in a block of code, or between backticks with something after its command."""
+    blocks = "\n".join(text.split("```")[1::2])
+    lines = re.findall(r"^(?:\.venv/bin/)?isr-batch (.+?)(?: +# .*)?$", blocks, re.MULTILINE)
+    spans = [span for span in re.findall(r"`isr-batch ([^`]+)`", text) if " " in span and "COMMAND" not in span]
+    return [[INSTEAD.get(part, part) for part in shlex.split(told)] for told in (*lines, *spans)]
+
+
+def check(args: list[str]) -> None:
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("isr-batch", list(args))
+    while hasattr(command, "resolve_command"):
+        name, command, args = command.resolve_command(context, list(args))
+        context = command.make_context(name, list(args))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_commands_of_the_documents(page: Path) -> None:
+    for args in commands_in(page.read_text(encoding="utf-8")):
+        check(args)
+
+
+def test_commands_are_found() -> None:
+    told = commands_in(
+        "isr-batch reads\n```\n.venv/bin/isr-batch replay --lake LAKE  # now\n```\n`isr-batch rules show ID`"
+    )
+    assert told == [["replay", "--lake", "LAKE"], ["rules", "show", "ID"]]
+    with pytest.raises(Exception, match="lakes"):
+        check(["replay", "--lakes", "LAKE"])
+
+
+def test_commands_of_the_schedules() -> None:
+    dag = (ROOT / "deploy/airflow/isr_batch_nightly.py").read_text(encoding="utf-8")
+    lake = "--lake x --json"
+    told = [text.replace("{LAKE}", lake) for text in re.findall(r"isr-batch ([^\"]*{LAKE})", dag)]
+    assert len(told) == 4
+    for text in told:
+        check(shlex.split(re.sub(r"{{.*?}}+", "2026-01-01", text)))
+    bundle = yaml.safe_load((ROOT / "deploy/databricks/databricks.yml").read_text(encoding="utf-8"))
+    tasks = bundle["resources"]["jobs"]["nightly"]["tasks"]
+    assert [task["task_key"] for task in tasks] == ["ingest", "backfill"]
+    for task in tasks:
+        check(task["python_wheel_task"]["parameters"])
+    job = yaml.safe_load((ROOT / "deploy/kubernetes/nightly.yaml").read_text(encoding="utf-8"))
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    lines = [line for line in container["args"][0].splitlines() if "isr-batch " in line]
+    assert len(lines) == 2
+    for line in lines:
+        check(shlex.split(line.partition("isr-batch ")[2].replace('"$(date -u +%F)"', "2026-01-01")))
+
+
+def test_the_dag_is_python() -> None:
+    (dag,) = (path for path in SCHEDULES if path.parent.name == "airflow")
+    compile(dag.read_text(encoding="utf-8"), str(dag), "exec")
+
+
+def test_the_dag_in_airflow() -> None:
+    dagbag = pytest.importorskip("airflow.dag_processing.dagbag", reason="Airflow is not among the test's packages")
+    found = dagbag.DagBag(ROOT / "deploy" / "airflow", include_examples=False)
+    assert not found.import_errors
+    assert [task.task_id for task in found.dags["isr_batch_nightly"].tasks]
+
+
+def test_every_command_is_a_job_as_well() -> None:
+    jobs = {path.stem for path in (ROOT / "pipelines").glob("*.py") if "for spark-submit" in path.read_text()}
+    assert {"ingest", "replay", "backfill", "status", "maintain", "validate", "report", "sweep", "sql"} <= jobs
