@@ -147,7 +147,7 @@ class Lake:
         return int(self._last_commit(name)["version"])
 
     def register_views(self) -> list[str]:
-        """Make tables and views known to SQL by bare name, as far as the lake has them.
+        """Make tables and views known to SQL by bare name, as far as the lake has them, and our functions.
 
         Returns
         -------
@@ -160,11 +160,13 @@ class Lake:
                 self.read(name).createOrReplaceTempView(name)
                 names.append(name)
         tables = set(names)
-        for name, text in view_texts().items():
+        for name, text in sql_texts().items():
             # Asked beforehand: Spark logs a failed query in full, even one whose failure is expected.
             if set(TABLES) & set(re.findall(r"\w+", text)) <= tables:
                 self.spark.sql(text).createOrReplaceTempView(name)
                 names.append(name)
+        for text in sql_texts("functions").values():
+            self.spark.sql(text)
         return names
 
     def query(self, text: str) -> tuple[list[dict[str, object]], list[str]]:
@@ -253,12 +255,12 @@ def create_statement(table: Table, identifier: str) -> str:
     )
 
 
-def view_texts() -> dict[str, str]:
-    """SELECT statements of the views, by name."""
-    folder = files("isr_batch") / "sql"
+def sql_texts(folder: str = "") -> dict[str, str]:
+    """SELECT statements of the views by name, or statements that make the ``functions``."""
+    entries = (files("isr_batch") / "sql" / folder).iterdir()
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        for entry in sorted(entries, key=lambda entry: entry.name)
         if entry.name.endswith(".sql")
     }
 

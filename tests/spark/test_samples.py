@@ -1,42 +1,21 @@
 """The whole way on the shipped samples: real brokers' logs in, the brokers' own decisions as the measure."""
 
 import csv
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.ingest import find_clusters, ingest_kafka_logs
-from isr_batch.replay import replay, rule_runs
 from isr_batch.report import write_report
-from isr_batch.scores import write_scores
-from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
-from isr_batch.validate import summary, validate
+from isr_batch.validate import summary
 from udfs.rules import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "shrinks.csv"
 GOLDEN_COLUMNS = ("cluster_id", "rule", "verdict", "primary_cause", "made_by", "shrinks")
-
-
-@pytest.fixture(scope="module")
-def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """All four samples, replayed through every rule and compared with the brokers, as `make run` does."""
-    made = os.environ.get("SAMPLE_LAKE")  # `make test` tells where its own `run` has just left it
-    if made:
-        return Lake(spark_session, str(ROOT / made), "test")
-    lake = Lake(spark_session, str(tmp_path_factory.mktemp("samples")), "test")
-    for name, folder in find_clusters(ROOT / "data" / "samples", None).items():
-        ingest_kafka_logs(lake, folder, name)
-    replay(lake, rule_runs(ReplaySettings()))
-    write_scores(lake)
-    validate(lake)
-    return lake
 
 
 def rows(lake: Lake, table: str, condition: str = "true") -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, SchemaError, WriteConflictError
 from isr_batch.output_tables import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
-from isr_batch.store import RETRIES, Lake, _retrying, create_statement, view_texts
+from isr_batch.store import RETRIES, Lake, _retrying, create_statement, sql_texts
 from isr_batch.tables import Column, Table
 
 SMALL = Table(
@@ -178,7 +178,7 @@ def _verdicts(lake: Lake) -> None:
 
 def test_views_by_bare_name(lake: Lake) -> None:
     _verdicts(lake)
-    assert set(lake.register_views()) == {"replayed_days", "shrink_verdicts", *view_texts()} - {
+    assert set(lake.register_views()) == {"replayed_days", "shrink_verdicts", *sql_texts()} - {
         "days_to_replay",
         "fetches",
     }

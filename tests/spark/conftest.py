@@ -1,0 +1,37 @@
+"""A lake of the samples, for all who ask it something."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from isr_batch.days import mark
+from isr_batch.disagreements import write_disagreements
+from isr_batch.ingest import find_clusters, ingest_kafka_logs
+from isr_batch.replay import replay, rule_runs
+from isr_batch.scores import write_scores
+from isr_batch.settings import ReplaySettings
+from isr_batch.store import Lake
+from isr_batch.validate import validate
+from isr_batch.window import Window
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """All four samples, replayed through every rule and compared with the brokers, as `make run` does."""
+    made = os.environ.get("SAMPLE_LAKE")  # `make test` tells where its own `run` has just left it
+    if made:
+        return Lake(spark_session, str(ROOT / made), "test")
+    lake = Lake(spark_session, str(tmp_path_factory.mktemp("samples")), "test")
+    for name, folder in find_clusters(ROOT / "data" / "samples", None).items():
+        ingest_kafka_logs(lake, folder, name)
+    runs = rule_runs(ReplaySettings())
+    done = replay(lake, runs)
+    write_disagreements(lake, Window())
+    write_scores(lake)
+    mark(lake, Window(), runs, done.lines)
+    validate(lake)
+    return lake
