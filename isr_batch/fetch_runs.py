@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.store import Lake, view_texts
+from isr_batch.store import Lake, sql_texts
 from isr_batch.tables import FETCH_LOG
 
 _LAST = {
@@ -18,7 +18,7 @@ _LAST = {
 
 def single_fetches(rows: DataFrame) -> DataFrame:
     """Rows of ``fetch_log``, one a fetch: the columns of view ``fetches``."""
-    text = view_texts()["fetches"].replace("fetch_log", "{fetch_log}")
+    text = sql_texts()["fetches"].replace("fetch_log", "{fetch_log}")
     return rows.sparkSession.sql(text, fetch_log=rows)
 
 

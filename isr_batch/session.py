@@ -34,6 +34,11 @@ _EVERYWHERE: Final = {
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
+    # Without its page, what Spark keeps for it of each query and job only fills the heap.
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
     # Delta reads a table's log with 50 tasks unless told otherwise, which on one machine takes longer than the data.
