@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.output_tables import RULE_DISAGREEMENTS
+from isr_batch.score_tables import PARTITION_SCORES
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
 from isr_batch.summaries import Rows
-from isr_batch.tables import SET_KEY
+from isr_batch.tables import LEADER_EPOCHS, SET_KEY
 from isr_batch.window import Window
 from udfs.rules import REGISTRY
 from udfs.verdict import CAUSES
@@ -40,13 +41,15 @@ def write_disagreements(lake: Lake, window: Window) -> int:
     """
     # An event across midnight belongs to the day of its first shrink, which new shrinks on the other side may move.
     around = Window(_moved(window.start, -1), _moved(window.end, 1))
+    for table in (PARTITION_SCORES, LEADER_EPOCHS):
+        lake.ensure(table)
     return lake.replace(RULE_DISAGREEMENTS, disagreements(lake, around), around.condition)
 
 
 def disagreements(lake: Lake, window: Window = Window()) -> DataFrame:  # noqa: B008 frozen
     """Rows of ``rule_disagreements`` for events that begin in the window."""
     events = shrink_events(lake.read("shrink_verdicts")).where(window.condition)
-    decided = stands(events, lake.read("partition_timeline").where(window.condition), lake.read("isr_changes"))
+    decided = stands(events, _states(lake, window), lake.read("isr_changes"))
 
     def runs(stand: str) -> Column:
         return F.array_sort(F.collect_list(F.when(F.col("stand") == stand, F.col("run"))))
@@ -63,6 +66,19 @@ def disagreements(lake: Lake, window: Window = Window()) -> DataFrame:  # noqa: 
         )
         .where("size(rules_for) > 0 AND size(rules_against) > 0")
     )  # fmt: skip
+
+
+def _states(lake: Lake, window: Window) -> DataFrame:
+    """States of a window, and for each term and run those at the term's beginning, which may be long before it.
+
+    A quiet partition changes its state on few days; it has scores on each.
+    """
+    states = lake.read("partition_timeline").where(window.condition).select(*SET_KEY, *RUN, "time", "isr", "event_date")
+    scored = lake.read("partition_scores").where(window.condition).select(*SET_KEY, *RUN, "event_date")
+    begun = lake.read("leader_epochs").select(
+        *SET_KEY, F.col("start_time").alias("time"), F.array_intersect("assigned", "isr_at_start").alias("isr")
+    )
+    return states.unionByName(scored.join(F.broadcast(begun), list(SET_KEY)))
 
 
 def shrink_events(verdicts: DataFrame) -> DataFrame:

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from isr_batch.disagreements import compare, shrink_events, stands, write_disagreements
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.output_tables import ISR_CHANGES, PARTITION_TIMELINE, SHRINK_VERDICTS
+from isr_batch.score_tables import PARTITION_SCORES
 from isr_batch.store import Lake
-from isr_batch.tables import Table
+from isr_batch.tables import LEADER_EPOCHS, Table
 from isr_batch.window import Window
 from pipelines import cli
 from tests.spark.test_jobs import frame
@@ -177,6 +178,25 @@ def test_written_by_day_with_causes_and_over_midnight(lake: Lake) -> None:
     put(lake, SHRINK_VERDICTS, *noon, *late, *night, shrink("true-lag", MIDNIGHT + 1000))
     write_disagreements(lake, Window("2026-01-02", "2026-01-03"))
     assert disagreeing(lake) == [*others, ("2026-01-01", ["kafka-3.7", "true-lag"], ["kafka-2.1"])]
+
+
+def test_a_partition_that_was_quiet_for_days(lake: Lake) -> None:
+    """Its state under the other rule has not changed since the term began; its scores tell that it was replayed."""
+    a, b, later = "kafka-3.7", "true-lag", 5 * 24 * 3_600_000
+    put(lake, PARTITION_TIMELINE, state(a, 0), state(b, 0), state(a, later, (1, 3)))
+    offsets = dict.fromkeys(("start_offset", "start_high_watermark", "check_origin_ms"), 0)
+    term = at(0) | offsets | {
+        "start_time": at(0)["time"], "end_time": at(2 * later)["time"],
+        "assigned": [1, 2, 3], "isr_at_start": [3, 2, 1],
+        "replica_lag_time_max_ms": LAG, "min_insync_replicas": 1, "check_origin_source": "unknown",
+    }  # fmt: skip
+    put(lake, LEADER_EPOCHS, term)
+    nothing = {name.name: 0 for name in PARTITION_SCORES.columns if name.type == "BIGINT"}
+    put(lake, PARTITION_SCORES, *(nothing | run(rule) | at(later) for rule in (a, b)))
+    lake.ensure(ISR_CHANGES)
+    put(lake, SHRINK_VERDICTS, shrink(a, later))
+    write_disagreements(lake, Window("2026-01-06", "2026-01-07"))
+    assert disagreeing(lake) == [("2026-01-06", [a], [b])]
 
 
 def test_two_rules_compared(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
