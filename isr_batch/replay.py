@@ -8,10 +8,11 @@ bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md).
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
@@ -33,6 +34,22 @@ from udfs.rules import REGISTRY
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
+
+
+SEGMENTS_AT_A_TIME = 128
+"""Rows that go to a worker at a time: a segment has some 300 kB."""
+
+
+@contextmanager
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """While segments are read: batches of few rows."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    usual = spark.conf.get(name)
+    spark.conf.set(name, str(SEGMENTS_AT_A_TIME))
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(usual))
 
 
 @dataclass(frozen=True)
@@ -110,7 +127,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     scored = replayed(stream, runs, kinds, window.end_us).persist(StorageLevel.DISK_ONLY)
     where = f"{of_rules(runs)} AND {window.condition}"
     try:
-        with damage_told():
+        with damage_told(), small_batches(lake.spark):
             rows_out = {
                 table.name: lake.replace(table, rows.where(window.condition), where)
                 for table, rows in {**timelines, **scored_of(scored)}.items()

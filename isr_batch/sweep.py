@@ -12,7 +12,7 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.advice import Row, advice, line, with_rates
 from isr_batch.grids import LAG_TIME, Grid, NamedGrid
-from isr_batch.replay import events_in, ready_to_replay, replayed
+from isr_batch.replay import events_in, ready_to_replay, replayed, small_batches
 from isr_batch.score_tables import SWEEP_ADVICE, SWEEP_SCORES
 from isr_batch.scores import facts, results_in, scores
 from isr_batch.segments import damage_told
@@ -42,7 +42,7 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
     ready_to_replay(lake)
     results = replayed(event_stream(lake), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
     try:
-        with damage_told():
+        with damage_told(), small_batches(lake.spark):
             results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
         told = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
         by_class = _by_class(lake, facts(results_in(told)), named.grid)
