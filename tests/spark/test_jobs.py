@@ -1,6 +1,7 @@
 """What surrounds the analysis: ingest into a lake, the log of runs, exit codes, the tables at the end of a run."""
 
 import sys
+from datetime import date
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch import ingest
-from isr_batch.days import Lines
+from isr_batch.days import Lines, mark
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.kafka_logs.account import Tally
 from isr_batch.output_tables import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
@@ -20,7 +21,9 @@ from isr_batch.store import Lake
 from isr_batch.summaries import require_match, rules_side_by_side
 from isr_batch.tables import APPEND_LOG, Table
 from isr_batch.validate import ValidationSummary, summary
+from isr_batch.window import Window
 from pipelines import cli
+from udfs.arrow import RuleRun
 
 PARAMS = '{"replica_lag_time_max_ms": 10000}'
 SET = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
@@ -182,6 +185,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 
 def test_sql_answers_and_tells_mistakes(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(lake)
+    mark(lake, Window(), [RuleRun("kafka-3.7")], Lines({date(2026, 1, 1): "line"}))
     for query, code, told in (
         ("SELECT rule FROM spurious_shrinks", 0, '"rule": "kafka-3.7"'),
         ("SELECT rule FROM spurious_shrink", 2, "spurious_shrinks"),
