@@ -11,7 +11,7 @@ ROWS ?= 1000000
 PARTITIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip archive clean
+.PHONY: help run test bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,10 +84,6 @@ LOCK := --quiet --python-version 3.11 --generate-hashes --no-annotate --no-heade
 zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	mv build/wheel/isr_batch-*.whl build/isr_batch.zip
-
-archive: zip ## build/packages.tar.gz: what executors need that have an interpreter alone (docs/operations.md)
-	tar -cf - -C $(VENV)/lib/python3.11/site-packages $(NOT_FOR_EXECUTORS:%=--exclude=%) . | gzip -1 > build/packages.tar.gz
-NOT_FOR_EXECUTORS := pyspark pip mypy mypyc ruff duckdb deltalake hypothesis altair vl_convert __pycache__
 
 clean: ## remove .venv, build/ and caches
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
