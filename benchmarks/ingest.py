@@ -28,8 +28,8 @@ def of_a_long_log(lines: int, folder: Path) -> Section:
     figures = [f"{written:,}", f"{size / 1e9:.1f}", f"{seconds:.0f}", f"{written / seconds:,.0f}"]
     return Section(
         "Ingest of a broker's request log",
-        """`isr-batch ingest kafka-logs` on JSON lines of 1.6 kB as a broker writes them, one broker of three, plain
-        files; from the start of the process until rows and packed segments are written.""",
+        """`isr-batch ingest kafka-logs DIR --lake LAKE` on JSON lines of 1.6 kB as a broker writes them, one broker of
+        three, plain files; from the start of the process until rows and packed segments are written.""",
         HEADINGS,
         [[*figures, f"{peak.worker:.0f}", f"{peak.jvm:.0f}"]],
     )
