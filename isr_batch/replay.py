@@ -7,7 +7,8 @@ after the other; what it holds is one Arrow batch, the segments that overlap, th
 bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,9 +26,11 @@ from isr_batch.segments import damage_told, pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
+from isr_batch.timeline_files import FILE, timelines_kept
+from isr_batch.timeline_files import SCHEMA as WITH_FILES
 from isr_batch.window import Window
 from udfs.arrow import RuleRun, replay_batches
-from udfs.records import NEVER_US, ROW_ORDER
+from udfs.records import ROW_ORDER
 from udfs.results import KINDS, SCORED, SET_COLUMNS, STATE, schema_of
 from udfs.rules import REGISTRY
 
@@ -69,14 +72,29 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 
 
 def replayed(
-    stream: DataFrame, runs: Sequence[RuleRun], kinds: Collection[str] = tuple(KINDS), until_us: int = int(NEVER_US)
+    stream: DataFrame,
+    runs: Sequence[RuleRun],
+    kinds: Collection[str] = tuple(KINDS),
+    window: Window = Window(),  # noqa: B008 frozen
+    folders: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Replay a stream of ``isr_batch.stream``; rows of ``udfs.results.schema_of``, of these kinds of result."""
-    schema = schema_of(kinds)
+    """Replay a stream of ``isr_batch.stream``, up to the end of a window.
+
+    Returns
+    -------
+    DataFrame
+        Rows of ``udfs.results.schema_of``, of these kinds of result. With ``folders``, a timeline's by its kind, of
+        ``timeline_files.SCHEMA``: the workers write these timelines, as far as they are in the window.
+    """
+    to_files = dict(folders or {})
+    schema = WITH_FILES if to_files else schema_of(kinds)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
-        return (results.select(schema.names) for results in replay_batches(batches, runs, kinds, until_us))
+        results = replay_batches(batches, runs, (*kinds, *to_files), window.end_us)
+        if to_files:
+            return timelines_kept(results, to_files, window.start_us)
+        return (rows.select(schema.names) for rows in results)
 
     return stream.repartition(*SET_COLUMNS).sortWithinPartitions(*ORDER).mapInArrow(replay, from_arrow_schema(schema))
 
@@ -119,21 +137,47 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     unmark(lake, window, runs)
     from_state, states = kept_before(lake, window, runs, known)
     stream = event_stream(lake, from_state, states)
-    # A pass for each timeline, straight to its table: nearly all rows are theirs, and packed events cost little.
-    timelines = {
-        table: timeline_of(replayed(stream, runs, (kind,), window.end_us)) for kind, table in TIMELINES.items()
-    }
     kinds = (*SCORED, STATE) if window.end else SCORED
-    scored = replayed(stream, runs, kinds, window.end_us).persist(StorageLevel.DISK_ONLY)
+    folders = _folders(lake)
+    results = replayed(stream, runs, kinds, window, folders).persist(StorageLevel.DISK_ONLY)
     where = f"{of_rules(runs)} AND {window.condition}"
     try:
         with damage_told(), small_batches(lake.spark):
-            rows_out = {
-                table.name: lake.replace(table, rows.where(window.condition), where)
-                for table, rows in {**timelines, **scored_of(scored)}.items()
-            }
-            rows_out |= keep(lake, scored, window, runs, known)
+            if folders:
+                rows_out = _commit_files(lake, results, runs, window)
+            else:  # A pass for each timeline, straight to its table: nearly all rows are theirs.
+                rows_out = {
+                    table.name: lake.replace(
+                        table, timeline_of(replayed(stream, runs, (kind,), window)).where(window.condition), where
+                    )
+                    for kind, table in TIMELINES.items()
+                }
+            for table, rows in scored_of(results).items():
+                rows_out[table.name] = lake.replace(table, rows.where(window.condition), where)
+            rows_out |= keep(lake, results, window, runs, known)
     finally:
-        scored.unpersist()
+        results.unpersist()
     restore(lake, of_rules(runs), window)
     return ReplaySummary(events_in(lake, window), rows_out, known)
+
+
+def _folders(lake: Lake) -> dict[str, str]:
+    """Where workers can write timelines, by kind of result; nowhere, when Spark alone knows how to write there."""
+    folders = {}
+    for kind, table in TIMELINES.items():
+        lake.ensure(table)
+        folder = lake.folder(table.name)
+        if folder:
+            folders[kind] = folder
+    return folders
+
+
+def _commit_files(lake: Lake, results: DataFrame, runs: Sequence[RuleRun], window: Window) -> dict[str, int]:
+    files = [json.loads(row[FILE]) for row in results.where(f"result = '{FILE}'").select(FILE).collect()]
+    where: list[tuple[str, str, object]] = [("rule", "in", sorted({run.rule for run in runs}))]
+    where += [("event_date", ">=", window.start)] if window.start else []
+    where += [("event_date", "<", window.end)] if window.end else []
+    return {
+        table.name: lake.replace_files(table, [file for file in files if file["table"] == table.name], where)
+        for table in TIMELINES.values()
+    }

@@ -4,15 +4,19 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import delta.exceptions
+import deltalake
 from delta.tables import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
@@ -115,10 +119,61 @@ class Lake:
             Number of rows written.
         """
         self.ensure(table)
-        before = self.version(table.name)
-        writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", self._metadata())
+        told = self._metadata(commit=uuid.uuid4().hex[:8])
+        writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", told)
         _retrying(lambda: writer.overwrite(F.expr(where)), table.name)
-        return self._rows_written(table.name, before)
+        last = self._last_commit(table.name)
+        # Nothing in place of nothing is no commit, and the last one is another.
+        return int(last["rows"] or 0) if last["told"] == told else 0
+
+    def folder(self, name: str) -> str | None:
+        """Where a table lies, if that is a folder of a file system; else Spark alone knows how to write there."""
+        root = self.root.removeprefix("file://")
+        return None if self.catalog or "://" in root else f"{root.rstrip('/')}/{name}"
+
+    def replace_files(
+        self, table: Table, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
+    ) -> int:
+        """Put files that are in a table's folder in place of those of some partitions, in one commit.
+
+        Parameters
+        ----------
+        table : Table
+            In a ``folder``.
+        files : sequence of mappings
+            What the table's log says of each: path, size, partition_values, stats.
+        where : sequence of (column, operator, value)
+            The partitions: all of it must hold. Without any, all.
+
+        Returns
+        -------
+        int
+            Rows of the files.
+
+        Raises
+        ------
+        SchemaError
+            When the table is partitioned in another way than its contract says.
+        WriteConflictError
+            When others write to the same partitions.
+        """
+        self.ensure(table)
+        there = deltalake.DeltaTable(str(self.folder(table.name)))
+        partitioned_by = there.metadata().partition_columns
+        if partitioned_by != list(table.partitioned_by):
+            raise _of_another_version(f"{table.name} is partitioned by {', '.join(partitioned_by) or 'nothing'}")
+        now_ms = int(time.time() * 1000)
+        added: list[AddAction | RemoveAction] = [
+            AddAction(f["path"], f["size"], f["partition_values"], now_ms, True, json.dumps(f["stats"])) for f in files
+        ]
+        try:
+            there.create_write_transaction(
+                added, "overwrite", there.schema(), partitioned_by, list(where) or None,
+                commit_properties=CommitProperties(custom_metadata={"userMetadata": self._metadata()}),
+            )  # fmt: skip
+        except CommitFailedError as error:
+            raise _conflict(table.name) from error
+        return sum(int(f["stats"]["numRecords"]) for f in files)
 
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
         """Append rows unless an append with the same key was done before."""
@@ -206,24 +261,18 @@ class Lake:
             *(f"unknown column {name}" for name in found if name not in expected),
         ]
         if differences:
-            raise SchemaError(
-                f"{self.identifier(table.name)} differs from its contract: {'; '.join(differences)}",
-                "it was written by another version: use a new lake, or move this table away and write it again",
+            raise _of_another_version(
+                f"{self.identifier(table.name)} differs from its contract: {'; '.join(differences)}"
             )
         self._checked.add(table.name)
 
-    def _metadata(self) -> str:
-        return json.dumps({"run_id": self.run_id})
+    def _metadata(self, **more: str) -> str:
+        return json.dumps({"run_id": self.run_id, **more})
 
-    def _last_commit(self, name: str) -> dict[str, str]:
+    def _last_commit(self, name: str) -> Row:
         history = self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1")
-        commit = history.select("version", F.col("operationMetrics.numOutputRows").alias("rows")).collect()[0]
-        return {key: str(value) for key, value in commit.asDict().items()}
-
-    def _rows_written(self, name: str, before: int) -> int:
-        commit = self._last_commit(name)
-        # Nothing in place of nothing is no commit, and the last one was somebody else's.
-        return int(commit["rows"]) if int(commit["version"]) > before and commit["rows"] != "None" else 0
+        rows = F.col("operationMetrics.numOutputRows").alias("rows")
+        return history.select("version", rows, F.col("userMetadata").alias("told")).collect()[0]
 
 
 def create_statement(table: Table, identifier: str) -> str:
@@ -277,16 +326,26 @@ def _conform(table: Table, rows: DataFrame) -> DataFrame:
     return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
 
 
+def _of_another_version(what: str) -> SchemaError:
+    return SchemaError(
+        what, "it was written by another version: use a new lake, or move this table away and write it again"
+    )
+
+
+def _conflict(name: str) -> WriteConflictError:
+    return WriteConflictError(
+        f"other writers changed {name} again and again while it was being written",
+        "nothing was lost: run the same command again when they are done",
+    )
+
+
 def _retrying(write: Callable[[], object], name: str) -> None:
     for attempt in range(RETRIES + 1):
         try:
             write()
         except _CONFLICTS as error:
             if attempt == RETRIES:
-                raise WriteConflictError(
-                    f"other writers changed {name} {RETRIES + 1} times while it was being written",
-                    "nothing was lost: run the same command again when they are done",
-                ) from error
+                raise _conflict(name) from error
             # Writers that collided once would collide again if they all waited equally long.
             time.sleep(2**attempt * random.uniform(0.5, 1.0))
         else:

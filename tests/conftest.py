@@ -53,6 +53,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
 
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "local")
+    # A test's JVM runs nothing long enough for its second compiler, which takes a third of the processor's time.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
     session = start_session(
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
         **{

@@ -1,0 +1,168 @@
+"""Timelines, nearly all of a replay's rows, straight from the workers that make them to their tables' folders.
+
+A task writes the Parquet files of its sets itself, each with rows of one day and rule, and tells the driver of them.
+One commit a table then puts these files in place of those of the same days and rules. Files of a task that failed
+are in no commit, and VACUUM removes them. docs/adr/0014-timelines-from-the-workers.md has what this saves.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from isr_batch.results import TIMELINES
+from isr_batch.tables import Table
+from udfs.ledger import DAY_US
+from udfs.results import RESULT_SCHEMA
+
+FILE: Final = "file"
+"""Kind of result that tells of a file; the column of the same name has it as JSON."""
+SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
+"""Of results among which files are told of."""
+
+ROW_GROUP: Final = 1 << 16
+"""Rows of a file that are held before they are written: a worker's memory does not grow with its share of the log."""
+
+_TYPES: Final = {
+    "STRING": pa.dictionary(pa.int32(), pa.string()), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"), "ARRAY<INT>": pa.list_(pa.int32()),
+}  # fmt: skip
+_IN_RESULTS: Final = {"time": "time_us", "isr": "isr_after"}
+
+
+def timelines_kept(
+    results: Iterator[pa.RecordBatch], folders: dict[str, str], since_us: int
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of timelines, let others pass, and tell of the files at the end.
+
+    Parameters
+    ----------
+    results : iterator of RecordBatch
+        Of RESULT_SCHEMA, each kind in batches of its own.
+    folders : dict of str
+        Of each table, by kind of result.
+    since_us : int
+        Rows before it are of another window, and dropped.
+
+    Yields
+    ------
+    RecordBatch
+        Of SCHEMA.
+    """
+    files: dict[tuple[str, int, str], _File] = {}
+    for batch in results:
+        kind = batch.column("result")[0].as_py()
+        if kind not in folders:
+            yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
+            continue
+        for day, rule, rows in _by_day_and_rule(batch.filter(pa.array(np.asarray(batch["time_us"]) >= since_us))):
+            key = kind, day, rule
+            if key not in files:
+                files[key] = _File(TIMELINES[kind], folders[kind], day, rule)
+            files[key].add(rows)
+    told = [{"result": FILE, FILE: json.dumps(file.close())} for file in files.values()]
+    if told:
+        yield pa.RecordBatch.from_pylist(told, SCHEMA)
+
+
+def _by_day_and_rule(batch: pa.RecordBatch) -> Iterator[tuple[int, str, pa.RecordBatch]]:
+    if not batch.num_rows:
+        return
+    rules = batch.column("rule").dictionary_encode()
+    days = np.asarray(batch.column("time_us")) // DAY_US
+    group = (days - days.min()) * len(rules.dictionary) + np.asarray(rules.indices)
+    order = np.argsort(group, kind="stable")
+    rows = batch.take(pa.array(order))
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        first = int(order[start])
+        yield int(days[first]), batch.column("rule")[first].as_py(), rows.slice(start, end - start)
+
+
+@dataclass
+class _File:
+    """A file in the making."""
+
+    table: Table
+    folder: str
+    day: int
+    rule: str
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    rows_waiting: int = 0
+    metadata: list[pq.FileMetaData] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.partition = {"event_date": str(np.datetime64(self.day, "D")), "rule": self.rule}
+        places = [f"{name}={value}" for name, value in self.partition.items()]
+        self.path = "/".join([*places, f"part-{uuid.uuid4()}.zstd.parquet"])
+        whole = Path(self.folder, self.path)
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        self.schema = schema_of_files(self.table)
+        self.writer = pq.ParquetWriter(
+            whole,
+            self.schema,
+            compression="zstd",
+            store_schema=False,
+            write_statistics=list(self.table.skipped_by),
+            metadata_collector=self.metadata,
+        )
+
+    def add(self, results: pa.RecordBatch) -> None:
+        columns = [results.column(_IN_RESULTS.get(name, name)) for name in self.schema.names]
+        typed = [column.cast(each.type) for column, each in zip(columns, self.schema, strict=True)]
+        self.waiting.append(pa.RecordBatch.from_arrays(typed, schema=self.schema))
+        self.rows_waiting += results.num_rows
+        if self.rows_waiting >= ROW_GROUP:
+            self.write()
+
+    def write(self) -> None:
+        rows = pa.Table.from_batches(self.waiting, self.schema).unify_dictionaries()
+        self.writer.write_table(rows, row_group_size=len(rows))
+        self.waiting, self.rows_waiting = [], 0
+
+    def close(self) -> dict[str, Any]:
+        """End the file; what a Delta table's log says of it."""
+        if self.waiting:
+            self.write()
+        self.writer.close()
+        return {
+            "table": self.table.name,
+            "path": self.path,
+            "size": Path(self.folder, self.path).stat().st_size,
+            "partition_values": self.partition,
+            "stats": _stats(self.metadata[0], self.table.skipped_by),
+        }
+
+
+def schema_of_files(table: Table) -> pa.Schema:
+    """The columns of a table's files: those that it is not partitioned by."""
+    stored = [column for column in table.columns if column.name not in table.partitioned_by]
+    return pa.schema([pa.field(column.name, _TYPES[column.type], column.nullable) for column in stored])
+
+
+def _stats(told: pq.FileMetaData, names: Sequence[str]) -> dict[str, Any]:
+    groups = [told.row_group(g) for g in range(told.num_row_groups)]
+    places = {told.schema.column(c).path: c for c in range(told.num_columns)}
+    of = {name: [group.column(places[name]).statistics for group in groups] for name in names}
+    return {
+        "numRecords": told.num_rows,
+        "minValues": {name: _in_log(min(each.min for each in of[name])) for name in names},
+        "maxValues": {name: _in_log(max(each.max for each in of[name]), up=True) for name in names},
+        "nullCount": dict.fromkeys(names, 0),
+    }
+
+
+def _in_log(value: object, *, up: bool = False) -> object:
+    """Delta's log has times in whole milliseconds."""
+    if not isinstance(value, datetime):
+        return value
+    whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
+    later = whole + timedelta(milliseconds=1) if up and whole != value else whole
+    return later.strftime("%Y-%m-%dT%H:%M:%S.") + f"{later.microsecond // 1000:03d}Z"

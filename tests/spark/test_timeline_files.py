@@ -1,0 +1,80 @@
+"""Timelines that workers wrote are those that Spark writes where they cannot, and other engines see the same."""
+
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from isr_batch.errors import SchemaError
+from isr_batch.generate import generate
+from isr_batch.output_tables import PARTITION_TIMELINE, REPLICA_TIMELINE
+from isr_batch.replay import replay, rule_runs
+from isr_batch.results import TIMELINES
+from isr_batch.scenarios.plans import Fleet
+from isr_batch.scenarios.stories import START_MS
+from isr_batch.settings import ReplaySettings
+from isr_batch.store import Lake
+from isr_batch.window import Window
+
+RULES = ["kafka-0.9", "kafka-3.7", "kip-501-pending"]
+RUNS = rule_runs(ReplaySettings(rules=RULES))
+SECOND = Window("2024-01-01", "2024-01-02")
+
+
+@pytest.fixture
+def over_midnight(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    monkeypatch.setattr("isr_batch.generate.START_MS", START_MS - 20_000)
+    generate(lake, Fleet("kip-501-example"))
+    return lake
+
+
+def rows(lake: Lake) -> dict[str, list[str]]:
+    return {table.name: sorted(map(str, lake.read(table.name).collect())) for table in TIMELINES.values()}
+
+
+def test_workers_write_what_spark_would(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay(over_midnight, RUNS)
+    by_workers = rows(over_midnight)
+    assert all(len({row.partition("event_date")[2] for row in found}) == 2 for found in by_workers.values())
+    # These rows did not pass by Delta, which refuses what breaks its table's contract.
+    for table in TIMELINES.values():
+        stored = over_midnight.read(table.name)
+        broken = [f"NOT ({condition})" for condition in table.constraints.values()]
+        missing = [f"{column.name} IS NULL" for column in table.columns if not column.nullable]
+        assert stored.where(" OR ".join(broken + missing)).isEmpty(), table.name
+    commit = over_midnight.spark.sql(f"DESCRIBE HISTORY {over_midnight.identifier('replica_timeline')} LIMIT 1")
+    assert json.loads(commit.collect()[0]["userMetadata"]) == {"run_id": "test-run"}
+    # The first and the last instant, where a file's log rounds them.
+    times = [row["time"] for row in over_midnight.read("replica_timeline").select("time").collect()]
+    for edge in (min(times), max(times)):
+        found = over_midnight.read("replica_timeline").where(F.col("time") == F.lit(edge)).count()
+        assert found == times.count(edge)
+
+    monkeypatch.setattr(Lake, "folder", lambda *_: None)
+    replay(over_midnight, RUNS)
+    assert rows(over_midnight) == by_workers
+
+
+def test_a_window_and_a_rule_replace_their_own_rows_alone(over_midnight: Lake) -> None:
+    replay(over_midnight, RUNS)
+    before = rows(over_midnight)
+    files = set(DeltaTable(str(over_midnight.folder("replica_timeline"))).file_uris())
+    done = replay(over_midnight, RUNS[1:2], SECOND)
+    assert rows(over_midnight) == before
+    replaced = files - set(DeltaTable(str(over_midnight.folder("replica_timeline"))).file_uris())
+    assert replaced
+    assert all("event_date=2024-01-01/rule=kafka-3.7/" in file for file in replaced)
+    for table in TIMELINES.values():
+        of_window = over_midnight.read(table.name).where(SECOND.condition).where("rule = 'kafka-3.7'")
+        assert done.rows_out[table.name] == of_window.count() > 0
+
+
+def test_a_table_that_is_laid_out_otherwise_is_refused(over_midnight: Lake, tmp_path: Path) -> None:
+    former = Lake(over_midnight.spark, str(tmp_path / "former"), "test")
+    columns = ", ".join(f"{column.name} {column.type}" for column in REPLICA_TIMELINE.columns)
+    former.spark.sql(f"CREATE TABLE {former.identifier('replica_timeline')} ({columns}) USING DELTA")
+    with pytest.raises(SchemaError, match="partitioned by nothing"):
+        former.replace_files(REPLICA_TIMELINE, [], [])
+    assert former.replace_files(PARTITION_TIMELINE, [], []) == 0
