@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from isr_batch.errors import UsageError
 from isr_batch.settings import Settings
@@ -19,6 +21,8 @@ from isr_batch.settings import Settings
 MIN_JAVA: Final = 17
 # Beside the JVM's heap: the driver, and a Python worker for each core.
 PYTHON_MEMORY_GB: Final = 1.0
+MIN_DISK_GB: Final = 2.0
+"""Of scratch: what a few million fetches spill."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,15 @@ def examine(settings: Settings) -> list[Check]:
     checks: list[Callable[[], Check]] = [
         _python,
         _java,
+        _spark,
         _pins,
         _delta_jars,
         _kernel,
         lambda: _memory(settings.spark.driver_memory),
+        _time_zone,
+        _disk,
         lambda: _writable("working folder", Path.cwd()),
-        lambda: _writable("scratch folder", Path(os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir())),
+        lambda: _writable("scratch folder", _scratch()),
     ]
     return [check() for check in checks]
 
@@ -82,6 +89,43 @@ def _java() -> Check:
     number = re.search(r'version "(\d+)', told)
     fits = number is not None and int(number[1]) >= MIN_JAVA
     return Check("java", told.partition("\n")[0], "" if fits else install)
+
+
+def _spark() -> Check:
+    """SPARK_HOME names another Spark than the one that is installed more often than anybody means it to."""
+    home = os.environ.get("SPARK_HOME")
+    wanted = version("pyspark")
+    if not home:
+        return Check("spark", f"pyspark {wanted}")
+    found = [jar.stem.rpartition("-")[2] for jar in Path(home, "jars").glob("spark-core_*.jar")]
+    told = f"{', '.join(found) or 'none'} in SPARK_HOME {home}"
+    return Check("spark", told, "" if found == [wanted] else f"unset SPARK_HOME, or point it at Spark {wanted}")
+
+
+def _time_zone() -> Check:
+    """All times are UTC whatever the zone is; but a name that there is not, Python and Java take for different ones."""
+    name = os.environ.get("TZ", "")
+    if not name:
+        return Check("time zone", f"{time.tzname[0]}; all times here are UTC")
+    try:
+        ZoneInfo(name.removeprefix(":"))
+    except (KeyError, ValueError, OSError):  # not there, not a name, a folder of zones
+        return Check("time zone", f"TZ={name}, which there is not", "set TZ=UTC, or install tzdata")
+    return Check("time zone", f"TZ={name}; all times here are UTC")
+
+
+def _scratch() -> Path:
+    return Path(os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir())
+
+
+def _disk() -> Check:
+    folder = _scratch()
+    try:
+        free = shutil.disk_usage(folder).free / 2**30
+    except OSError as error:
+        return Check("disk", f"{folder}: {error.strerror}", "point SPARK_LOCAL_DIRS at a folder that there is")
+    what_to_do = "" if free >= MIN_DISK_GB else f"make room in {folder}, or point SPARK_LOCAL_DIRS at a larger disk"
+    return Check("disk", f"{free:.1f} GB free for scratch in {folder}", what_to_do)
 
 
 def _pins() -> Check:

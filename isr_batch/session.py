@@ -94,6 +94,14 @@ def start_session(settings: SparkSettings, **options: str) -> SparkSession:
     return builder.getOrCreate()
 
 
+def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
+    """Stages that run now, and of their tasks how many are done and how many there are."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = tuple(sorted(tracker.getActiveStageIds()))
+    known = [info for info in map(tracker.getStageInfo, stages) if info]
+    return stages, sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known)
+
+
 def delta_jars() -> list[Path]:
     """Delta's jars among Spark's own, where every session finds them without asking Maven."""
     jars = [path for name in _NEEDED_JARS for path in _jar_folder().glob(f"{name}[_-]*{version('delta-spark')}.jar")]

@@ -42,7 +42,6 @@ app = typer.Typer(
     name="isr-batch",
     help="Replay Kafka fetch logs through every ISR rule, and say which shrinks were spurious.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 rules_app = typer.Typer(no_args_is_help=True, help="Which rules there are, and what they mean.")
@@ -96,7 +95,7 @@ def _show_match(job: Job, summary: "ValidationSummary") -> None:
     job.out.table("ISR changes of the replay beside those of the brokers", summary.rows, MATCH_COLUMNS)
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch run --logs data/samples --lake build/lake")
 def run(
     logs: Logs, lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, file: Annotated[
         Path | None, typer.Option("--out", help="The report; by default report.html in a lake that is a folder.")
@@ -120,7 +119,7 @@ def run(
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
 def generate(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A name; a wrong one tells which there are.")],
     partitions: Annotated[int, typer.Option(min=1, help="Of a fleet.")] = 100,
@@ -160,7 +159,7 @@ def generate(
                 facts |= {"rows": counts.rows_out}
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch experiment conf/experiments/kip-501-example.yaml --lake build/stories")
 def experiment(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Scenario, rules, grid of parameters.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
@@ -178,7 +177,7 @@ def experiment(
             job.out.table(name, told, ("rule", "seed", "outcome"))
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch replay --lake build/lake --rules kafka-3.7,true-lag --date 2026-11-21")
 def replay(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     grid: Annotated[Path | None, typer.Option("--grid", metavar="FILE.yaml", help="Instead: many of both.")] = None,
@@ -200,13 +199,15 @@ def replay(
         _show_rules(job)
 
 
-app.command()(backfill)
-app.command()(status)
-app.command()(maintain)
-app.command()(sweep)
+app.command(epilog="Example: isr-batch backfill --lake build/lake --from 2026-11-20")(backfill)
+app.command(epilog="Example: isr-batch status --lake build/lake")(status)
+app.command(epilog="Example: isr-batch maintain --lake build/lake")(maintain)
+app.command(epilog="Example: isr-batch sweep --lake build/lake --grid conf/grids/lag-times.yaml --out sweep.html")(
+    sweep
+)
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch validate --lake build/lake")
 def validate(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -220,7 +221,7 @@ def validate(
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch report --lake build/lake --out report.html")
 def report(
     file: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
@@ -231,7 +232,7 @@ def report(
         _report(job, file)
 
 
-@app.command()
+@app.command(epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')
 def sql(
     query: Annotated[str, typer.Argument(metavar="SELECT", help="Tables and views by bare name.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
@@ -242,7 +243,7 @@ def sql(
     job.out.table("", rows, columns)
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch compare kafka-3.7 kip-501-pending --lake build/lake")
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A rule.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
@@ -258,7 +259,7 @@ def compare(
     job.out.table(f"Shrinks of a: {first}, b: {second}, and of both by either's cause", rows, ("cause", *COMPARED))
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake build/lake")
 def explain(
     topic: Annotated[str, typer.Option(help="Of the shrink.")],
     partition: Annotated[int, typer.Option(min=0, help="Of the topic.")],
@@ -293,7 +294,7 @@ def explain(
             draw(scene(job.lake, story), story, file)
 
 
-@rules_app.command("list")
+@rules_app.command("list", epilog="Example: isr-batch rules list")
 def list_rules(as_json: Json = False) -> None:
     """Show every rule in a line."""
     from udfs.rules import REGISTRY
@@ -302,7 +303,7 @@ def list_rules(as_json: Json = False) -> None:
     Output(as_json=as_json).table("", rows, ("rule", "in_force", "what_it_says"))
 
 
-@rules_app.command("show")
+@rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
 def show_rule(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
     """Tell a rule's story and its parameters."""
     from udfs.rules import COMMON_PARAMS, REGISTRY
@@ -327,7 +328,7 @@ def show_rule(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json 
     out.table("", params, ("parameter", "default", "what"))
 
 
-@config_app.command("show")
+@config_app.command("show", epilog="Example: isr-batch config show --set kafka-3.7.replica_lag_time_max_ms=10000")
 def show_config(env: Env = None, rules: Rules = None, params: Set = None, as_json: Json = False) -> None:
     """Print the settings in force and their hash."""
     import yaml
@@ -340,7 +341,7 @@ def show_config(env: Env = None, rules: Rules = None, params: Set = None, as_jso
         out.text(f"{yaml.safe_dump(settings.model_dump(), sort_keys=False)}# hash {settings.hash}")
 
 
-@app.command()
+@app.command(epilog="Example: isr-batch doctor")
 def doctor(env: Env = None, as_json: Json = False) -> None:
     """Say what is wrong with this machine."""
     from isr_batch.doctor import examine, require_healthy

@@ -34,7 +34,7 @@ def ingest_logs(job: Job, done: "Run", folder: Path, cluster: str | None) -> Non
         require_clean(counts, job.settings.ingest.max_quarantine_ratio)
 
 
-@ingest_app.command("kafka-logs")
+@ingest_app.command("kafka-logs", epilog="Example: isr-batch ingest kafka-logs data/samples --lake build/lake")
 def kafka_logs(
     logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None,
@@ -47,7 +47,10 @@ def kafka_logs(
         _pack(job)
 
 
-@ingest_app.command("table")
+@ingest_app.command(
+    "table",
+    epilog="Example: isr-batch ingest table fetches.parquet --lake build/lake --mapping conf/mappings/parquet.yaml",
+)
 def table(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Parquet, Delta or CSV of fetch requests.")],
     file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML: which column is which.")],
@@ -55,10 +58,7 @@ def table(
     cluster: Annotated[str | None, typer.Option("--cluster", help="In place of the mapping's cluster_id.")] = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Read a table of follower fetches, by a file that says which column is which.
-
-    For example: isr-batch ingest table fetches.parquet --lake LAKE --mapping conf/mappings/parquet.yaml
-    """
+    """Read a table of follower fetches, by a file that says which column is which."""
     from isr_batch.mapping import load_mapping
 
     mapping = load_mapping(file, cluster)

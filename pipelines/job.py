@@ -58,10 +58,11 @@ def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | N
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
     with out.step("start Spark"):
         from isr_batch.runs import new_run_id
-        from isr_batch.session import start_session
+        from isr_batch.session import running_tasks, start_session
         from isr_batch.store import Lake
 
         spark = start_session(settings.spark)
+    out.watched = lambda: running_tasks(spark)
     return Job(out, settings, Lake(spark, lake or catalog or "", new_run_id(), catalog=catalog is not None))
 
 

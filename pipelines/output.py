@@ -2,17 +2,21 @@
 
 import json
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import structlog
 from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 # A file or a pipe has no width; tables there should not be folded.
 PLAIN_WIDTH = 200
+POLLS = 0.5
+"""Seconds between two looks at how far it has come."""
 
 
 class Output:
@@ -29,6 +33,8 @@ class Output:
     def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
         self.quiet = quiet
         self.as_json = as_json
+        self.watched: Callable[[], tuple[tuple[int, ...], int, int]] | None = None
+        """Says what runs, and how many of its parts are done and there; asked while a step is shown."""
         self._stdout = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, markup=False, highlight=False)
         self._stderr = Console(stderr=True, markup=False, highlight=False)
         renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
@@ -50,7 +56,7 @@ class Output:
         if self.quiet:
             yield facts
         elif terminal:
-            with self._stderr.status(name):
+            with self._bar(name):
                 yield facts
             told = "".join(f", {value} {key.replace('_', ' ')}" for key, value in facts.items())
             self._stderr.print(f"{name}: {time.monotonic() - started:.1f} s{told}")
@@ -58,6 +64,42 @@ class Output:
             self._log.info(name)
             yield facts
             self._log.info(f"{name}: done", seconds=round(time.monotonic() - started, 1), **facts)
+
+    @contextmanager
+    def _bar(self, name: str) -> Iterator[None]:
+        """Tasks of the running stages, their rate, and how long these will take; the next stages begin a new bar."""
+        columns = (
+            SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
+            BarColumn(), TextColumn("{task.fields[told]}"), TimeRemainingColumn(),
+        )  # fmt: skip
+        done, started = threading.Event(), time.monotonic()
+        with Progress(*columns, console=self._stderr, transient=True) as progress:
+            task = progress.add_task(name, total=None, took="", told="")
+
+            def poll() -> None:
+                running: tuple[int, ...] = ()
+                while not done.wait(POLLS):
+                    progress.update(task, took=_clock(time.monotonic() - started))
+                    if self.watched is None:
+                        continue
+                    try:
+                        stages, completed, total = self.watched()
+                    except Exception:  # noqa: BLE001 (Spark may just be ending; a bar is no reason to fail)
+                        return
+                    if stages and stages != running:
+                        progress.reset(task, total=total or None, completed=completed)
+                        running = stages
+                    if stages:
+                        progress.update(task, completed=completed, total=total or None)
+                        progress.update(task, told=_rate(progress.tasks[0]))
+
+            thread = threading.Thread(target=poll, daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                done.set()
+                thread.join(timeout=5)
 
     def progress(self, text: str) -> None:
         """Say how far it has come."""
@@ -105,6 +147,15 @@ class Output:
 
     def _write_json(self, document: Mapping[str, object]) -> None:
         sys.stdout.write(json.dumps(document, default=str) + "\n")
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def _rate(task: Task) -> str:
+    rate = f", {task.speed:.1f} a second" if task.speed else ""
+    return f"{task.completed:.0f} of {task.total or 0:.0f} tasks{rate}"
 
 
 def _cell(value: object) -> str:

@@ -1,9 +1,11 @@
-"""Pictures of the report, as Vega-Lite."""
+"""Pictures of rules side by side, as Vega-Lite. Text and lines have the page's own colour, for light and dark."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
+
+from udfs.rules import REGISTRY
 
 CAUSE_COLOURS = {
     "caught_up": "#7f3b08",
@@ -16,103 +18,201 @@ CAUSE_COLOURS = {
     "unknown": "#737373",
 }
 """Spurious causes in browns, genuine ones in blues, the rest in greys."""
+AS_LOGGED = "as logged"
+"""In place of a cause, where a broker's log gives none."""
+INK = "currentColor"
+"""Whatever the page writes with."""
 
-STRONG_COLOURS = 10
-"""That are told apart well; of twenty, half are pale."""
+COSTS = {
+    "under_min_isr_s": "seconds under min ISR",
+    "high_watermark_stalled_s": "seconds of a standing high watermark",
+    "records_at_risk": "acknowledged records at risk",
+}
 
-_COLOUR = alt.Color(
-    "cause:N",
-    scale=alt.Scale(domain=list(CAUSE_COLOURS), range=list(CAUSE_COLOURS.values())),
-    legend=alt.Legend(title="primary cause"),
-)
+STRONG = [
+    "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf",
+    "#3953a4", "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
+]  # fmt: skip
+"""Colours of rules, none of them pale; they come again when there are more rules."""
+TIME_FORMAT = {
+    "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
+    "day": "%d %b", "date": "%d %b", "week": "%d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
+}  # fmt: skip
+
+Rows = Sequence[dict[str, Any]]
+Spec = dict[str, Any]
 
 
-def shrinks_by_cause(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> dict[str, Any]:
-    """Bars: shrinks of each rule by primary cause.
+def in_order(rules: Iterable[str]) -> list[str]:
+    """Rules in the order of their releases, those of other versions of this program and the brokers after them."""
+    known = {rule: position for position, rule in enumerate(REGISTRY)}
+    return sorted(set(rules), key=lambda rule: (known.get(rule, len(known)), rule))
 
-    Parameters
-    ----------
-    rows : sequence of dict
-        ``rule``, ``cause``, ``shrinks``.
-    rules : sequence of str
-        In the order in which they are drawn.
-    """
+
+def cause_scale(rows: Rows) -> alt.Scale:
+    """Colours of the causes that there are."""
+    there = {row["cause"] for row in rows}
+    colours = {cause: colour for cause, colour in {**CAUSE_COLOURS, AS_LOGGED: INK}.items() if cause in there}
+    return alt.Scale(domain=list(colours), range=list(colours.values()))
+
+
+def cause_colour(rows: Rows) -> alt.Color:
+    """Marks by cause, with their legend."""
+    return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
+
+
+def shrinks_by_cause(rows: Rows) -> Spec:
+    """Bars: shrinks of each rule by primary cause."""
+    rules = in_order(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
         .mark_bar()
         .encode(
             x=alt.X("shrinks:Q", title="shrinks"),
-            y=alt.Y("rule:N", sort=list(rules), title=None),
-            color=_COLOUR,
+            y=alt.Y("rule:N", sort=rules, title=None),
+            color=cause_colour(rows),
             tooltip=["rule:N", "cause:N", "shrinks:Q"],
         )
-        .properties(width=640, height=26 * max(len(rules), 1))
+        .properties(width=640, height=24 * len(rules))
     )
     return dict(chart.to_dict())
 
 
-def shrinks_in_time(rows: Sequence[dict[str, Any]], rules: Sequence[str]) -> dict[str, Any]:
-    """Ticks: when each rule dropped somebody, and why; with what the brokers themselves did.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        ``cluster``, ``rule``, ``cause``, ``time`` (ISO 8601), ``follower``.
-    rules : sequence of str
-        In the order in which they are drawn.
-    """
+def shrinks_in_time(rows: Rows) -> Spec:
+    """Ticks: when each rule dropped somebody, and why; with what the brokers themselves did."""
+    rules = in_order(row["rule"] for row in rows)
     ticks = (
         alt.Chart()
-        .mark_tick(thickness=2, size=18)
+        .mark_tick(thickness=2, size=16, opacity=1)
         .encode(
-            x=alt.X("time:T", title="UTC", scale=alt.Scale(type="utc")),
-            y=alt.Y("rule:N", sort=list(rules), title=None),
-            color=_COLOUR,
-            tooltip=["follower:N", "rule:N", "cause:N", "time:N"],
+            x=utc("at_ms"),
+            y=alt.Y("rule:N", sort=rules, title=None),
+            color=cause_colour(rows),
+            tooltip=["rule:N", "cause:N", "shrinks:Q", alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title="UTC")],
         )
-        .properties(width=640, height=22 * max(len(rules), 1))
+        .properties(width=640, height=18 * len(rules))
     )
     chart = (
         alt.layer(ticks, data={"values": list(rows)})
-        .facet(row=alt.Row("cluster:N", title=None))
+        .facet(row=alt.Row("cluster_id:N", title=None))
         .resolve_scale(x="independent")
     )
     return dict(chart.to_dict())
 
 
-def frontier(rows: Sequence[dict[str, Any]], mistakes: float, detection_ms: float) -> dict[str, Any]:
+def utc(field: str, title: str | None = "UTC") -> alt.X:
+    """An axis of time."""
+    return alt.X(
+        f"{field}:T", title=title, scale=alt.Scale(type="utc"), axis=alt.Axis(format=TIME_FORMAT, labelOverlap=True)
+    )
+
+
+def tradeoff(rows: Rows) -> Spec:
+    """Marks: mistakes against detection time; rules that come to the same share one."""
+    return frontier([_rated(row) | {"place": row["cluster_id"], "rule": row["rules"]} for row in rows], "partition")
+
+
+def sweeps(rows: Rows) -> Spec:
+    """Curves: the same of sweeps, a curve for each rule with its parameters but the lag time."""
+    told = [_rated(row) | {"rule": " ".join([row["rule"], *_settings(row["other_params"])])} for row in rows]
+    return frontier(told, "follower")
+
+
+def _settings(params: dict[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(params.items()) if name != "min_insync_replicas"]
+
+
+def _rated(row: dict[str, Any]) -> dict[str, Any]:
+    """A run without a mistake stands at the upper end of its interval; the axis has no zero."""
+    seen = row["spurious"] > 0
+    rate = row["mistakes"] if seen else row["high"]
+    return {**row, "other_params": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
+
+
+def frontier(
+    rows: Rows, whose: str = "follower", mistakes: float | None = None, detection_ms: float | None = None
+) -> Spec:
     """Curves: mistakes against detection time, the lag time along each.
 
     Parameters
     ----------
     rows : sequence of dict
         ``place`` (a curve sheet for each), ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (with ``low`` and
-        ``high``, a follower-day; above 0) and ``seen`` (False: no mistake, and ``mistakes`` is ``high``).
-    mistakes, detection_ms : float
+        ``high``; above 0) and ``seen`` (False: no mistake, and ``mistakes`` is ``high``).
+    whose : str
+        Whose days mistakes are by.
+    mistakes, detection_ms : float, optional
         The budgets.
     """
-    x = alt.X("detection_s:Q", title="99 % of genuine failures detected within, s", scale=alt.Scale(zero=False))
+    x = alt.X(
+        "detection_s:Q", title="99 % of genuine failures detected within, s", scale=alt.Scale(zero=False, padding=25)
+    )
     scale = alt.Scale(type="log")
-    y = alt.Y("mistakes:Q", title="mistakes a follower-day", scale=scale)
+    y = alt.Y("mistakes:Q", title=f"mistakes a {whose}-day", scale=scale, axis=alt.Axis(tickCount=5))
     rules = list(dict.fromkeys(row["rule"] for row in rows))
-    colours = alt.Scale(scheme="category20" if len(rules) > STRONG_COLOURS else "category10")
-    colour = alt.Color("rule:N", sort=rules, scale=colours, legend=alt.Legend(title="rule"))
+    colour = _rule_colour("rule", rules)
     base = alt.Chart().encode(x=x, color=colour)
     told = ["place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N"]
     hollow = alt.condition("datum.seen", alt.value(1), alt.value(0))
-    layers = (
+    budgets = [alt.Chart().mark_rule(strokeDash=[5, 4], color=INK) for _ in range(2)]
+    layers = [
         base.mark_rule(opacity=0.35).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
         base.mark_line(opacity=0.7).encode(y=y, order="lag_time_s:Q"),
         base.mark_point(filled=False, size=60).encode(y=y, tooltip=told),
         base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=told),
-        base.mark_text(align="left", dx=6, dy=-6, fontSize=10).encode(y=y, text=alt.Text("lag_time_s:Q")),
-        alt.Chart().mark_rule(strokeDash=[5, 4], color="#252525").encode(x=alt.datum(detection_ms / 1000)),
-        alt.Chart().mark_rule(strokeDash=[5, 4], color="#252525").encode(y=alt.datum(mistakes)),
-    )
+        base.mark_text(align="left", dx=6, dy=-6, fontSize=10).encode(
+            y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")
+        ),
+    ]
+    if detection_ms is not None:
+        layers.append(budgets[0].encode(x=alt.datum(detection_ms / 1000)))
+    if mistakes is not None:
+        layers.append(budgets[1].encode(y=alt.datum(mistakes)))
     chart = (
         alt.layer(*layers, data={"values": list(rows)})
-        .properties(width=560, height=320)
+        .properties(width=560, height=320 if mistakes is not None else 240)
         .facet(row=alt.Row("place:N", title=None))
         .resolve_scale(x="independent", y="independent")
     )
     return dict(chart.to_dict())
+
+
+def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
+    scale = alt.Scale(domain=list(rules), range=STRONG)
+    return alt.Color(
+        f"{field}:N",
+        scale=scale,
+        legend=alt.Legend(title="rule", orient="bottom", columns=2, labelLimit=340, symbolOpacity=1),
+    )
+
+
+def costs(rows: Rows) -> Spec:
+    """Marks, a sheet a cost: what a rule with so many mistakes costs."""
+    groups = list(dict.fromkeys(row["rules"] for row in rows))
+    base = (
+        alt.Chart({"values": list(rows)})
+        .mark_point(filled=True, size=80, opacity=0.85)
+        .encode(
+            x=alt.X(
+                "mistakes:Q",
+                title="spurious shrinks",
+                axis=alt.Axis(tickCount=5),
+            ),
+            color=_rule_colour("rules", groups),
+            shape=alt.Shape("rules:N", sort=groups, legend=None),
+            tooltip=["rules:N", *(f"{name}:Q" for name in ("mistakes", *COSTS))],
+        )
+        .properties(width=225, height=220)
+    )
+    sheets = [
+        base.encode(
+            y=alt.Y(
+                f"{name}:Q",
+                title=title,
+                scale=alt.Scale(zero=name != "high_watermark_stalled_s"),
+                axis=alt.Axis(tickCount=5),
+            )
+        )
+        for name, title in COSTS.items()
+    ]
+    return dict(alt.hconcat(*sheets, spacing=16).to_dict())

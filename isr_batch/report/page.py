@@ -1,6 +1,7 @@
 """Numbers out of the lake, onto the page."""
 
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -8,20 +9,40 @@ from typing import Any
 import altair as alt
 import jinja2
 import vl_convert
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pyspark.sql import functions as F
 
-from isr_batch.report.charts import shrinks_by_cause, shrinks_in_time
+from isr_batch.report.charts import INK, Spec
+from isr_batch.report.pictures import MOST, draw_all
 from isr_batch.store import Lake
 from isr_batch.summaries import rules_side_by_side
 from isr_batch.validate import summary
 
-Rows = list[dict[str, Any]]
-
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """The version that the charts are written for."""
-MARKS = 20_000
-"""Shrinks drawn one by one at most; a page with more would not open quickly."""
+RULE_COLUMNS = {
+    "rule": "rule", "T": "T, ms", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
+    "excluded": "excluded", "unknown": "unknown", "misses": "misses",
+    "detection_ms_p99": "99 % detected, ms", "mistake_duration_ms_p50": "mistake lasts, ms",
+    "query_accuracy": "time right", "under_min_isr_seconds": "under min ISR, s",
+    "high_watermark_stalled_seconds": "standing HW, s",
+}  # fmt: skip
+"""Columns of ``rule_scores``, and what they are called on the page."""
+MATCH_COLUMNS = (
+    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "within_100_ms", "caught_up_within_2_ms",
+    "offsets_equal",
+)  # fmt: skip
+THEME: dict[str, Any] = {
+    "background": None,
+    # The page's own colour, so that one chart serves light, dark and paper.
+    "style": {name: {"fill": INK} for name in ("guide-label", "guide-title", "group-title", "group-subtitle")},
+    "axis": {"gridColor": INK, "gridOpacity": 0.12, "domainColor": INK, "tickColor": INK, "domainOpacity": 0.5},
+    "header": {"labelColor": INK, "labelOrient": "top", "labelAnchor": "start", "labelFontWeight": "bold"},
+    "legend": {"symbolLimit": 40},
+    "text": {"fill": INK},
+    "view": {"stroke": None},
+    "font": "system-ui, sans-serif",
+}
 
 
 def write_report(lake: Lake, out: Path) -> None:
@@ -34,24 +55,33 @@ def write_report(lake: Lake, out: Path) -> None:
     out : Path
         HTML file; it needs no network.
     """
-    shrinks = rules_side_by_side(lake)
-    rules = list(dict.fromkeys(row["rule"] for row in shrinks))
-    charts = {
-        "by-cause": shrinks_by_cause(_by_cause(lake), rules),
-        "in-time": shrinks_in_time(_in_time(lake), [*rules, "the brokers"]),
-    }
+    rules = rules_side_by_side(lake)
+    matches = summary(lake).rows if lake.has("replay_check") else []
+    drawn = draw_all(lake)
+    several = len(rules) > len({row["rule"] for row in rules})
     write_page(
         "report.html.j2",
         out,
-        charts,
+        {one.picture.place: one.chart for one in drawn if one.chart},
         scope=scope(lake),
-        shrinks=shrinks,
-        matches=summary(lake).rows,
-        findings=[finding(row) for row in shrinks],
+        rules=[{title: rounded(row[name]) for name, title in RULE_COLUMNS.items()} for row in rules],
+        several=several,
+        matches=[{name: row[name] for name in MATCH_COLUMNS} for row in matches],
+        matched={status: sum(row[status] for row in matches) for status in ("matched", "missing", "extra")},
+        findings=[finding(row, several=several) for row in rules],
+        drawn=drawn,
+        most=MOST,
     )
 
 
-def write_page(template: str, out: Path, charts: dict[str, dict[str, Any]], **content: object) -> None:
+def rounded(value: object) -> object:
+    """Four digits are enough for a reader."""
+    if not isinstance(value, float):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
+
+
+def write_page(template: str, out: Path, charts: dict[str, Spec], **content: object) -> None:
     """Write one self-contained page.
 
     Parameters
@@ -68,8 +98,9 @@ def write_page(template: str, out: Path, charts: dict[str, dict[str, Any]], **co
     source = files("isr_batch.report")
     templates = jinja2.FunctionLoader(lambda name: (source / name).read_text(encoding="utf-8"))
     page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, loader=templates)
+    page.filters["code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
     html = page.get_template(template).render(
-        charts={place: _data(chart) for place, chart in charts.items()},
+        charts=_data({place: _themed(chart) for place, chart in charts.items()}),
         scripts=_safe(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)),
         **content,
     )
@@ -77,14 +108,21 @@ def write_page(template: str, out: Path, charts: dict[str, dict[str, Any]], **co
     out.write_text(html, encoding="utf-8")
 
 
-def finding(row: dict[str, Any]) -> str:
-    """One sentence about a rule's row in the table."""
+def finding(row: dict[str, Any], *, several: bool = False) -> str:
+    """One sentence about a rule's row in the table; with its lag time where a rule has several rows."""
+    rule = f"{row['rule']} with T = {row['T'] / 1000:g} s" if several else row["rule"]
     if not row["shrinks"]:
-        return f"{row['rule']} makes no shrink."
+        return f"{rule} makes no shrink" + (f", and misses {row['misses']} failures." if row["misses"] else ".")
     causes = {name: row[name] for name in ("caught_up", "keeping_pace", "slow_leader", "unacked_only") if row[name]}
     told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(causes.items(), key=lambda c: -c[1]))
-    spurious = f"{row['spurious']} of them spurious" + (f" ({told})" if told else "")
-    return f"{row['rule']} makes {row['shrinks']} shrinks, {spurious}."
+    sentence = f"{rule} makes {row['shrinks']} shrinks, {row['spurious']} of them spurious" + (
+        f" ({told})" if told else ""
+    )
+    if row["mistake_duration_ms_p50"] is not None:
+        sentence += f", half of these undone within {row['mistake_duration_ms_p50'] / 1000:.3g} s"
+    if row["genuine"]:
+        sentence += f"; of {row['genuine']} genuine ones 99 % come within {row['detection_ms_p99'] / 1000:.3g} s"
+    return sentence + (f"; it misses {row['misses']} failures." if row["misses"] else ".")
 
 
 def scope(lake: Lake) -> str:
@@ -96,38 +134,23 @@ def scope(lake: Lake) -> str:
         F.max("last_handled_time").cast("string").alias("last"),
         F.array_sort(F.collect_set("cluster_id")).alias("clusters"),
     ).collect()[0]  # fmt: skip
+    if not span["n"]:
+        return "There is no fetch in this lake."
     return (
         f"{span['n']:,} fetches of followers on {span['partitions']} partitions of {', '.join(span['clusters'])}, "
         f"from {span['first'][:19]} to {span['last'][:19]} UTC."
     )
 
 
-def _by_cause(lake: Lake) -> Rows:
-    rows = lake.read("shrink_verdicts").groupBy("rule", F.col("primary_cause").alias("cause"))
-    return [row.asDict() for row in rows.agg(F.count("*").alias("shrinks")).collect()]
+def _themed(chart: Spec) -> Spec:
+    return {**chart, "config": THEME}
 
 
-def _in_time(lake: Lake) -> Rows:
-    follower = F.concat_ws("-", "topic", "partition_id")
-    time = F.date_format("change_time", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("time")
-    named = F.concat(F.lit("broker "), "replica_id", F.lit(" of "), follower).alias("follower")
-    replayed = lake.read("shrink_verdicts").select(
-        F.col("cluster_id").alias("cluster"), "rule", F.col("primary_cause").alias("cause"), time, named
-    )
-    logged = (
-        lake.read("observed_isr_changes").where("kind = 'shrink'")
-        .select(
-            F.col("cluster_id").alias("cluster"), F.lit("the brokers").alias("rule"),
-            F.when(F.col("made_by") == "controller", "controller").otherwise("unknown").alias("cause"), time, named,
-        )
-    )  # fmt: skip
-    return [row.asDict() for row in replayed.unionAll(logged).orderBy("time").limit(MARKS).collect()]
-
-
-def _data(chart: dict[str, Any]) -> Markup:
+def _data(charts: dict[str, Spec]) -> Markup:
     # Names in it may hold anything: a tag would end the script, and `<!--` would keep it from ending.
-    return Markup(json.dumps(chart).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
+    return Markup(json.dumps(charts, separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
 
 
 def _safe(script: str) -> Markup:
-    return Markup(script.replace("</", "<\\/"))  # noqa: S704 (a script that we ship)
+    # Nothing else: `</` is also what a regular expression for `<` ends with.
+    return Markup(re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE))  # noqa: S704 (a script that we ship)

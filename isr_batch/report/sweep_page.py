@@ -33,7 +33,10 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
     budgets = named.grid.budgets
     placed = [row for row in found.scores if row["detection_ms_p99"] is not None and row["exposure_follower_hours"]]
     chart = frontier(
-        [_mark(row, named.grid) for row in placed], budgets.mistakes_per_follower_day, budgets.detection_ms_p99
+        [_mark(row, named.grid) for row in placed],
+        "follower",
+        budgets.mistakes_per_follower_day,
+        budgets.detection_ms_p99,
     )
     write_page(
         "sweep.html.j2",

@@ -10,6 +10,7 @@ from isr_batch.days import mark
 from isr_batch.disagreements import write_disagreements
 from isr_batch.ingest import find_clusters, ingest_kafka_logs
 from isr_batch.replay import replay, rule_runs
+from isr_batch.report import write_report
 from isr_batch.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
@@ -35,3 +36,13 @@ def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFa
     mark(lake, Window(), runs, done.lines)
     validate(lake)
     return lake
+
+
+@pytest.fixture(scope="session")
+def sample_report(sample_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the samples."""
+    if os.environ.get("SAMPLE_LAKE"):
+        return Path(sample_lake.root) / "report.html"
+    page = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(sample_lake, page)
+    return page

@@ -8,7 +8,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.report import write_report
 from isr_batch.store import Lake
 from isr_batch.validate import summary
 from udfs.rules import REGISTRY
@@ -167,11 +166,3 @@ def test_timelines_keep_what_holds_for_every_rule(sample_lake: Lake) -> None:
     partition = sample_lake.read("partition_timeline")
     assert partition.where("NOT array_contains(isr, leader_id)").isEmpty()
     assert partition.where("high_watermark > leader_log_end_offset").isEmpty()
-
-
-def test_report_is_one_file_with_the_numbers_of_the_tables(sample_lake: Lake, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    write_report(sample_lake, page)
-    text = page.read_text(encoding="utf-8")
-    assert "<script src" not in text
-    assert f">{summary(sample_lake).rows[0]['matched']}<" in text

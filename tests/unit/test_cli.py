@@ -1,17 +1,27 @@
 """Exit codes, help and messages of the command line, without Spark."""
 
+import io
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from isr_batch import errors
+from isr_batch.doctor import examine
 from isr_batch.errors import IsrBatchError
 from isr_batch.settings import Settings
 from pipelines import cli
+from pipelines.output import Output
+from tests.unit.test_commands_told import check
 
 COMMANDS = [
     "run",
@@ -19,6 +29,11 @@ COMMANDS = [
     "ingest table",
     "replay",
     "sweep",
+    "generate",
+    "experiment",
+    "backfill",
+    "status",
+    "maintain",
     "validate",
     "report",
     "sql",
@@ -51,6 +66,21 @@ def test_every_command_has_help(isr_batch: Run, command: str) -> None:
     code, out, _ = isr_batch(*command.split(), "--help")
     assert code == 0
     assert "Usage: isr-batch" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_an_example_that_is_one(isr_batch: Run, command: str) -> None:
+    _, out, _ = isr_batch(*command.split(), "--help")
+    told = " ".join(re.sub(r"[│╭╮╰╯]", " ", out).partition("Example: isr-batch ")[2].split())
+    assert told.startswith(command)
+    check(shlex.split(told))
+
+
+def test_words_are_completed() -> None:
+    asked = {"_ISR_BATCH_COMPLETE": "complete_bash", "COMP_WORDS": "isr-batch re", "COMP_CWORD": "1"}
+    program = [sys.executable, "-m", "pipelines.cli"]
+    answer = subprocess.run(program, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    assert answer.stdout.split() == ["replay", "report"]
 
 
 def test_exit_codes_are_those_that_schedules_rely_on() -> None:
@@ -152,6 +182,75 @@ def test_doctor_says_what_to_do(isr_batch: Run, monkeypatch: pytest.MonkeyPatch)
     assert checks["python"]["ok"] == checks["numba"]["ok"] == "ok"
     assert "install Java 17" in checks["java"]["what_to_do"]
     assert "java" in json.loads(err)["event"]
+
+
+def test_doctor_looks_at_the_zone_the_disk_and_sparks_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def what_to_do(name: str) -> str:
+        return {check.check: check.what_to_do for check in examine(Settings())}[name]
+
+    monkeypatch.delenv("SPARK_HOME")
+    assert what_to_do("spark") == what_to_do("time zone") == what_to_do("disk") == ""
+    monkeypatch.setenv("TZ", "Nowhere/Land")
+    assert what_to_do("time zone").startswith("set TZ=UTC")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "gone"))
+    assert "SPARK_LOCAL_DIRS" in what_to_do("disk")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    monkeypatch.setattr("isr_batch.doctor.MIN_DISK_GB", 1e9)
+    assert f"make room in {tmp_path}" in what_to_do("disk")
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.13-3.5.1.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert "unset SPARK_HOME" in what_to_do("spark")
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_terminal_sees_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch, colour: bool) -> None:
+    monkeypatch.setattr("pipelines.output.POLLS", 0.01)
+    (monkeypatch.delenv if colour else monkeypatch.setenv)("NO_COLOR", *([False] if colour else ["1"]))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = io.StringIO()
+    out = Output()
+    out._stderr = Console(file=stream, force_terminal=True, width=100, highlight=False)
+    asked = threading.Event()
+
+    def running() -> tuple[tuple[int, ...], int, int]:
+        asked.set()
+        return (7,), 12, 64
+
+    out.watched = running
+    with out.step("replay 15 rules") as facts:
+        assert asked.wait(10)
+        time.sleep(0.3)
+        facts["rows"] = 5
+    shown = stream.getvalue()
+    assert "12 of 64 tasks" in shown
+    assert "5 rows" in shown
+    assert bool(re.search(r"\x1b\[(38;5|3\d)", shown)) == colour
+
+
+def test_a_bar_ends_with_its_step_when_spark_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.output.POLLS", 0.01)
+    out = Output()
+    out._stderr = Console(file=io.StringIO(), force_terminal=True)
+    asked = threading.Event()
+
+    def broken() -> tuple[tuple[int, ...], int, int]:
+        asked.set()
+        raise RuntimeError
+
+    out.watched = broken
+    before = threading.active_count()
+    with out.step("report"):
+        assert asked.wait(10)
+    assert threading.active_count() == before
+
+
+def test_elsewhere_there_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output()
+    out.watched = lambda: pytest.fail("nobody looks")
+    with out.step("replay"):
+        pass
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def _imported_by(*arguments: str) -> set[str]:

@@ -1,0 +1,108 @@
+"""Pictures of followers and of single mistakes, as Vega-Lite."""
+
+from typing import Final
+
+import altair as alt
+
+from isr_batch.report.charts import INK, Rows, Spec, cause_colour, in_order, utc
+
+AGES: Final = {0.0: "#5aae61", 0.1: "#d9ef8b", 0.5: "#fee08b", 1.0: "#d73027", 2.0: "#7f0000"}
+"""Colours of a time since caught up, from so many lag times on: red is beyond the limit."""
+
+
+def heat(rows: Rows) -> Spec:
+    """Cells: how long ago each follower was caught up."""
+    limits = list(AGES)[1:]
+    colour = alt.Color(
+        "lag_times:Q",
+        scale=alt.Scale(type="threshold", domain=limits, range=list(AGES.values())),
+        legend=alt.Legend(title="lag times", format="~g"),
+    )
+    cells = (
+        alt.Chart()
+        .mark_rect()
+        .encode(
+            x=utc("from_ms"),
+            x2="until_ms:T",
+            y=alt.Y("follower:N", title=None, sort=None),
+            color=colour,
+            tooltip=["follower:N", "age_s:Q", "lag_times:Q", alt.Tooltip("from_ms:T", format="%d %b %H:%M:%S")],
+        )
+        .properties(width=640, height=alt.Step(16))
+    )
+    chart = (
+        alt.layer(cells, data={"values": list(rows)})
+        .facet(row=alt.Row("cluster_id:N", title=None))
+        .resolve_scale(x="independent", y="independent")
+    )
+    return dict(chart.to_dict())
+
+
+def durations(rows: Rows) -> Spec:
+    """Bars from a quarter to three, lines from the least to the most, and the median."""
+    rules = in_order(row["rule"] for row in rows)
+    scale = alt.Scale(type="symlog", constant=0.001)
+    axis = alt.Axis(format="~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
+    base = alt.Chart().encode(
+        y=alt.Y("rule:N", sort=rules, title=None),
+        tooltip=["rule:N", "mistakes:Q", "least:Q", "quarter:Q", "median:Q", "three_quarters:Q", "most:Q"],
+    )
+    layers = (
+        base.mark_rule(color=INK, opacity=0.5).encode(
+            x=alt.X("least:Q", scale=scale, axis=axis, title="s"), x2="most:Q"
+        ),
+        base.mark_bar(color="#e08214", size=9).encode(x=alt.X("quarter:Q", scale=scale), x2="three_quarters:Q"),
+        base.mark_tick(color=INK, thickness=2, size=15).encode(x=alt.X("median:Q", scale=scale)),
+    )
+    chart = (
+        alt.layer(*layers, data={"values": list(rows)})
+        .properties(width=300, height=alt.Step(18))
+        .facet(column=alt.Column("what:N", title=None))
+        .resolve_scale(x="independent")
+    )
+    return dict(chart.to_dict())
+
+
+def matrix(rows: Rows) -> Spec:
+    """Cells: how many shrinks the rule of a row makes that the rule of a column does not."""
+    rules = in_order(rule for row in rows for rule in (row["makes"], row["makes_not"]))
+    base = alt.Chart({"values": list(rows)}).encode(
+        x=alt.X("makes_not:N", sort=rules, title="and this one does not", axis=alt.Axis(orient="top", labelAngle=-45)),
+        y=alt.Y("makes:N", sort=rules, title="this rule makes it"),
+        tooltip=["makes:N", "makes_not:N", "shrinks:Q"],
+    )
+    most = max(row["shrinks"] for row in rows)
+    cells = base.mark_rect().encode(
+        color=alt.Color("shrinks:Q", scale=alt.Scale(scheme="oranges", domain=[0, most]), legend=None)
+    )
+    dark = alt.condition(alt.datum.shrinks > most / 2, alt.value("#ffffff"), alt.value("#1a1a1a"))
+    numbers = base.mark_text(fontSize=10).encode(text="shrinks:Q", color=dark)
+    return dict((cells + numbers).properties(width=alt.Step(38), height=alt.Step(20)).to_dict())
+
+
+def held(rows: Rows) -> Spec:
+    """Marks: of the time since a follower was caught up, how much its leader held it up."""
+    longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
+    edges = [
+        {"lag_s": at, "held_s": at - limit, "edge": name}
+        for limit, name in [(0, "all"), *((limit, f"all but {limit:g} s") for limit in {r["lag_time_s"] for r in rows})]
+        for at in (limit, longest)
+    ]
+    marks = (
+        alt.Chart({"values": list(rows)})
+        .mark_circle(opacity=0.8)
+        .encode(
+            x=alt.X("lag_s:Q", title="time since it was caught up, s"),
+            y=alt.Y("held_s:Q", title="of that, the leader's, s"),
+            size=alt.Size(
+                "shrinks:Q", legend=alt.Legend(title="shrinks", tickCount=3), scale=alt.Scale(range=[40, 600])
+            ),
+            color=cause_colour(rows),
+            tooltip=["cause:N", "lag_s:Q", "held_s:Q", "shrinks:Q"],
+        )
+    )
+    base = alt.Chart({"values": edges}).encode(x="lag_s:Q", y="held_s:Q", detail="edge:N")
+    lines = base.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1)
+    ends = base.transform_filter(alt.datum.lag_s == longest)
+    names = ends.mark_text(color=INK, align="right", dx=-6, dy=14, fontSize=10).encode(text="edge:N")
+    return dict((lines + names + marks).properties(width=560, height=280).to_dict())

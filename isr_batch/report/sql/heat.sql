@@ -1,0 +1,50 @@
+WITH span AS (
+  SELECT cluster_id, unix_millis(min(start_time)) AS first_ms, (unix_millis(max(end_time)) - unix_millis(min(start_time)) + 1) / 96 AS wide_ms
+  FROM leader_epochs GROUP BY cluster_id
+),
+-- A state lasts until the next one.
+states AS (
+  SELECT
+    cluster_id,
+    leader_id,
+    replica_id,
+    params_json,
+    last_caught_up_time_ms,
+    lag_ms,
+    unix_millis(time) AS at_ms,
+    unix_millis(lead(time, 1, time) OVER (
+      PARTITION BY cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json ORDER BY time
+    )) AS next_ms
+  FROM replica_timeline
+  WHERE rule = :rule
+),
+cells AS (
+  SELECT
+    cluster_id,
+    leader_id,
+    replica_id,
+    params_json,
+    first_ms,
+    wide_ms,
+    cell,
+    max(if(lag_ms > 0, least(next_ms, floor(first_ms + (cell + 1) * wide_ms)) - last_caught_up_time_ms, lag_ms)) AS age_ms
+  FROM states JOIN span USING (cluster_id)
+  LATERAL VIEW explode(sequence(floor((at_ms - first_ms) / wide_ms), floor((next_ms - first_ms) / wide_ms))) AS cell
+  WHERE lag_ms IS NOT NULL
+  GROUP BY ALL
+),
+ranked AS (
+  SELECT *, dense_rank() OVER (ORDER BY worst_ms DESC, cluster_id, leader_id, replica_id) AS place
+  FROM (SELECT *, max(age_ms) OVER (PARTITION BY cluster_id, leader_id, replica_id) AS worst_ms FROM cells)
+)
+SELECT
+  cluster_id,
+  concat('broker ', replica_id, ' of leader ', leader_id) AS follower,
+  round(first_ms + cell * wide_ms) AS from_ms,
+  round(first_ms + (cell + 1) * wide_ms) AS until_ms,
+  max(age_ms) / 1000 AS age_s,
+  round(max(age_ms / lag_time_ms(params_json)), 3) AS lag_times
+FROM ranked
+WHERE place <= 24
+GROUP BY ALL
+ORDER BY cluster_id, follower, from_ms

@@ -1,0 +1,10 @@
+SELECT
+  primary_cause AS cause,
+  lag_time_ms(params_json) / 1000 AS lag_time_s,
+  round(lag_ms / 1000, 1) AS lag_s,
+  round((leader_held_ms + leader_silent_ms) / 1000, 1) AS held_s,
+  count(*) AS shrinks
+FROM shrink_verdicts
+WHERE rule = :rule AND made_by = 'rule' AND lag_ms IS NOT NULL
+GROUP BY ALL
+ORDER BY ALL

@@ -1,0 +1,13 @@
+SELECT
+  cluster_id,
+  array_join(array_sort(collect_set(rule)), ', ') AS rules,
+  lag_time_ms(params_json) / 1000 AS lag_time_s,
+  detection_ms_p99 / 1000 AS detection_s,
+  spurious,
+  mistakes_per_partition_day AS mistakes,
+  mistakes_per_partition_day_low AS low,
+  mistakes_per_partition_day_high AS high
+FROM rule_scores
+WHERE event_date IS NULL AND topic IS NULL AND detection_ms_p99 IS NOT NULL AND mistakes_per_partition_day_high > 0
+GROUP BY ALL
+ORDER BY cluster_id, detection_s, mistakes, lag_time_s

@@ -1,0 +1,104 @@
+"""docs/tables.md and docs/rules.md, made of the contracts and the rules; ``python -m tests.documents --write`` does."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from isr_batch.output_tables import OUTPUT_TABLES
+from isr_batch.store import sql_texts
+from isr_batch.tables import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS, Table
+from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+MADE: Final = "<!-- made by `python -m tests.documents --write` -->\n"
+_TABLES_SAID: Final = """\
+Delta tables, `LAKE/<table>` or in a schema of a catalog. `*_time` is UTC with microseconds, `*_ms` are milliseconds
+(epoch or duration), `*_us` microseconds; offsets are record offsets. What is never null is marked with *.
+"""
+_RULES_SAID: Final = """\
+In the order of their releases, then the proposals, and the clairvoyant reference that all are measured against.
+`isr-batch rules show kafka-3.7` prints one of these; `docs/add-a-rule.md` adds one.
+"""
+
+
+def tables() -> str:
+    """Every table with its columns and constraints, and the views."""
+    return "\n".join([
+        "# Tables and views\n",
+        MADE,
+        _TABLES_SAID,
+        "## What an ingest writes\n",
+        *map(_table, (*INPUT_TABLES, INGESTED_FILES, FETCH_SEGMENTS, PLANTED_FAULTS)),
+        "## What a replay and the commands after it write\n",
+        *map(_table, OUTPUT_TABLES),
+        "## Views\n",
+        *(f"### {name}\n\n{_comment(text)}\n" for name, text in sql_texts().items()),
+    ])  # fmt: skip
+
+
+def _table(table: Table) -> str:
+    lines = [f"### {table.name}\n", f"{table.comment}.\n", "| column | type | what |", "| --- | --- | --- |"]
+    lines += [
+        f"| `{column.name}`{'' if column.nullable else ' *'} | {column.type} | {_cell(column.comment)} |"
+        for column in table.columns
+    ]
+    if table.partitioned_by:
+        lines.append(f"\nPartitioned by {', '.join(f'`{name}`' for name in table.partitioned_by)}.")
+    if table.constraints:
+        lines += ["\nWhat holds for every row:\n", *(f"- `{condition}`" for condition in table.constraints.values())]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(sql: str) -> str:
+    return " ".join(line.removeprefix("--").strip() for line in sql.splitlines() if line.startswith("--"))
+
+
+def rules() -> str:
+    """Every rule's story and its parameters."""
+    return "\n".join([
+        "# Rules\n",
+        MADE,
+        _RULES_SAID,
+        *map(_rule, REGISTRY.values()),
+        "## Parameters of every rule\n",
+        *_params(COMMON_PARAMS),
+        "",
+    ])  # fmt: skip
+
+
+def _rule(rule: Rule) -> str:
+    lines = [f"## {rule.id}\n", f"In force: {rule.in_force}. Source: {rule.source}.\n", rule.doc.strip() + "\n"]
+    return "\n".join([*lines, *_params(rule.params), ""])
+
+
+def _params(params: Mapping[str, Param]) -> Iterator[str]:
+    if params:
+        yield from ("| parameter | default | what |", "| --- | --- | --- |")
+    for name, param in params.items():
+        default = "the broker's or topic's" if param.default is None else param.name_of(param.default)
+        yield f"| `{name}` | {default} | {_cell(param.says)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {"tables.md": tables, "rules.md": rules}
+
+
+def stale() -> list[str]:
+    """Pages that are not as they would be made now."""
+    return [
+        name
+        for name, made in PAGES.items()
+        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != made()
+    ]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        for name, made in PAGES.items():
+            (DOCS / name).write_text(made(), encoding="utf-8")
+    elif stale():
+        sys.exit(f"not up to date: {', '.join(stale())}; `python -m tests.documents --write` makes them")

@@ -1,0 +1,169 @@
+"""The report of the samples: its numbers are those of the tables, and a browser shows it without a word."""
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from isr_batch.store import Lake
+from isr_batch.validate import summary
+from tests import chromium
+
+
+def charts_of(page: str) -> dict[str, Any]:
+    found = re.search(r"^const charts = (.*);$", page, re.MULTILINE)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def rows_of(chart: dict[str, Any]) -> list[dict[str, Any]]:
+    """All rows that are drawn."""
+    return [row for rows in chart["datasets"].values() for row in rows]
+
+
+@pytest.fixture
+def page(sample_report: Path) -> str:
+    return sample_report.read_text(encoding="utf-8")
+
+
+def test_it_is_one_file_that_asks_for_nothing(page: str) -> None:
+    assert len(page) < 5_000_000
+    assert not re.search(r"<(script|link|iframe)[^>]* (src|href)=", page)
+
+
+def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
+    matches = summary(sample_lake).rows
+    tiles = {status: int(number.replace(",", "")) for number, status in re.findall(r"<b>([\d,]+)</b>(\w+)", page)}
+    assert tiles == {status: sum(row[status] for row in matches) for status in ("matched", "missing", "extra")}
+    verdicts = ("spurious", "genuine", "excluded", "unknown")
+    totals: dict[tuple[str, str], list[int]] = {}
+    for row in sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL").collect():
+        lag_time = str(json.loads(row["params_json"])["replica_lag_time_max_ms"])
+        counts = [row[name] for name in ("shrinks", *verdicts, "misses")]
+        before = totals.get((row["rule"], lag_time), [0] * len(counts))
+        totals[row["rule"], lag_time] = [a + b for a, b in zip(before, counts, strict=True)]
+    cells = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 8, page.partition('id="rules"')[2])
+    told = {(rule, lag_time): list(map(int, counts)) for rule, lag_time, *counts in cells[: len(totals)]}
+    assert told == totals
+    shrinks, spurious, *_ = totals["kafka-3.7", "4000"]
+    assert f"<li>kafka-3.7 with T = 4 s makes {shrinks} shrinks, {spurious} of them spurious (" in page
+
+
+def test_pictures_have_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
+    charts = charts_of(page)
+    verdicts = sample_lake.read("shrink_verdicts")
+    by_cause = {(row["rule"], row["cause"]): row["shrinks"] for row in rows_of(charts["causes"])}
+    assert by_cause == {
+        (row["rule"], row["primary_cause"]): row["count"]
+        for row in verdicts.groupBy("rule", "primary_cause").count().collect()
+    }
+    logged = sample_lake.read("observed_isr_changes").where("kind = 'shrink'").count()
+    in_time = rows_of(charts["in_time"])
+    assert sum(row["shrinks"] for row in in_time) == verdicts.count() + logged
+    assert sum(row["shrinks"] for row in in_time if row["rule"] == "the brokers") == logged
+    differing = sample_lake.read("rule_disagreements").withColumn("a", F.explode("rules_for"))
+    pairs = differing.withColumn("b", F.explode("rules_against")).groupBy("a", "b").count().collect()
+    assert {(row["makes"], row["makes_not"], row["shrinks"]) for row in rows_of(charts["disagreements"])} == {
+        tuple(row) for row in pairs
+    }
+    own = verdicts.where("rule = 'kafka-3.7' AND made_by = 'rule'")
+    assert sum(row["shrinks"] for row in rows_of(charts["held"]) if "cause" in row) == own.count()
+    totals = sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL")
+    spurious = {row[0]: row[1] for row in totals.groupBy("rule").agg(F.sum("spurious")).collect()}
+    drawn = rows_of(charts["costs"])
+    assert {rule: row["mistakes"] for row in drawn for rule in row["rules"].split(", ")} == spurious
+    rates = {
+        (row["cluster_id"], row["rule"]): row["mistakes_per_partition_day"]
+        for row in totals.where("spurious > 0").collect()
+    }
+    drawn = [row for row in rows_of(charts["tradeoff"]) if row["seen"]]
+    assert {(row["cluster_id"], rule): row["mistakes"] for row in drawn for rule in row["rules"].split(", ")} == rates
+    undone = verdicts.where("verdict = 'spurious' AND restored_time IS NOT NULL").withColumn(
+        "s", (F.unix_millis("restored_time") - F.unix_millis("change_time")) / 1000
+    )
+    longest = undone.groupBy("rule").agg(F.max("s"), F.count("*")).collect()
+    lasting = {row["rule"]: row for row in rows_of(charts["durations"]) if row["what"] == "it lasts"}
+    assert {rule: row["mistakes"] for rule, row in lasting.items()} == {row[0]: row[2] for row in longest}
+    for rule, most, _ in longest:
+        assert lasting[rule]["most"] == pytest.approx(most, abs=0.0011)
+
+
+def test_a_follower_that_stopped_is_seen_in_the_heat_map(page: str, sample_lake: Lake) -> None:
+    """What the timeline has just before a follower is back, its last state, counts until then."""
+    drawn = [row for row in rows_of(charts_of(page)["heat"]) if row["cluster_id"] == "follower-stop"]
+    oldest = max(drawn, key=lambda row: row["age_s"])
+    dropped = sample_lake.read("replica_timeline").where("cluster_id = 'follower-stop' AND rule = 'kafka-3.7'")
+    assert oldest["follower"].startswith("broker 3 of leader ")
+    assert oldest["age_s"] >= dropped.agg(F.max("lag_ms")).collect()[0][0] / 1000
+    assert oldest["age_s"] < 30
+
+
+def test_swim_lanes_show_the_verdicts(page: str, sample_lake: Lake) -> None:
+    drawn = rows_of(charts_of(page)["lanes-0"])
+    (change_ms,) = {row["at_ms"] for row in drawn if "at_ms" in row}
+    bars = {(row["line"], row["cause"]) for row in drawn if row.get("from_ms") == change_ms and "cause" in row}
+    there = sample_lake.read("shrink_verdicts").where(
+        (F.unix_micros("change_time") == round(change_ms * 1000))
+        & (F.col("topic") == "busy")
+        & (F.col("partition_id") == 0)
+    )
+    assert bars - {("the brokers", "as logged")} == {(row["rule"], row["primary_cause"]) for row in there.collect()}
+    assert {row["line"] for row in drawn if "value" in row} >= {"leader", "high watermark", "broker 2", "broker 3"}
+    assert ("broker 1 silent", "silent") in {(row.get("line"), row.get("cause")) for row in drawn}
+
+
+def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake) -> None:
+    shown = {
+        place: html.unescape(sql)
+        for place, sql in re.findall(r'<section id="picture-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL)
+    }
+    charts = charts_of(page)
+    assert {*charts, "sweeps"} == {*shown}
+    for place in ("causes", "disagreements", "costs"):
+        found, _ = sample_lake.query(shown[place])
+        assert rows_of(charts[place]) == found
+
+
+def test_a_picture_of_a_missing_table_says_so(page: str, sample_lake: Lake) -> None:
+    assert not sample_lake.has("sweep_scores")
+    assert "There is no sweep in this lake: <code>isr-batch sweep</code> makes one." in page
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no Chromium here")
+def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
+    def ink() -> str:
+        return str(tab.value("getComputedStyle(document.querySelector('#causes svg text')).fill"))
+
+    with chromium.open_page(sample_report, tmp_path / "profile") as tab:
+        tab.size(1060, 900)
+        tab.media("screen", "light")
+        tab.wait_for("[...document.querySelectorAll('.chart')].every(e => e.querySelector('svg .mark-text'))")
+        places = tab.value("Object.keys(charts)")
+        assert len(places) >= 10
+        assert ink() == "rgb(26, 26, 26)"
+        tab.screenshot(tmp_path / "light.png")
+        tab.media("screen", "dark")
+        assert ink() == "rgb(228, 228, 228)"
+        tab.screenshot(tmp_path / "dark.png")
+        tab.media("print", "dark")
+        assert ink() == "rgb(0, 0, 0)"
+        tab.screenshot(tmp_path / "print.png")
+        tab.media("screen", "light")
+        wide = "[...document.querySelectorAll('.chart')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+        assert tab.value(f"{wide}.map(e => e.id).join()") == ""
+        # The wheel zooms the lanes: other times stand below them.
+        texts = "[...document.querySelectorAll('#lanes-0 svg text')].map(e => e.textContent)"
+        times = f"{texts}.filter(t => /:/.test(t)).join()"
+        before = tab.value(times)
+        tab.value("document.querySelector('#lanes-0').scrollIntoView()")
+        for _ in range(4):
+            tab.call("Input.dispatchMouseEvent", type="mouseWheel", x=450, y=70, deltaX=0, deltaY=-240)
+        tab.wait_for(f"{times} !== {json.dumps(before)}")
+        assert tab.complaints() == []
+        assert tab.requests() == [sample_report.resolve().as_uri()]
+    assert all((tmp_path / f"{name}.png").stat().st_size > 50_000 for name in ("light", "dark", "print"))
