@@ -36,6 +36,7 @@ from pipelines.sweep_cli import sweep
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
     from isr_batch.runs import Run
+    from isr_batch.summaries import Rows
     from isr_batch.validate import ValidationSummary
 
 app = typer.Typer(
@@ -76,17 +77,21 @@ def _validate(job: Job, done: "Run") -> "ValidationSummary":
         return summary
 
 
-def _report(job: Job, file: Path) -> None:
+def _report(job: Job, file: Path, rules: "Rows | None" = None) -> None:
     from isr_batch.report import write_report
 
     with job.out.step(f"write {file}"):
-        write_report(job.lake, file)
+        write_report(job.lake, file, rules)
 
 
-def _show_rules(job: Job) -> None:
+def _side_by_side(job: Job) -> "Rows":
     from isr_batch.summaries import rules_side_by_side
 
-    rows = rules_side_by_side(job.lake)
+    with job.out.step("put the rules side by side"):
+        return rules_side_by_side(job.lake)
+
+
+def _show_rules(job: Job, rows: "Rows") -> None:
     job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, CAUSE_COLUMNS)
     job.out.table("What each rule got right, and what it cost", rows, LEDGER_COLUMNS)
 
@@ -112,8 +117,9 @@ def run(
         ingest_logs(job, done, logs, cluster)
         replay_window(job, done, Window())
         matches = _validate(job, done)
-        _report(job, file)
-        _show_rules(job)
+        rows = _side_by_side(job)
+        _report(job, file, rows)
+        _show_rules(job, rows)
         _show_match(job, matches)
         out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
         require_match(matches, job.settings.validation.min_matched_ratio)
@@ -196,7 +202,7 @@ def replay(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     with recorded_run(job, "replay", window) as done:
         replay_window(job, done, window, runs)
-        _show_rules(job)
+        _show_rules(job, _side_by_side(job))
 
 
 app.command(epilog="Example: isr-batch backfill --lake build/lake --from 2026-11-20")(backfill)

@@ -93,7 +93,7 @@ class Output:
                         progress.update(task, completed=completed, total=total or None)
                         progress.update(task, told=_rate(progress.tasks[0]))
 
-            thread = threading.Thread(target=poll, daemon=True)
+            thread = threading.Thread(target=poll, name="bar", daemon=True)
             thread.start()
             try:
                 yield

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ THEME: dict[str, Any] = {
 }
 
 
-def write_report(lake: Lake, out: Path) -> None:
+def write_report(lake: Lake, out: Path, rules: Sequence[dict[str, Any]] | None = None) -> None:
     """Write the page.
 
     Parameters
@@ -54,8 +55,10 @@ def write_report(lake: Lake, out: Path) -> None:
         With a replay and its comparison with the brokers.
     out : Path
         HTML file; it needs no network.
+    rules : sequence of dict, optional
+        Of ``rules_side_by_side``, where the caller has it.
     """
-    rules = rules_side_by_side(lake)
+    rules = rules or rules_side_by_side(lake)
     matches = summary(lake).rows if lake.has("replay_check") else []
     drawn = draw_all(lake)
     several = len(rules) > len({row["rule"] for row in rules})

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,16 @@ def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake)
 def test_a_picture_of_a_missing_table_says_so(page: str, sample_lake: Lake) -> None:
     assert not sample_lake.has("sweep_scores")
     assert "There is no sweep in this lake: <code>isr-batch sweep</code> makes one." in page
+
+
+def test_the_notebook_runs(
+    sample_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["explore.py", sample_lake.root, str(tmp_path / "shrinks.html")])
+    told = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "explore.py"))
+    assert sum(row["spurious"] for row in told["leaders"]) == len(told["woken"]) == 16
+    assert "16 of 16 mistakes come after a silence of their leader" in capsys.readouterr().out
+    assert "vegaEmbed" in (tmp_path / "shrinks.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.browser
