@@ -32,6 +32,12 @@ class UsageError(IsrBatchError):
     exit_code = 2
 
 
+class StorageError(IsrBatchError):
+    """When the machine lets nothing more be written, or a file not be read; a person has to see to it."""
+
+    exit_code = 2
+
+
 class NoInputError(IsrBatchError):
     """When the folder, the tables or the chosen days hold nothing to work on."""
 
@@ -45,7 +51,7 @@ class QualityGateError(IsrBatchError):
 
 
 class SchemaError(IsrBatchError):
-    """When an existing table's columns or types differ from its contract."""
+    """When a table is not what it should be: other columns or types than its contract's, or a damaged file."""
 
     exit_code = 5
 

@@ -95,6 +95,7 @@ ISR_CHANGES = Table(
     (*_SET, *_RULE, *_CHANGE, _DATE),
     {**_CHANGE_CHECKS, "kind_known": "kind IN ('shrink', 'expand', 'relinquish')"},
     ("event_date",),
+    change_feed=True,
 )
 
 SHRINK_VERDICTS = Table(
@@ -135,6 +136,7 @@ SHRINK_VERDICTS = Table(
         "true_lag_not_negative": "true_lag_ms >= 0",
     },
     ("event_date",),
+    change_feed=True,
 )
 
 REPLAY_CHECK = Table(
@@ -167,6 +169,7 @@ REPLAY_CHECK = Table(
         "AND (replayed_time IS NULL) = (status = 'missing')",
     },
     ("event_date",),
+    change_feed=True,
 )
 
 RULE_DISAGREEMENTS = Table(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from isr_batch import __version__
-from isr_batch.errors import BUG_EXIT_CODE, IsrBatchError
+from isr_batch.errors import BUG_EXIT_CODE
+from isr_batch.faults import explained
 from isr_batch.output_tables import RUN_LOG
 from isr_batch.store import Lake
 from isr_batch.tables import INPUT_TABLES
@@ -83,10 +84,10 @@ def recorded(lake: Lake, command: str, window: str | None, config_hash: str) -> 
     try:
         yield run
     except Exception as error:
-        code = error.exit_code if isinstance(error, IsrBatchError) else BUG_EXIT_CODE
+        told = explained(error)
         try:
-            write(code, str(error)[:2000])
-        except Exception:  # the error that is being told matters more
-            logger.exception("run_log: the failed run could not be recorded")
+            write(told.exit_code if told else BUG_EXIT_CODE, str(told or error)[:2000])
+        except Exception as another:  # noqa: BLE001 the error that is being told matters more
+            logger.warning("run_log: the failed run could not be recorded: %s", str(another).partition("\n")[0])
         raise
     write(0, None)

@@ -151,6 +151,7 @@ RULE_SCORES = Table(
         *_SCORES,
     ),
     _SCORE_CHECKS,
+    change_feed=True,
 )
 
 RULE_SCORES_BY_BROKER = Table(

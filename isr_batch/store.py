@@ -5,7 +5,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +18,14 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.output_tables import TABLES
-from isr_batch.tables import Table
+from isr_batch.tables import Column, Table
 
 RETRIES: Final = 3
+OTHER_VERSION: Final = "it was written by another version: use a new lake, or move this table away and write it again"
 # Delta's conflicts have no base class of their own in Python.
 _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
     getattr(delta.exceptions, name) for name in delta.exceptions.__all__
@@ -77,6 +79,18 @@ class Lake:
         if not self.has(table.name):
             _retrying(lambda: self.spark.sql(create_statement(table, self.identifier(table.name))), table.name)
         self._check(table)
+
+    def require(self, tables: Iterable[Table]) -> None:
+        """Check those of the tables that are there, before work begins whose results they could not take.
+
+        Raises
+        ------
+        SchemaError
+            When the columns or types of one differ from its contract.
+        """
+        for table in tables:
+            if self.has(table.name):
+                self.ensure(table)
 
     def read(self, name: str) -> DataFrame:
         """Rows of a table.
@@ -161,7 +175,7 @@ class Lake:
         there = deltalake.DeltaTable(str(self.folder(table.name)))
         partitioned_by = there.metadata().partition_columns
         if partitioned_by != list(table.partitioned_by):
-            raise _of_another_version(f"{table.name} is partitioned by {', '.join(partitioned_by) or 'nothing'}")
+            raise SchemaError(f"{table.name} is partitioned by {', '.join(partitioned_by) or 'nothing'}", OTHER_VERSION)
         now_ms = int(time.time() * 1000)
         added: list[AddAction | RemoveAction] = [
             AddAction(f["path"], f["size"], f["partition_values"], now_ms, True, json.dumps(f["stats"])) for f in files
@@ -247,22 +261,14 @@ class Lake:
         return [row.asDict() for row in answer.collect()], answer.columns
 
     def _check(self, table: Table) -> None:
-        found = {
-            field.name: field.dataType.simpleString() for field in self.spark.table(self.identifier(table.name)).schema
-        }
-        expected = {column.name: column.type.lower().replace(" ", "") for column in table.columns}
-        differences = [
-            *(f"no column {name} {expected[name]}" for name in expected if name not in found),
-            *(
-                f"{name} is {found[name]}, not {expected[name]}"
-                for name in expected
-                if name in found and found[name] != expected[name]
-            ),
-            *(f"unknown column {name}" for name in found if name not in expected),
-        ]
-        if differences:
-            raise _of_another_version(
-                f"{self.identifier(table.name)} differs from its contract: {'; '.join(differences)}"
+        found = types_of(self.spark.table(self.identifier(table.name)).schema)
+        differs = differences(table, found)
+        if differs:
+            raise SchemaError(
+                f"{self.identifier(table.name)} differs from its contract: {'; '.join(differs)}",
+                OTHER_VERSION
+                if differences(table, with_nullable(table, found))
+                else "it was written by an earlier version: `isr-batch maintain --lake LAKE` adds what is missing",
             )
         self._checked.add(table.name)
 
@@ -275,22 +281,42 @@ class Lake:
         return history.select("version", rows, F.col("userMetadata").alias("told")).collect()[0]
 
 
+def differences(table: Table, found: Mapping[str, str]) -> list[str]:
+    """Say where columns by type are not those of the contract."""
+    expected = _types(table.columns)
+    return [
+        *(f"no column {name} {expected[name]}" for name in expected if name not in found),
+        *(
+            f"{name} is {found[name]}, not {expected[name]}"
+            for name in expected
+            if name in found and found[name] != expected[name]
+        ),
+        *(f"unknown column {name}" for name in found if name not in expected),
+    ]
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    """Columns of a stored table by type, as `differences` takes them."""
+    return {field.name: field.dataType.simpleString() for field in schema}
+
+
+def with_nullable(table: Table, found: Mapping[str, str]) -> dict[str, str]:
+    """Columns by type when those that can be added are."""
+    return _types([column for column in table.columns if column.nullable]) | dict(found)
+
+
+def _types(columns: Iterable[Column]) -> dict[str, str]:
+    return {column.name: column.type.lower().replace(" ", "") for column in columns}
+
+
 def create_statement(table: Table, identifier: str) -> str:
     """``CREATE TABLE`` with comments, NOT NULL, constraints and layout.
 
     Constraints go in as table properties, where Delta keeps them, because a statement each would be a commit each.
     Delta refuses a row whose condition is NULL; the contracts mean what SQL means, which lets it pass.
     """
-    columns = ",\n  ".join(
-        f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {literal(column.comment)}"
-        for column in table.columns
-    )
-    given = {
-        f"delta.constraints.{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()
-    }
-    if table.skipped_by:
-        given["delta.dataSkippingStatsColumns"] = ",".join(table.skipped_by)
-    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in given.items())
+    columns = ",\n  ".join(map(column_ddl, table.columns))
+    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties_of(table).items())
     return "\n".join(
         part
         for part in (
@@ -302,6 +328,23 @@ def create_statement(table: Table, identifier: str) -> str:
         )
         if part
     )
+
+
+def column_ddl(column: Column) -> str:
+    """Name, type, NOT NULL and comment of a column."""
+    return f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {literal(column.comment)}"
+
+
+def properties_of(table: Table) -> dict[str, str]:
+    """Table properties of a contract: constraints, and what Delta is to keep."""
+    given = {
+        f"delta.constraints.{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()
+    }
+    if table.skipped_by:
+        given["delta.dataSkippingStatsColumns"] = ",".join(table.skipped_by)
+    if table.change_feed:
+        given["delta.enableChangeDataFeed"] = "true"
+    return given
 
 
 def sql_texts(folder: str = "") -> dict[str, str]:
@@ -324,12 +367,6 @@ def _conform(table: Table, rows: DataFrame) -> DataFrame:
     if missing:
         raise SchemaError(f"rows for {table.name} lack {', '.join(missing)}")
     return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
-
-
-def _of_another_version(what: str) -> SchemaError:
-    return SchemaError(
-        what, "it was written by another version: use a new lake, or move this table away and write it again"
-    )
 
 
 def _conflict(name: str) -> WriteConflictError:

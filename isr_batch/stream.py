@@ -111,8 +111,12 @@ def _segments(segments: DataFrame, window: Window) -> DataFrame:
 
 
 def _kept(kept: DataFrame, terms: DataFrame, window: Window) -> DataFrame:
-    """States at the beginning of the window; where a term ends may have been learned since."""
-    ends = terms.select(*SET_KEY, _us("end_time").alias("end_us"))
+    """States at the beginning of the window; where a term ends may have been learned since.
+
+    A leader that starts again begins a term of the same epoch: the state is of the last one before the window.
+    """
+    begun = terms.where(_us("start_time") < F.lit(window.start_us))
+    ends = begun.groupBy(*SET_KEY).agg(F.max_by(_us("end_time"), "start_time").alias("end_us"))
     row = F.struct(*(name for name, _ in KEPT_FIELDS)).alias("kept")
     return _rows(kept.join(F.broadcast(ends), list(SET_KEY)), GOES_ON, row, time_us=F.lit(window.start_us))
 

@@ -31,6 +31,8 @@ class Table:
     partitioned_by: tuple[str, ...] = ()
     skipped_by: tuple[str, ...] = ()
     """Columns whose least and largest values Delta keeps of each file; of a table with few rows, the first 32."""
+    change_feed: bool = False
+    """Whether Delta tells which rows a commit has put in and taken out."""
 
     @property
     def column_names(self) -> list[str]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isr_batch.errors import BUG_EXIT_CODE, IsrBatchError, UsageError
+from isr_batch.errors import BUG_EXIT_CODE, UsageError
+from isr_batch.faults import explained
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
 from pipelines.ingest_cli import ingest_app, ingest_logs
@@ -363,10 +364,10 @@ def main(args: list[str] | None = None) -> None:
     out = Output(as_json="--json" in args)
     try:
         app(args=args, prog_name="isr-batch")
-    except IsrBatchError as error:
-        out.error(error.message, error.hint, error.exit_code)
-        sys.exit(error.exit_code)
-    except Exception:  # noqa: BLE001 (nothing is swallowed: it is told in full, with an exit code of its own)
+    except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is told in full, with an exit code of its own)
+        if told := explained(error):
+            out.error(told.message, told.hint, told.exit_code)
+            sys.exit(told.exit_code)
         out.error(traceback.format_exc(), "this is a bug: please report it with the text above", BUG_EXIT_CODE)
         sys.exit(BUG_EXIT_CODE)
 

@@ -80,11 +80,13 @@ def replay_window(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun
     from isr_batch.days import mark
     from isr_batch.disagreements import write_disagreements
     from isr_batch.lease import turn
+    from isr_batch.output_tables import OUTPUT_TABLES
     from isr_batch.replay import replay, rule_runs
     from isr_batch.runs import Counts
     from isr_batch.scores import write_scores
 
     rules = runs or rule_runs(job.settings.replay)
+    job.lake.require(OUTPUT_TABLES)
     with turn(job.lake):
         with job.out.step(f"replay {len(rules)} rules") as facts:
             summary = replay(job.lake, rules, window)

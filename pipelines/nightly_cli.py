@@ -68,12 +68,15 @@ def maintain(
     state_days: Annotated[int, typer.Option(min=1, help="Latest days that a replay can go on from.")] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compact the tables, remove files that nothing needs any more, drop old states."""
+    """Bring tables of an earlier version up to this one, compact them, remove what nothing needs any more."""
     from isr_batch.lease import turn
     from isr_batch.maintain import maintain as tend
+    from isr_batch.migrations import upgrade
 
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "maintain"), turn(job.lake):
+        with job.out.step("upgrade") as facts:
+            facts["steps"] = len(upgrade(job.lake))
         with job.out.step("maintain"):
             tables = tend(job.lake, retain_hours, state_days)
         job.out.table("Tables", tables, ("table", "files_before", "files_after", "bytes"))

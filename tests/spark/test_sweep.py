@@ -98,7 +98,7 @@ def test_the_command_tells_and_draws(lake: Lake, grid: Path, capsys: pytest.Capt
     html = page.read_text(encoding="utf-8")
     assert "recommended" in html
     assert other["why"].split(";")[0] in html
-    assert '"lag_time_s": 2.0' in html
+    assert '"lag_time_s":2.0' in html
     assert "http" not in html.split("</script>", 1)[1].replace("https://vega.github.io/schema", "")
 
 

@@ -1,5 +1,6 @@
 """Day by day as in one go, through the tables: states, what spans midnight, which days are done."""
 
+import random
 from datetime import date
 from pathlib import Path
 
@@ -10,17 +11,21 @@ from isr_batch.errors import WriteConflictError
 from isr_batch.generate import generate
 from isr_batch.lease import turn
 from isr_batch.output_tables import OUTPUT_TABLES, REPLAY_STATE, REPLAYED_DAYS, RUN_LEASE, RUN_LOG
-from isr_batch.replay import rule_runs
+from isr_batch.replay import ORDER, rule_runs
 from isr_batch.runs import Run
 from isr_batch.scenarios.plans import Fleet
 from isr_batch.scenarios.stories import START_MS
 from isr_batch.segments import pack_stale_days
-from isr_batch.settings import Settings
+from isr_batch.settings import ReplaySettings, Settings
 from isr_batch.store import Lake
+from isr_batch.stream import _kept, appends_of, facts, fetches_of
 from isr_batch.tables import INPUT_TABLES
 from isr_batch.window import Window
 from pipelines.job import Job, replay_window
 from pipelines.output import Output
+from tests.unit.test_windows import in_order, in_windows, results
+from udfs.records import NEVER_US
+from udfs.results import STATE
 
 RULES = ["kafka-0.9", "kafka-3.7", "kip-501-pending", "kip-501-relinquish", "true-lag"]
 FIRST, SECOND = date(2023, 12, 31), date(2024, 1, 1)
@@ -127,3 +132,32 @@ def test_a_killed_run_holds_nothing_up(lake: Lake, monkeypatch: pytest.MonkeyPat
         elsewhere.__enter__()
     with pytest.raises(WriteConflictError, match="elsewhere"), turn(lake):
         pass
+
+
+@pytest.mark.parametrize("cluster", ["leader-stop", "restart"])
+def test_recorded_brokers_cut_anywhere(sample_lake: Lake, cluster: str) -> None:
+    """The law of tests/unit/test_windows.py, of brokers: the window's edges fall on any instants of some partitions."""
+    of_cluster = f"cluster_id = '{cluster}' AND partition_id < 2"
+    fetches = fetches_of(sample_lake.read("fetch_log").where(of_cluster), "leader_epoch")
+    appends = appends_of(sample_lake.read("append_log").where(of_cluster), "leader_epoch")
+    parts = (facts(sample_lake).where(of_cluster), fetches.unionByName(appends, allowMissingColumns=True))
+    rows = [row.asDict(recursive=True) for part in parts for row in part.orderBy(*ORDER).collect()]
+    times = sorted(row["time_us"] for row in rows)
+    cuts = sorted(random.Random(20261122).sample(range(times[0], times[-1]), 3))
+    runs = rule_runs(ReplaySettings(rules=RULES))
+    whole = [row for row in results(rows, runs, int(NEVER_US)) if row["result"] != STATE]
+    assert sum(row["result"] == "change" for row in whole) > 10
+    assert in_order(in_windows(rows, runs, cuts)) == in_order(whole)
+
+
+def test_a_state_is_of_the_last_term_before_the_window(lake: Lake) -> None:
+    """A leader that starts again leads in the same epoch, and so in two rows of one key."""
+    of_set = "'c' cluster_id, 't' topic, 0 partition_id, 7 leader_epoch, 1 leader_id"
+    hours = "(1, 5), (6, 30), (31, 40) AS hours(begins, ends)"
+    instant = "TIMESTAMP'2023-12-31' + make_interval(0, 0, 0, 0, {})"
+    terms = lake.spark.sql(
+        f"SELECT {of_set}, {instant.format('begins')} start_time, {instant.format('ends')} end_time FROM VALUES {hours}"
+    )
+    kept = lake.spark.sql(f"SELECT {of_set}, array(1, 2) assigned, array('{{}}') params, X'00' state")
+    (row,) = _kept(kept, terms, Window.of_day(SECOND)).collect()
+    assert row["kept"]["end_us"] == (1_703_980_800 + 30 * 3600) * 1_000_000

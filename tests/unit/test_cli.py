@@ -91,6 +91,7 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
     }
     assert codes == {
         "UsageError": 2,
+        "StorageError": 2,
         "NoInputError": 3,
         "QualityGateError": 4,
         "SchemaError": 5,
@@ -142,6 +143,43 @@ def test_error_for_programs(isr_batch: Run) -> None:
     assert code == told["exit_code"] == 2
     assert told["level"] == "error"
     assert told["hint"] == "did you mean kafka-3.7?"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (
+            RuntimeError("called o1.\nCaused by: java.io.IOException: No space left on device\n\tat x"),
+            2,
+            "a disk is full",
+        ),
+        (
+            RuntimeError("Job aborted: java.io.FileNotFoundException: /a (Permission denied)"),
+            2,
+            "/a (Permission denied)",
+        ),
+        (PermissionError(13, "Permission denied", "/a/report.html"), 2, "/a/report.html"),
+        (NotADirectoryError(20, "Not a directory", "/a"), 2, "/a: Not a directory"),
+        (
+            RuntimeError(
+                "x [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/a/b.parquet.  SQLSTATE"
+            ),
+            5,
+            "file:/a/b.parquet cannot be read",
+        ),
+    ],
+)
+def test_faults_of_the_machine_are_no_bugs(
+    isr_batch: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, told: str
+) -> None:
+    def broken(_env: str | None) -> Settings:
+        raise error
+
+    monkeypatch.setattr(cli, "load_settings", broken)
+    found, _, err = isr_batch("doctor")
+    assert found == code
+    assert told in err
+    assert "Traceback" not in err
 
 
 def test_bug_exits_with_70_and_a_traceback(isr_batch: Run, monkeypatch: pytest.MonkeyPatch) -> None:

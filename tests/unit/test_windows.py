@@ -34,15 +34,18 @@ def results(rows: Sequence[dict[str, Any]], runs: list[RuleRun], until_us: int) 
 
 def in_windows(rows: Sequence[dict[str, Any]], runs: list[RuleRun], cuts: Sequence[int]) -> list[dict[str, Any]]:
     """Each window has what is left of the log, and the states of the one before."""
-    ends = {(of_set(row), row["term"]["leader_epoch"]): row["term"]["end_us"] for row in rows
-            if row["kind"] == TERM_STARTS}  # fmt: skip
+    terms = [(row["time_us"], of_set(row), row["term"]) for row in rows if row["kind"] == TERM_STARTS]
     found: list[dict[str, Any]] = []
     states: list[dict[str, Any]] = []
     for since_us, until_us in pairwise([0, *cuts, int(NEVER_US)]):
         begins = []
         for state in states:
             kept = {name: state[name] for name, _ in KEPT_FIELDS if name != "end_us"}
-            kept["end_us"] = ends[of_set(state), state["leader_epoch"]]
+            # A leader that starts again begins a term of the same epoch.
+            kept["end_us"] = max(
+                (time_us, term["end_us"]) for time_us, which, term in terms
+                if time_us < since_us and (which, term["leader_epoch"]) == (of_set(state), state["leader_epoch"])
+            )[1]  # fmt: skip
             known = dict.fromkeys(Rows._fields, -1) | {"kind": int(GOES_ON), "time_us": since_us, "kept": kept}
             begins.append({name: state[name] for name in SET_COLUMNS} | known)
         # What is packed may begin before the window: rows from before it are given, and must not count again.

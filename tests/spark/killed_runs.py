@@ -1,0 +1,154 @@
+"""Runs as a schedule makes them, in processes of their own, and the death of some; and what their tables say."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+
+from benchmarks.measure import processes_below
+from isr_batch.output_tables import TABLES
+from tests.spark.broker_logs import Leader
+
+MIDNIGHT = 7.5 * 3600
+"""In seconds of `broker_logs`."""
+LEADERS, FOLLOWERS = (1, 2), (98, 99)
+RULES = "kafka-0.9,kafka-3.7,kip-501-pending"
+OWN = {"ingest_run", "run_id", "replayed_time", "packed_from"}
+"""Columns that tell of the run that wrote a row, and of the names of files."""
+RUNS = {"run_log", "run_lease"}
+_SCRIPT = """
+import json, sys
+from pipelines.cli import main
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+    except SystemExit as ended:
+        if ended.code:
+            raise
+"""
+
+
+def write_cluster(folder: Path, first: float, seconds: int, *, starts: bool = True) -> None:
+    """Write logs of so many seconds; each leader's second follower stalls for longer than the lag time, twice."""
+    folder.mkdir(parents=True)
+    for number, broker in enumerate(LEADERS):
+        leader = Leader(folder, broker)
+        if starts:
+            leader.terms(leader.leads(first - 1, 4, 0, others="".join(f",{follower}" for follower in FOLLOWERS)))
+        lines = [(first + n + 0.3, leader.produce(first + n + 0.3, n)) for n in range(seconds)]
+        stalls = [first + seconds * part + 3 * number for part in (0.2, 0.6)]
+        for follower in FOLLOWERS:
+            polls = [first + n * 0.5 for n in range(2 * seconds)]
+            stalled = [any(begin <= at < begin + 9 for begin in stalls) and follower == FOLLOWERS[1] for at in polls]
+            awake = [at for at, asleep in zip(polls, stalled, strict=True) if not asleep]
+            lines += [
+                (at, leader.fetch(at, epoch, int(at - first), session=follower, replica=follower, remote=400))
+                for epoch, at in enumerate(awake)
+            ]
+        leader.requests(*(text for _, text in sorted(lines)), "no log line")
+        shrinks = [leader.shrinks(begin + 6, begin) for begin in stalls]
+        if starts:
+            leader.server(*shrinks)
+        else:
+            leader.write("server.log", *shrinks)
+
+
+def commands(lake: Path, logs: Path) -> list[list[str]]:
+    """Give what a night is made of."""
+    return [
+        ["ingest", "kafka-logs", str(logs), "--lake", str(lake), "--quiet"],
+        ["backfill", "--lake", str(lake), "--rules", RULES, "--quiet"],
+        ["validate", "--lake", str(lake), "--quiet"],
+    ]
+
+
+def started(of_night: list[list[str]], scratch: Path) -> "subprocess.Popen[bytes]":
+    """Begin a run in a process of its own."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    small = {
+        "ISR_BATCH__SPARK__MASTER": "local[2]",
+        "ISR_BATCH__SPARK__SHUFFLE_PARTITIONS": "2",
+        "ISR_BATCH__SPARK__DRIVER_MEMORY": "1g",
+        "ISR_BATCH__VALIDATION__MIN_MATCHED_RATIO": "0",
+        "ISR_BATCH__INGEST__MAX_QUARANTINE_RATIO": "1",
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.sql.adaptive.enabled=false pyspark-shell",
+        "SPARK_LOCAL_DIRS": str(scratch),
+        # Half of a short run is the compiler's: the first of its two stages is enough, but with the room of both.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
+        f"-Djava.io.tmpdir={scratch}",
+    }
+    told = (scratch / "told").open("wb")
+    with told:
+        return subprocess.Popen(
+            [sys.executable, "-c", _SCRIPT, json.dumps(of_night)], env=os.environ | small, stdout=told, stderr=told
+        )
+
+
+def finished(of_night: list[list[str]], scratch: Path) -> None:
+    """Run to the end."""
+    assert started(of_night, scratch).wait() == 0, (scratch / "told").read_text()
+
+
+def commits(lake: Path) -> int:
+    """Count the commits of all tables."""
+    return sum(1 for _ in lake.glob("*/_delta_log/*[0-9].json"))
+
+
+def killed(run: "subprocess.Popen[bytes]", lake: Path, after: int, scratch: Path, chosen: random.Random) -> str | None:
+    """Kill a run a moment after it made so many commits; returns who was killed, None if it came to its end before."""
+    until = commits(lake) + after
+    while commits(lake) < until and run.poll() is None:
+        time.sleep(0.01)
+    time.sleep(chosen.uniform(0, 1.5))
+    who = chosen.choice(("all", "all", "driver", "jvm", "worker"))
+    if run.poll() is not None:
+        assert run.returncode == 0, (scratch / "told").read_text()
+        return None
+    tree = processes_below(run.pid)
+    for pid in _victims(tree, who, chosen):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    # What is left of the run is not waited for: the next one may begin while its JVM notices that nobody is there.
+    return who if run.wait() else None
+
+
+def _victims(tree: list[int], who: str, chosen: random.Random) -> list[int]:
+    """The whole tree, Python's driver, the JVM, or a Python worker; where there is no such process yet, the tree."""
+    java = [pid for pid in tree if _name(pid) == "java"]
+    workers = [pid for pid in tree[1:] if _name(pid).startswith("python")]
+    among = {"driver": tree[:1], "jvm": java, "worker": workers}.get(who)
+    return [chosen.choice(among)] if among else tree
+
+
+def _name(pid: int) -> str:
+    """Name of a process that is alive."""
+    try:
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
+    except OSError:
+        return ""
+    return "" if rest.startswith("Z") else name
+
+
+def content(lake: Path) -> dict[str, list[str]]:
+    """Every table's rows as text, in order, as another engine reads them."""
+    found = {}
+    for name in TABLES.keys() - RUNS:
+        if (lake / name / "_delta_log").is_dir():
+            rows = pa.table(deltalake.DeltaTable(str(lake / name)).to_pyarrow_table())
+            found[name] = sorted(map(_cells, rows.to_pylist()))
+    return found
+
+
+def _cells(row: dict[str, Any]) -> str:
+    # Days that a log file tells of, with the time of their ingest.
+    days = {name: [day for day, _ in value] for name, value in row.items() if name == "days"}
+    return str({name: value for name, value in (row | days).items() if name not in OWN})
