@@ -1,0 +1,55 @@
+"""The wheel and the source archive: what a bare environment gets is enough."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from udfs.rules import REGISTRY
+
+ROOT = Path(__file__).parents[2]
+OURS = ("isr_batch", "udfs", "pipelines")
+
+
+def files_of_ours(folder: Path) -> set[str]:
+    """Sources, and what is read at run time; nothing that was made from them."""
+    files = (path for name in OURS for path in (folder / name).rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)) for path in files if "__pycache__" not in path.parts}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT, check=True)
+    return folder
+
+
+def test_both_have_every_file_of_the_packages(built: Path, tmp_path: Path) -> None:
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "wheel")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "sdist", filter="data")
+    (unpacked,) = (tmp_path / "sdist").iterdir()
+    assert files_of_ours(tmp_path / "wheel") == files_of_ours(unpacked) == files_of_ours(ROOT)
+
+
+def test_the_command_runs_from_the_wheel_alone(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    bare = tmp_path / "bare"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(bare)]
+    subprocess.run([*pip, str(wheel)], check=True)
+    told = subprocess.run(
+        [sys.executable, bare / "bin" / "isr-batch", "rules", "list", "--json"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(bare)}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert len(told.stdout.splitlines()) == len(REGISTRY)
+    where = subprocess.run(
+        [sys.executable, "-c", "import pipelines, udfs, isr_batch as i; print(i.__file__, udfs.__file__)"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(bare)}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert all(path.startswith(str(bare)) for path in where.stdout.split())
