@@ -9,6 +9,7 @@ LAKE ?= build/lake
 SAMPLE := build/sample
 ROWS ?= 1000000
 PARTITIONS ?=
+GROUPS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help run test bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip clean
@@ -70,8 +71,8 @@ sample: $(VENV)/run.stamp
 witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into README.md and docs/confusion.md
 	$(BIN)/python -m tests.witnesses --write
 
-bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., PARTITIONS=...)
-	$(BIN)/python -m benchmarks --rows $(ROWS) $(if $(PARTITIONS),--partitions $(PARTITIONS))
+bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=...)
+	$(BIN)/python -m benchmarks --rows $(ROWS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS))
 
 doctor: setup ## say what is wrong with this machine
 	$(BIN)/isr-batch doctor

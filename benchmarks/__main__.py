@@ -3,6 +3,7 @@
 import argparse
 import shutil
 import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from benchmarks import alone, end_to_end, ingest, kernel, page
@@ -17,6 +18,11 @@ PANDAS_ROWS = 250_000
 """A group and its results have to fit into a worker as pandas frames."""
 
 
+GROUPS = ("kernel", "delta", "pandas", "alone", "first-use", "ingest")
+NEEDED = {"delta": ("zipf",), "pandas": ("few",), "alone": ("warm", "zipf", "shorter", "half", "alone")}
+"""Logs by group."""
+
+
 def main() -> None:
     """Measure, print, write the page."""
     parser = argparse.ArgumentParser(prog="make bench")
@@ -24,17 +30,32 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, help="by default one in 10,000 rows")
     parser.add_argument("--lines", type=int, default=600_000, help="of the request log that is ingested")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS, help="all take most of an hour")
     given = parser.parse_args()
     plan = Plan(given.rows, given.partitions or max(20, given.rows // 10_000))
     begun = time.perf_counter()
-    sections: list[page.Section] = []
+    sections = []
+    for section in measured(plan, given.groups, given.rounds, given.lines):
+        page.show(section)
+        sections.append(section)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    left_out = [group for group in GROUPS if group not in given.groups]
+    page.write(
+        sections,
+        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'",
+        f"""{f"Groups left out: {', '.join(left_out)}." if left_out else ""} Generated log
+        (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
+        {plan.partitions:,} partitions in {plan.seconds:.0f} s, Zipf rates, 40 % of the partitions idle, three
+        replicas, long polls of 500 ms, stalls of 5 to 60 s; {kernel.expected_changes(plan)[0]} changes of the ISR
+        under kafka-3.7.""",
+        time.perf_counter() - begun,
+    )
 
-    def add(*found: page.Section) -> None:
-        for section in found:
-            page.show(section)
-            sections.append(section)
 
-    add(*kernel.measure(plan, given.rounds))
+def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> Iterator[page.Section]:
+    """Measure some of GROUPS, one after the other."""
+    if "kernel" in groups:
+        yield from kernel.measure(plan, rounds)
     plans = {
         "warm": Plan(20_000, 10),
         "zipf": plan,
@@ -43,28 +64,25 @@ def main() -> None:
         "half": Plan(plan.rows, plan.partitions, "half"),
         "alone": Plan(plan.rows, 1, "alone"),
     }
-    spark = start_session(SparkSettings())
-    lakes = {name: (FOLDER / name, write_lake(spark, each, FOLDER / name)) for name, each in plans.items()}
-    expected = kernel.expected_changes(plan)
-    given_lake = end_to_end.Given(spark, *lakes["zipf"], expected)
-    add(end_to_end.against_the_floor(given_lake, given.rounds))
-    few = end_to_end.Given(spark, *lakes["few"], kernel.expected_changes(plans["few"]))
-    add(end_to_end.against_pandas(few, 1))
-    spark.stop()
-    warm = lakes["warm"][0]
-    add(alone.scaling_and_skew(warm, lakes["zipf"], lakes["shorter"], lakes["half"], lakes["alone"], given.rounds))
-    add(alone.first_use(given.rounds))
-    add(ingest.of_a_long_log(given.lines, FOLDER / "long-log"))
-    for lake, _ in lakes.values():
-        shutil.rmtree(lake)
-    page.write(
-        sections,
-        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions}",
-        f"""Generated log (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
-        {plan.partitions:,} partitions in {plan.seconds:.0f} s, Zipf rates, 40 % of the partitions idle, three
-        replicas, long polls of 500 ms, stalls of 5 to 60 s; {expected[0]} changes of the ISR under kafka-3.7.""",
-        time.perf_counter() - begun,
-    )
+    names = {name for group in groups for name in NEEDED.get(group, ())}
+    if names:
+        spark = start_session(SparkSettings())
+        lakes = {name: (FOLDER / name, write_lake(spark, plans[name], FOLDER / name)) for name in sorted(names)}
+        if "delta" in groups:
+            given = end_to_end.Given(spark, *lakes["zipf"], kernel.expected_changes(plan))
+            yield end_to_end.against_the_floor(given, rounds)
+        if "pandas" in groups:
+            given = end_to_end.Given(spark, *lakes["few"], kernel.expected_changes(plans["few"]))
+            yield end_to_end.against_pandas(given, 1)
+        spark.stop()
+        if "alone" in groups:
+            yield alone.scaling_and_skew(
+                lakes["warm"][0], lakes["zipf"], lakes["shorter"], lakes["half"], lakes["alone"], rounds
+            )
+    if "first-use" in groups:
+        yield alone.first_use(rounds)
+    if "ingest" in groups:
+        yield ingest.of_a_long_log(lines, FOLDER / "long-log")
 
 
 if __name__ == "__main__":
