@@ -144,7 +144,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
     try:
         with damage_told(), small_batches(lake.spark):
             if folders:
-                rows_out = _commit_files(lake, results, runs, window)
+                rows_out = _commit_files(lake, results, runs, window, folders)
             else:  # A pass for each timeline, straight to its table: nearly all rows are theirs.
                 rows_out = {
                     table.name: lake.replace(
@@ -172,12 +172,16 @@ def _folders(lake: Lake) -> dict[str, str]:
     return folders
 
 
-def _commit_files(lake: Lake, results: DataFrame, runs: Sequence[RuleRun], window: Window) -> dict[str, int]:
+def _commit_files(
+    lake: Lake, results: DataFrame, runs: Sequence[RuleRun], window: Window, folders: Mapping[str, str]
+) -> dict[str, int]:
     files = [json.loads(row[FILE]) for row in results.where(f"result = '{FILE}'").select(FILE).collect()]
     where: list[tuple[str, str, object]] = [("rule", "in", sorted({run.rule for run in runs}))]
     where += [("event_date", ">=", window.start)] if window.start else []
     where += [("event_date", "<", window.end)] if window.end else []
     return {
-        table.name: lake.replace_files(table, [file for file in files if file["table"] == table.name], where)
-        for table in TIMELINES.values()
+        table.name: lake.replace_files(
+            table, folders[kind], [file for file in files if file["table"] == table.name], where
+        )
+        for kind, table in TIMELINES.items()
     }

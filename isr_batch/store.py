@@ -141,19 +141,23 @@ class Lake:
         return int(last["rows"] or 0) if last["told"] == told else 0
 
     def folder(self, name: str) -> str | None:
-        """Where a table lies, if that is a folder of a file system; else Spark alone knows how to write there."""
-        root = self.root.removeprefix("file://")
-        return None if self.catalog or "://" in root else f"{root.rstrip('/')}/{name}"
+        """Where a table lies, if that is on a file system; elsewhere Spark alone knows how to write."""
+        detail = DeltaTable.forName(self.spark, self.identifier(name)).detail()
+        location = str(detail.select("location").collect()[0][0])
+        # What commits files takes % in a path for the beginning of an escape.
+        return re.sub("^file:/+", "/", location) if location.startswith("file:") and "%" not in location else None
 
     def replace_files(
-        self, table: Table, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
+        self, table: Table, folder: str, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
     ) -> int:
         """Put files that are in a table's folder in place of those of some partitions, in one commit.
 
         Parameters
         ----------
         table : Table
-            In a ``folder``.
+            One that is there.
+        folder : str
+            Its ``folder``.
         files : sequence of mappings
             What the table's log says of each: path, size, partition_values, stats.
         where : sequence of (column, operator, value)
@@ -171,8 +175,7 @@ class Lake:
         WriteConflictError
             When others write to the same partitions.
         """
-        self.ensure(table)
-        there = deltalake.DeltaTable(str(self.folder(table.name)))
+        there = deltalake.DeltaTable(folder)
         partitioned_by = there.metadata().partition_columns
         if partitioned_by != list(table.partitioned_by):
             raise SchemaError(f"{table.name} is partitioned by {', '.join(partitioned_by) or 'nothing'}", OTHER_VERSION)

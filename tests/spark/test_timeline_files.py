@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.errors import SchemaError
 from isr_batch.generate import generate
-from isr_batch.output_tables import PARTITION_TIMELINE, REPLICA_TIMELINE
+from isr_batch.output_tables import REPLICA_TIMELINE
 from isr_batch.replay import replay, rule_runs
 from isr_batch.results import TIMELINES
 from isr_batch.scenarios.plans import Fleet
@@ -71,10 +72,19 @@ def test_a_window_and_a_rule_replace_their_own_rows_alone(over_midnight: Lake) -
         assert done.rows_out[table.name] == of_window.count() > 0
 
 
-def test_a_table_that_is_laid_out_otherwise_is_refused(over_midnight: Lake, tmp_path: Path) -> None:
-    former = Lake(over_midnight.spark, str(tmp_path / "former"), "test")
+def test_a_table_that_is_laid_out_otherwise_is_refused(lake: Lake) -> None:
     columns = ", ".join(f"{column.name} {column.type}" for column in REPLICA_TIMELINE.columns)
-    former.spark.sql(f"CREATE TABLE {former.identifier('replica_timeline')} ({columns}) USING DELTA")
+    lake.spark.sql(f"CREATE TABLE {lake.identifier('replica_timeline')} ({columns}) USING DELTA")
     with pytest.raises(SchemaError, match="partitioned by nothing"):
-        former.replace_files(REPLICA_TIMELINE, [], [])
-    assert former.replace_files(PARTITION_TIMELINE, [], []) == 0
+        lake.replace_files(REPLICA_TIMELINE, str(lake.folder("replica_timeline")), [], [])
+
+
+def test_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, str(tmp_path / "a b+c"))
+    lake.ensure(REPLICA_TIMELINE)
+    folder = lake.folder("replica_timeline")
+    assert folder == f"{tmp_path}/a b+c/replica_timeline"
+    assert lake.replace_files(REPLICA_TIMELINE, folder, [], []) == 0
+    escaped = Lake(spark, str(tmp_path / "a%20b"))
+    escaped.ensure(REPLICA_TIMELINE)
+    assert escaped.folder("replica_timeline") is None
