@@ -155,7 +155,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 ) -> None:
     """The parts are stand-ins here: this is about how they are put together."""
     modules: dict[str, dict[str, Any]] = {
-        "isr_batch.report": {"write_report": lambda _lake, file: file.write_text("page")},
+        "isr_batch.report": {"write_report": lambda _lake, file, _rules: file.write_text("page")},
     }
     for name, functions in modules.items():
         module = ModuleType(name)
