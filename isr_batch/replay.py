@@ -162,14 +162,13 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
 
 
 def _folders(lake: Lake) -> dict[str, str]:
-    """Where workers can write timelines, by kind of result; nowhere, when Spark alone knows how to write there."""
+    """Where workers can write timelines, by kind of result; empty when Spark alone knows how to write one of them."""
     folders = {}
     for kind, table in TIMELINES.items():
         lake.ensure(table)
-        folder = lake.folder(table.name)
-        if folder:
+        if folder := lake.folder(table.name):
             folders[kind] = folder
-    return folders
+    return folders if len(folders) == len(TIMELINES) else {}
 
 
 def _commit_files(
