@@ -1,16 +1,24 @@
-"""docs/tables.md and docs/rules.md, made of the contracts and the rules; ``python -m tests.documents --write`` does."""
+"""docs/tables.md and docs/rules.md with its pictures, made of the contracts and the rules.
+
+``python -m tests.documents --write`` does.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Final
 
+from isr_batch.compiled import keep_compiled
 from isr_batch.output_tables import OUTPUT_TABLES
 from isr_batch.store import sql_texts
 from isr_batch.tables import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS, Table
+from tests import rule_pictures
+from tests.rule_stories import seen
 from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
+PICTURES: Final = DOCS / "images" / "rules"
 MADE: Final = "<!-- made by `python -m tests.documents --write` -->\n"
 _TABLES_SAID: Final = """\
 Delta tables, `LAKE/<table>` or in a schema of a catalog. `*_time` is UTC with microseconds, `*_ms` are milliseconds
@@ -19,6 +27,24 @@ Delta tables, `LAKE/<table>` or in a schema of a catalog. `*_time` is UTC with m
 _RULES_SAID: Final = """\
 In the order of their releases, then the proposals, and the clairvoyant reference that all are measured against.
 `isr-batch rules show kafka-3.7` prints one of these; `docs/add-a-rule.md` adds one.
+"""
+_ALL_SAID: Final = """\
+One follower, its troubles one after the other, and when each rule has it out of the ISR: browns are mistakes, blues
+are not.
+
+![When each rule drops the same follower](images/rules/all.svg)
+
+1. 10,000 records at once, which it reads in six seconds.
+2. An append every 100 ms; each of its fetches, as frequent, asks for the log end that the one before found.
+3. Nobody appends. It has everything, and the leader answers its fetch after 22 s.
+4. It is dead, and lacks nothing until an append at 84 s. It is back at 97 s.
+5. It fetches every second and gets no record for 28 s.
+6. The leader stands still for 13 s. It wakes up to an append, then to its check, then to the fetch that has waited.
+7. The leader takes 22 s to read for a fetch that has everything. From 131 s on all producers wait for all replicas.
+
+The lag time is 10 s. What some rules say is rather when records become visible: another log, with two followers, shows
+that. The pictures below are of these two logs, replayed. A dashed line is a limit, a tick on it a check; lag is what
+the rule holds against the lag time, and `true-lag` has what it truly was.
 """
 
 
@@ -60,6 +86,7 @@ def rules() -> str:
         "# Rules\n",
         MADE,
         _RULES_SAID,
+        _ALL_SAID,
         *map(_rule, REGISTRY.values()),
         "## Parameters of every rule\n",
         *_params(COMMON_PARAMS),
@@ -69,6 +96,9 @@ def rules() -> str:
 
 def _rule(rule: Rule) -> str:
     lines = [f"## {rule.id}\n", f"In force: {rule.in_force}. Source: {rule.source}.\n", rule.doc.strip() + "\n"]
+    lines.append(f"![{rule.id} in one of the two logs](images/rules/{rule.id}.svg)\n")
+    if says := seen(rule.id).says:
+        lines.append(f"{fill(says, 110)}\n")
     return "\n".join([*lines, *_params(rule.params), ""])
 
 
@@ -88,17 +118,20 @@ PAGES: Final[dict[str, Callable[[], str]]] = {"tables.md": tables, "rules.md": r
 
 
 def stale() -> list[str]:
-    """Pages that are not as they would be made now."""
-    return [
+    """Pages and pictures that are not as they would be made now."""
+    pages = [
         name
         for name, made in PAGES.items()
         if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != made()
     ]
+    return [*pages, *rule_pictures.old(PICTURES)]
 
 
 if __name__ == "__main__":
+    keep_compiled()
     if sys.argv[1:] == ["--write"]:
         for name, made in PAGES.items():
             (DOCS / name).write_text(made(), encoding="utf-8")
+        rule_pictures.write(PICTURES)
     elif stale():
         sys.exit(f"not up to date: {', '.join(stale())}; `python -m tests.documents --write` makes them")
