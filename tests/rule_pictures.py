@@ -26,6 +26,7 @@ from udfs.verdict import CAUSES
 
 Rows = list[dict[str, Any]]
 Spec = dict[str, Any]
+Point = tuple[float, float | None]
 
 CLAIRVOYANT: Final = "true-lag"
 ALL: Final = "all"
@@ -45,7 +46,8 @@ class Sample(NamedTuple):
     """What a rule has of the first follower at an instant."""
 
     ms: int
-    records_behind: int
+    records_behind: int | None
+    """None: a leader that has just begun knows of no fetch."""
     lag_s: float
 
 
@@ -70,7 +72,8 @@ def sampled(story: Story, rule: str) -> list[Sample]:
         state.term["row"] = 0
         assert kernels().advance(state, columns(rows), us(ms), out)
         leader, follower = state.leaders[0], state.followers[0, 1]
-        behind = int(leader["log_end_offset"] - max(0, follower["log_end_offset"]))
+        known = follower["log_end_offset"] >= 0
+        behind = int(leader["log_end_offset"] - follower["log_end_offset"]) if known else None
         # To the clairvoyant it is caught up until it lacks something.
         ago_ms = START_MS + ms - int(follower["last_caught_up_time_ms"]) if behind or rule != CLAIRVOYANT else 0
         samples.append(Sample(ms, behind, ago_ms / 1000))
@@ -113,7 +116,7 @@ def overview() -> Spec:
 def _troubles(rule: str) -> Spec:
     """Lanes: what the follower lacks, how long since it was caught up, and when it is out."""
     story, results = _told("troubles")
-    rules = list(dict.fromkeys([*seen(rule).beside, rule, CLAIRVOYANT]))
+    rules = [name for name in REGISTRY if name in {*seen(rule).beside, rule, CLAIRVOYANT}]
     views = {name: sampled(story, name) for name in dict.fromkeys([CLAIRVOYANT, rule])}
     behind = [row for name, samples in views.items() for row in _line(name, samples, "records_behind")]
     since = [row for name, samples in views.items() for row in _line(name, samples, "lag_s")]
@@ -160,7 +163,7 @@ def _high_watermark(rule: str) -> Spec:
 
 def _hidden(rule: str, states: Sequence[PartitionRow], story: Story) -> Rows:
     """Looked at once a second, when followers that fetch have the latest append."""
-    found: list[tuple[float, float]] = []
+    found: list[Point] = []
     for ms in range(0, story.end_ms, 1000):
         state = next(state for state in reversed(states) if state.time_us <= us(ms + 900) or state is states[0])
         found.append((ms / 1000, state.log_end_offset - state.high_watermark))
@@ -169,19 +172,19 @@ def _hidden(rule: str, states: Sequence[PartitionRow], story: Story) -> Rows:
 
 def _line(rule: str, samples: Sequence[Sample], what: str) -> Rows:
     """The highest value of each stretch of time."""
-    highest: dict[int, float] = {}
+    highest: dict[int, float | None] = {}
     for sample in samples:
-        number = sample.ms // STEP_MS
-        highest[number] = max(highest.get(number, 0), getattr(sample, what))
+        number, value = sample.ms // STEP_MS, getattr(sample, what)
+        highest[number] = None if value is None else max(highest.get(number) or 0, value)
     return _bent(rule, [(number * STEP_MS / 1000, value) for number, value in highest.items()])
 
 
-def _bent(name: str, line: list[tuple[float, float]]) -> Rows:
+def _bent(name: str, line: list[Point]) -> Rows:
     """A line's points, without those on a straight line between their neighbours."""
     bends = [
         point
         for before, point, after in zip(line, line[1:], line[2:], strict=False)
-        if abs(2 * point[1] - before[1] - after[1]) > 1e-6
+        if before[1] is None or point[1] is None or after[1] is None or abs(2 * point[1] - before[1] - after[1]) > 1e-6
     ]
     return [{"line": name, "at": at, "value": value} for at, value in (line[0], *bends, line[-1])]
 
