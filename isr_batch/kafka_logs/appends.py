@@ -172,11 +172,12 @@ def _stretches(offsets: DataFrame, terms: DataFrame) -> DataFrame:
             F.min("named_in").alias("named_in"), F.min("named_us").alias("named_us"),
             F.min("grown_us").alias("grown_us"), F.max("still_us").alias("still_us"),
             F.first("append", ignorenulls=True).alias("append"),
-            F.min_by("source_file", "named_us").alias("source_file"),
+            F.min_by("source_file", F.when(F.col("source_file").isNotNull(), F.col("named_us"))).alias("source_file"),
         )
         .withColumns({
             "end": F.lead("offset").over(by_offset), "end_source": F.lead("named_in").over(by_offset),
-            "seen_in": F.lead("source_file").over(by_offset),
+            # Terms come from no one file: an end that only a later one tells is of the file that names the beginning.
+            "seen_in": F.coalesce(F.lead("source_file").over(by_offset), "source_file"),
             "grown_us": F.least(F.min("grown_us").over(from_here), F.min("named_us").over(further)),
         })
         .join(F.broadcast(starts), ["topic", "partition_id"], "left")

@@ -113,7 +113,7 @@ class Leader:
 SESSION, LATE, ACCOUNT, BAD_FILES, GAPS, NO_SESSION, APPENDS, OPEN_END, TERMS, SILENCE, QUIET, CHECKS, ISR = range(
     1, 14
 )
-BROUGHT, UNTOLD = 14, 15
+BROUGHT, UNTOLD, HANDED_OVER = 14, 15, 16
 
 
 def write_cases(folder: Path) -> None:
@@ -159,34 +159,7 @@ def write_cases(folder: Path) -> None:
     case = Leader(folder, NO_SESSION)
     case.requests(case.fetch(10, 0, 5, session=0), case.fetch(10.001, 0, 6, session=0))
 
-    case = Leader(folder, APPENDS)
-    case.terms(case.leads(5, 4, 0), case.follows(20, 5), case.leads(30, 6, 12))
-    case.requests(
-        case.produce(10, 3, queue=1, local=4, remote=30), case.produce(11, 5, error=7), case.produce(12, 5),
-        case.produce(13, -1, error=19), case.fetch(14, 0, 9), case.fetch(15, 1, 10), case.produce(31, 12, acks=1),
-    )  # fmt: skip
-
-    case = Leader(folder, OPEN_END)
-    case.terms(case.leads(5, 4, 0), case.leads(20, 6, 8))
-    case.server(case.shrinks(31, 26))
-    case.requests(case.produce(10, 5), case.produce(30, 8))
-
-    case = Leader(folder, BROUGHT)
-    case.terms(case.leads(5, 4, 0))
-    case.requests(
-        case.produce(10, 3, local=50),
-        case.fetch(10.002, 0, 3, brings=70, remote=8, rest=1.5),
-        case.produce(11, 4, local=50),
-        case.fetch(11.002, 1, 3, brings=70, remote=8, rest=1.5),
-    )
-
-    case = Leader(folder, UNTOLD)
-    case.terms(case.leads(5, 4, 0))
-    case.requests(
-        case.produce_untold(10, 300), case.produce_untold(10.1, 100), case.fetch(10.2, 0, 0),
-        case.fetch(10.3, 1, 4, remote=500), case.produce_untold(11, 100), case.fetch(11.2, 2, 4, remote=500),
-        case.produce(12, 6), case.fetch(12.5, 3, 8),
-    )  # fmt: skip
+    _write_appends(folder)
 
     case = Leader(folder, TERMS)
     case.server(started(40), f"[{stamp(41)}] INFO [BrokerServer id=1] Transition from SHUTDOWN to STARTING (k)")
@@ -228,6 +201,41 @@ def write_cases(folder: Path) -> None:
     )
     stranger = {"session": 8, "replica": 97}
     case.requests(case.fetch(41, 0, 5), case.fetch(41, 0, 5, **stranger), case.fetch(42, 1, 3, **stranger))
+
+
+def _write_appends(folder: Path) -> None:
+    case = Leader(folder, APPENDS)
+    case.terms(case.leads(5, 4, 0), case.follows(20, 5), case.leads(30, 6, 12))
+    case.requests(
+        case.produce(10, 3, queue=1, local=4, remote=30), case.produce(11, 5, error=7), case.produce(12, 5),
+        case.produce(13, -1, error=19), case.fetch(14, 0, 9), case.fetch(15, 1, 10), case.produce(31, 12, acks=1),
+    )  # fmt: skip
+
+    case = Leader(folder, OPEN_END)
+    case.terms(case.leads(5, 4, 0), case.leads(20, 6, 8))
+    case.server(case.shrinks(31, 26))
+    case.requests(case.produce(10, 5), case.produce(30, 8))
+
+    case = Leader(folder, BROUGHT)
+    case.terms(case.leads(5, 4, 0))
+    case.requests(
+        case.produce(10, 3, local=50),
+        case.fetch(10.002, 0, 3, brings=70, remote=8, rest=1.5),
+        case.produce(11, 4, local=50),
+        case.fetch(11.002, 1, 3, brings=70, remote=8, rest=1.5),
+    )
+
+    case = Leader(folder, UNTOLD)
+    case.terms(case.leads(5, 4, 0))
+    case.requests(
+        case.produce_untold(10, 300), case.produce_untold(10.1, 100), case.fetch(10.2, 0, 0),
+        case.fetch(10.3, 1, 4, remote=500), case.produce_untold(11, 100), case.fetch(11.2, 2, 4, remote=500),
+        case.produce(12, 6), case.fetch(12.5, 3, 8),
+    )  # fmt: skip
+
+    case = Leader(folder, HANDED_OVER)
+    case.terms(case.leads(5, 4, 0), case.leads(20, 6, 4))
+    case.requests(case.fetch(10, 0, 0, brings=70))
 
 
 def record(seconds: float, offset: int, kind: str, **data: Any) -> str:

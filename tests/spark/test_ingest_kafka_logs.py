@@ -25,6 +25,7 @@ from tests.spark.broker_logs import (
     BROUGHT,
     CHECKS,
     GAPS,
+    HANDED_OVER,
     ISR,
     LATE,
     NO_SESSION,
@@ -195,6 +196,11 @@ def test_requests_without_an_answer_share_what_followers_found_by_their_sizes(ro
     assert rows(UNTOLD, "append_log", "error_code", "acks") == [(-1, 0), (0, -1), (0, 0), (0, 0), (0, None)]
 
 
+def test_an_append_whose_end_only_a_later_term_tells_is_of_the_file_that_shows_it(rows: Rows) -> None:
+    columns = ("base_offset", "log_end_offset", "source_file")
+    assert rows(HANDED_OVER, "append_log", *columns) == [(0, 4, f"broker-{HANDED_OVER}/request.log")]
+
+
 def test_terms_end_with_the_next_or_with_the_process(rows: Rows) -> None:
     columns = ("start_time", "end_time", "leader_epoch", "assigned", "min_insync_replicas")
     assert rows(TERMS, "leader_epochs", *columns) == [
@@ -272,6 +278,7 @@ def test_recorded_stuck_cluster(spark: SparkSession) -> None:
     assert single_fetches(logs.tables["fetch_log"]).count() == 9236
     made = logs.tables["observed_isr_changes"].groupBy("kind", "made_by").count().collect()
     assert {tuple(row) for row in made} == {("shrink", "leader", 10), ("shrink", "controller", 38)}
+    assert logs.tables["append_log"].where("source_file IS NULL").isEmpty()
 
 
 @traces
