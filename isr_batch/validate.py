@@ -38,7 +38,7 @@ class ValidationSummary:
     """A row a cluster, leader and kind of change, all of them counts.
 
     ``races`` are changes without a twin whose order the log cannot tell; the last four columns count
-    matched changes, for shrinks only where the figure was logged.
+    matched changes, and the last three of them are null where no figure was logged.
     """
 
     rows: list[dict[str, Any]]
@@ -83,7 +83,7 @@ def summary(lake: Lake) -> ValidationSummary:
     """Count ``replay_check`` by cluster, leader and kind."""
     matched = F.col("status") == "matched"
     caught_up = F.abs("last_caught_up_error_ms")
-    equal = matched
+    equal = F.lit(True)
     for name in ("follower_log_end_offset", "leader_log_end_offset", "high_watermark"):
         equal &= F.col(f"observed_{name}") == F.col(f"replayed_{name}")
     rows = (
@@ -93,14 +93,19 @@ def summary(lake: Lake) -> ValidationSummary:
             *(F.count_if(F.col("status") == status).alias(status) for status in ("matched", "missing", "extra")),
             F.count_if(~matched & F.col("note").isNotNull()).alias("races"),
             F.count_if(matched & (F.abs("time_error_ms") <= CLOSE_MS)).alias("within_100_ms"),
-            F.count_if(matched & (caught_up <= NEAR_MS)).alias("caught_up_within_1_ms"),
-            F.count_if(matched & (caught_up <= 2 * NEAR_MS)).alias("caught_up_within_2_ms"),
-            F.count_if(equal).alias("offsets_equal"),
+            _of_logged(matched, caught_up <= NEAR_MS).alias("caught_up_within_1_ms"),
+            _of_logged(matched, caught_up <= 2 * NEAR_MS).alias("caught_up_within_2_ms"),
+            _of_logged(matched, equal).alias("offsets_equal"),
         )
         .orderBy("cluster_id", "kind", "leader_id")
         .collect()
     )
     return ValidationSummary([row.asDict() for row in rows])
+
+
+def _of_logged(matched: Column, holds: Column) -> Column:
+    told = F.when(matched, holds)
+    return F.when(F.count(told) > 0, F.count_if(told))
 
 
 def _rule_of_leaders(terms: DataFrame) -> DataFrame:

@@ -57,7 +57,7 @@ LEDGER_COLUMNS = (
     "under_min_isr_seconds", "high_watermark_stalled_seconds", "loss_records_max",
 )  # fmt: skip
 CAUSE_COLUMNS = (
-    "rule", "params_json", "shrinks", "spurious", "genuine", "excluded", "unknown",
+    "rule", "T", "params_json", "shrinks", "spurious", "genuine", "excluded", "unknown",
     "caught_up", "keeping_pace", "slow_leader", "unacked_only",
 )  # fmt: skip
 ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
@@ -93,7 +93,10 @@ def _side_by_side(job: Job) -> "Rows":
 
 
 def _show_rules(job: Job, rows: "Rows") -> None:
-    job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, CAUSE_COLUMNS)
+    # Other parameters are told to programs, and where the lag time does not tell two rows of a rule apart.
+    told = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
+    columns = [name for name in CAUSE_COLUMNS if told or name != "params_json"]
+    job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, columns)
     job.out.table("What each rule got right, and what it cost", rows, LEDGER_COLUMNS)
 
 

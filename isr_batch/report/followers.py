@@ -42,7 +42,7 @@ def durations(rows: Rows) -> Spec:
     """Bars from a quarter to three, lines from the least to the most, and the median."""
     rules = in_order(row["rule"] for row in rows)
     scale = alt.Scale(type="symlog", constant=0.001)
-    axis = alt.Axis(format="~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
+    axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
     base = alt.Chart().encode(
         y=alt.Y("rule:N", sort=rules, title=None),
         tooltip=["rule:N", "mistakes:Q", "least:Q", "quarter:Q", "median:Q", "three_quarters:Q", "most:Q"],

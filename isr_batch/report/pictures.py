@@ -169,10 +169,12 @@ def _swim_lane(place: int, rule: str, rules: Sequence[str], row: dict[str, Any])
     ended = min(row["restored_us"] or change_us + lag_us, change_us + FURTHEST * lag_us)
     from_us, until_us = begun - lag_us // 2, ended + lag_us // 2
     cluster, topic, partition = literal(row["cluster_id"]), literal(row["topic"]), row["partition_id"]
+    whose = f"(cluster_id, topic, partition_id) = ({cluster}, {topic}, {partition})"
     sql = sql_of(
         "lanes",
-        here=f"(cluster_id, topic, partition_id) = ({cluster}, {topic}, {partition}) AND event_date BETWEEN "
-        f"date(timestamp_micros({from_us})) - 1 AND date(timestamp_micros({until_us}))",
+        whose=whose,
+        here=f"{whose} AND event_date BETWEEN date(timestamp_micros({from_us})) - 1 "
+        f"AND date(timestamp_micros({until_us}))",
         run=f"rule = {literal(rule)} AND params_json = {literal(row['params_json'])}",
         cluster=cluster,
         topic=topic,

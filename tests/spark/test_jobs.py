@@ -127,6 +127,7 @@ def test_summaries(lake: Lake) -> None:
     (counted,) = match.rows
     names = ("matched", "missing", "extra", "within_100_ms", "offsets_equal")
     assert [counted[name] for name in names] == [2, 1, 0, 2, 1]
+    assert counted["caught_up_within_2_ms"] is None
     assert (match.matched, round(match.matched_ratio, 2)) == (2, 0.67)
     require_match(match, 0.6)
     with pytest.raises(QualityGateError, match=r"66\.67%"):
@@ -179,6 +180,7 @@ def test_run_ends_with_tables_report_and_exit_code(
     assert exited.value.code == 4  # one logged change in three is missing
     assert "validation.min_matched_ratio" in captured.err
     assert "kafka-3.7" in captured.out
+    assert "params" not in captured.out
     assert f"tables: {lake.root}" in captured.out
     assert (Path(lake.root) / "report.html").read_text() == "page"
 

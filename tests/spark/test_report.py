@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from isr_batch.report.pictures import _all_tables, _swim_lane
 from isr_batch.store import Lake
 from isr_batch.validate import summary
 from tests import chromium
@@ -115,6 +116,33 @@ def test_swim_lanes_show_the_verdicts(page: str, sample_lake: Lake) -> None:
     assert bars - {("the brokers", "as logged")} == {(row["rule"], row["primary_cause"]) for row in there.collect()}
     assert {row["line"] for row in drawn if "value" in row} >= {"leader", "high watermark", "broker 2", "broker 3"}
     assert ("broker 1 silent", "silent") in {(row.get("line"), row.get("cause")) for row in drawn}
+
+
+def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> None:
+    """Also where a term begins without it, and where one ends before it is back."""
+    sample_lake.register_views()
+    (back, *_) = sample_lake.spark.sql("""
+        SELECT cluster_id, topic, partition_id, leader_id, params_json, 4000 AS lag_time_ms,
+          unix_micros(change_time) AS change_us, unix_micros(change_time) - 8000000 AS caught_up_us,
+          unix_micros(change_time) + 8000000 AS restored_us, 0 AS shrinks, 0 AS spurious, '' AS primary_cause
+        FROM isr_changes i WHERE rule = 'kafka-3.7' AND kind = 'expand' AND NOT EXISTS (
+          SELECT 1 FROM isr_changes s WHERE s.kind = 'shrink' AND s.change_time < i.change_time AND (
+            s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, s.rule, s.replica_id
+          ) = (i.cluster_id, i.topic, i.partition_id, i.leader_epoch, i.leader_id, i.rule, i.replica_id)
+        ) ORDER BY change_time, cluster_id, topic, partition_id
+    """).collect()
+    with _all_tables(sample_lake):
+        drawn = sample_lake.spark.sql(_swim_lane(0, "kafka-3.7", [], back.asDict()).sql).collect()
+    states = sample_lake.read("partition_timeline").where(
+        (F.col("topic") == back["topic"]) & (F.col("partition_id") == back["partition_id"])
+        & (F.col("cluster_id") == back["cluster_id"])
+    ).select("rule", "isr", F.unix_micros("time").alias("us")).orderBy("us").collect()  # fmt: skip
+    bars = [row for row in drawn if row["lane"] == "away" and row["line"] != "the brokers"]
+    assert bars
+    for bar in bars:
+        middle_us = 500 * (bar["from_ms"] + bar["until_ms"])
+        before = [row["isr"] for row in states if row["rule"] == bar["line"] and row["us"] <= middle_us]
+        assert bar["follower"] not in before[-1], bar
 
 
 def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake) -> None:

@@ -32,13 +32,20 @@ changes AS (
   )
   WINDOW follower AS (PARTITION BY rule, params_json, term, replica_id ORDER BY change_time)
 ),
+terms AS (
+  SELECT concat(leader_epoch, ' ', leader_id) AS term, start_time, end_time FROM leader_epochs WHERE :whose
+),
+-- Who is out when a term ends is in or out of the next one as the log says; and so is who comes back without having left.
 away AS (
-  SELECT rule, replica_id, term, params_json, made_by, change_time, unix_micros(change_time) AS from_us,
-    coalesce(unix_micros(next_time), :until_us) AS until_us
-  FROM changes WHERE kind = 'shrink'
+  SELECT rule, replica_id, params_json, made_by, change_time, unix_micros(change_time) AS from_us,
+    coalesce(unix_micros(coalesce(next_time, end_time)), :until_us) AS until_us
+  FROM changes LEFT JOIN terms ON changes.term = terms.term AND change_time BETWEEN start_time AND end_time
+  WHERE kind = 'shrink'
   UNION ALL
-  SELECT rule, replica_id, term, params_json, made_by, null, :from_us, unix_micros(change_time)
-  FROM changes WHERE kind = 'expand' AND kind_before IS NULL
+  SELECT rule, replica_id, params_json, made_by, null, coalesce(unix_micros(start_time), :from_us),
+    unix_micros(change_time)
+  FROM changes LEFT JOIN terms ON changes.term = terms.term AND change_time BETWEEN start_time AND end_time
+  WHERE kind = 'expand' AND kind_before IS NULL
 ),
 trouble AS (
   SELECT concat('broker ', broker_id, ' silent') AS line, 'silent' AS cause, event_time AS from_time, end_time AS until_time
