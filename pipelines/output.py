@@ -9,12 +9,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import structlog
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 # A file or a pipe has no width; tables there should not be folded.
 PLAIN_WIDTH = 200
+GAP = 2
+"""Between two columns of a table."""
+KEPT_WIDTH, LEAST_WIDTH = 60, 12
+"""Of a column of text, where not all of it finds room."""
 POLLS = 0.5
 """Seconds between two looks at how far it has come."""
 
@@ -124,13 +129,18 @@ class Output:
             for row in rows:
                 self._write_json({"table": title, **{name: row[name] for name in columns}})
             return
-        table = Table(title=title or None, title_justify="left")
-        for name in columns:
-            numeric = all(isinstance(row[name], int | float | None) for row in rows)
-            table.add_column(name.replace("_", " "), justify="right" if rows and numeric else "left")
-        for row in rows:
-            table.add_row(*(_cell(row[name]) for name in columns))
-        self._stdout.print(table)
+        cells = [[_cell(row[name]) for name in columns] for row in rows]
+        numeric = [bool(rows) and all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
+        kept = [number or name == columns[0] for number, name in zip(numeric, columns, strict=True)]
+        titles = [name.replace("_", " ") for name in columns]
+        widths = _widths(titles, cells, kept, self._stdout.width)
+        table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for heading, width, number in zip(titles, widths, numeric, strict=True):
+            table.add_column(heading, width=width, justify="right" if number else "left", overflow="fold")
+        for row_cells in cells:
+            table.add_row(*row_cells)
+        table.width = sum(widths) + GAP * len(widths) + 1
+        self._stdout.print(table, crop=False)
 
     def text(self, text: str) -> None:
         """Write text as it is."""
@@ -147,6 +157,24 @@ class Output:
 
     def _write_json(self, document: Mapping[str, object]) -> None:
         sys.stdout.write(json.dumps(document, default=str) + "\n")
+
+
+def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequence[bool], room: int) -> list[int]:
+    """Widths of columns: headings give way first, then texts, and never what is kept, however narrow the terminal."""
+    longest = [max((len(row[i]) for row in cells), default=0) for i in range(len(titles))]
+    words = [max(map(len, title.split()), default=0) for title in titles]
+    steps = (
+        [max(*both) for both in zip(longest, map(len, titles), strict=True)],
+        [max(*both) for both in zip(longest, words, strict=True)],
+        [most if keep else min(most, KEPT_WIDTH) for most, keep in zip(longest, kept, strict=True)],
+    )
+    fits = [widths for widths in steps if sum(widths) + GAP * len(widths) < room]
+    if fits:
+        return [max(1, width) for width in fits[0]]
+    texts = kept.count(False)
+    left = room - GAP * len(titles) - 1 - sum(width for width, keep in zip(steps[2], kept, strict=True) if keep)
+    share = max(LEAST_WIDTH, left // texts) if texts else 0
+    return [max(1, width if keep else min(width, share)) for width, keep in zip(steps[2], kept, strict=True)]
 
 
 def _clock(seconds: float) -> str:

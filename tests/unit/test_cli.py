@@ -318,3 +318,22 @@ def test_job_file_is_the_same_command(job: str, tmp_path: Path) -> None:
     )
     assert answer.returncode == 0, answer.stderr
     assert f"Usage: isr-batch {job}" in answer.stdout
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 120, 200])
+def test_no_terminal_is_too_narrow_for_a_number_or_a_rule(width: int) -> None:
+    out = Output()
+    out._stdout = Console(file=io.StringIO(), width=width)
+    rows = [
+        {"rule": rule, "shrinks": 12_345, "what": "to say " * 20, "high_watermark_stalled_seconds": 123_456.7}
+        for rule in ("kafka-3.7", "kip-501-relinquish")
+    ]
+    out.table("", rows, list(rows[0]))
+    assert isinstance(out._stdout.file, io.StringIO)
+    lines = out._stdout.file.getvalue().splitlines()
+    for rule in ("kafka-3.7", "kip-501-relinquish"):
+        (line,) = (line for line in lines if rule in line)
+        assert line.split()[:2] == [rule, "12345"]
+        assert line.split()[-1] == "123,457"
+    assert max(map(len, lines)) <= max(width, 60)
+    assert "".join(lines).count("say") == 40
