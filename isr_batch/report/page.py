@@ -70,7 +70,7 @@ def write_report(lake: Lake, out: Path, rules: Sequence[dict[str, Any]] | None =
         rules=[{title: rounded(row[name]) for name, title in RULE_COLUMNS.items()} for row in rules],
         several=several,
         matches=[{name: row[name] for name in MATCH_COLUMNS} for row in matches],
-        matched={status: sum(row[status] for row in matches) for status in ("matched", "missing", "extra")},
+        matched={status: sum(row[status] for row in matches) for status in ("matched", "missing", "extra", "races")},
         findings=[finding(row, several=several) for row in rules],
         drawn=drawn,
         most=MOST,
