@@ -18,8 +18,8 @@ from rich.table import Table
 PLAIN_WIDTH = 200
 GAP = 2
 """Between two columns of a table."""
-KEPT_WIDTH, LEAST_WIDTH = 60, 12
-"""Of a column of text, where not all of it finds room."""
+LEAST_TEXT, LEAST_HEADING = 12, 6
+"""Width of a column of text, and of a heading, where not all of it finds room."""
 POLLS = 0.5
 """Seconds between two looks at how far it has come."""
 
@@ -163,18 +163,20 @@ def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequenc
     """Widths of columns: headings give way first, then texts, and never what is kept, however narrow the terminal."""
     longest = [max((len(row[i]) for row in cells), default=0) for i in range(len(titles))]
     words = [max(map(len, title.split()), default=0) for title in titles]
-    steps = (
-        [max(*both) for both in zip(longest, map(len, titles), strict=True)],
-        [max(*both) for both in zip(longest, words, strict=True)],
-        [most if keep else min(most, KEPT_WIDTH) for most, keep in zip(longest, kept, strict=True)],
-    )
-    fits = [widths for widths in steps if sum(widths) + GAP * len(widths) < room]
-    if fits:
-        return [max(1, width) for width in fits[0]]
-    texts = kept.count(False)
-    left = room - GAP * len(titles) - 1 - sum(width for width, keep in zip(steps[2], kept, strict=True) if keep)
-    share = max(LEAST_WIDTH, left // texts) if texts else 0
-    return [max(1, width if keep else min(width, share)) for width, keep in zip(steps[2], kept, strict=True)]
+    room -= GAP * len(titles) + 1
+    for heads in ([len(title) for title in titles], words):
+        widths = [max(*both) for both in zip(longest, heads, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    texts = max(1, kept.count(False))
+    for heads in (words, [min(word, LEAST_HEADING) for word in words]):
+        fixed = [max(most, head) for most, head, keep in zip(longest, heads, kept, strict=True) if keep]
+        share = (room - sum(fixed)) // texts
+        if share >= LEAST_TEXT:
+            break
+    share = max(share, LEAST_TEXT)
+    of_all = zip(longest, heads, kept, strict=True)
+    return [max(head, most if keep else min(most, share)) for most, head, keep in of_all]
 
 
 def _clock(seconds: float) -> str:

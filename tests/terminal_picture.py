@@ -1,11 +1,11 @@
-"""docs/images/terminal.svg: what a run on one of the samples looks like in a terminal.
+"""docs/images/terminal.svg: what two questions to the samples look like in a terminal.
 
-``python -m tests.terminal_picture`` makes it.
+``python -m tests.terminal_picture LAKE`` asks a lake of the samples.
 """
 
 import re
 import shlex
-import tempfile
+import sys
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PICTURE: Final = Path(__file__).parents[1] / "docs" / "images" / "terminal.svg"
-COMMAND: Final = "isr-batch run --logs data/samples/leader-stop --lake build/lake"
-WIDTH: Final = 132
+COMMANDS: Final = (
+    "isr-batch compare kafka-3.7 kip-501-pending --lake LAKE",
+    "isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake LAKE",
+)
+WIDTH: Final = 116
 # The letters are the reader's own: a picture in a page may not ask for any.
 _FORMAT: Final = re.sub(r"@font-face {{.*?}}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
-def main() -> None:
-    """Run the command in a terminal that remembers."""
+def main(lake: str) -> None:
+    """Run the commands in a terminal that remembers."""
     terminal = Console(record=True, force_terminal=True, width=WIDTH, file=StringIO(), markup=False, highlight=False)
 
     @contextmanager
@@ -40,16 +43,16 @@ def main() -> None:
     there: Any = output
     there.Console = one_terminal
     there.Output._bar = no_bar
-    terminal.print(f"$ {COMMAND}")
-    with tempfile.TemporaryDirectory() as folder:
+    for command in COMMANDS:
+        terminal.print(f"$ {command}")
         try:
-            cli.main([f"{folder}/lake" if part == "build/lake" else part for part in shlex.split(COMMAND)[1:]])
+            cli.main([lake if part == "LAKE" else part for part in shlex.split(command)[1:]])
         except SystemExit as ended:
             if ended.code:
                 raise
     drawn = terminal.export_svg(title="isr-batch", code_format=_FORMAT, unique_id="terminal")
-    PICTURE.write_text(drawn.replace(folder, "build"), "utf-8")
+    PICTURE.write_text(drawn.replace(lake, "LAKE"), "utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
