@@ -67,6 +67,10 @@ def validate(lake: Lake) -> ValidationSummary:
     replayed = _replayed(lake, terms)
     observed = lake.read("observed_isr_changes").where("made_by = 'leader'")
     ran = [row["ran"] for row in _rule_of_leaders(terms).select("ran").distinct().collect()]
+    if not ran:
+        raise NoInputError(
+            f"no log in {lake.root} says which release its brokers ran", "there is nothing to compare with"
+        )
     if lake.read("partition_timeline").where(F.col("rule").isin(ran)).isEmpty():
         raise NoInputError(
             f"{lake.root} holds no replay of {', '.join(sorted(ran))}, which its brokers ran",

@@ -11,11 +11,11 @@ from tests.unit.test_commands_told import PAGES, ROOT, commands_in, in_process
 
 ELSEWHERE = {
     "run": "`make sample` runs it",
+    "validate": "`make sample` does what it does; no broker ran a story",
     "ingest": "tests/spark/test_ingest_table.py and tests/spark/killed_runs.py run it",
 }
 IN_ORDER = (
-    "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "validate", "status", "backfill",
-    "maintain",
+    "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "status", "backfill", "maintain",
 )  # fmt: skip
 INSTEAD = {
     "topic": "story",
