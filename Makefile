@@ -12,7 +12,7 @@ PARTITIONS ?=
 GROUPS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip clean
+.PHONY: help run test bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip archive clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,12 @@ LOCK := --quiet --python-version 3.11 --generate-hashes --no-annotate --no-heade
 zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	mv build/wheel/isr_batch-*.whl build/isr_batch.zip
+
+archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Python alone (docs/operations.md)
+	mkdir -p build
+	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(VENV)/lib/python3.11/site-packages $(FOR_EXECUTORS) \
+		-C $(CURDIR) isr_batch udfs
+FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow
 
 clean: ## remove .venv, build/ and caches
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

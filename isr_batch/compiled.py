@@ -6,9 +6,10 @@ the source of all of ``udfs``, so that a change anywhere in it compiles anew.
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from pathlib import Path
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
@@ -36,9 +37,18 @@ class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without 
 def digest_of_sources() -> str:
     """A hash of all of ``udfs``: machine code, and states that it has left, are of these sources alone."""
     digest = hashlib.sha256()
-    for source in sorted(Path(udfs.__file__).parent.rglob("*.py")):
+    for source in _sources_in(files(udfs)):
         digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _sources_in(folder: Traversable) -> Iterator[Traversable]:
+    """Python files of a package, which spark-submit may have sent as a zip."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _sources_in(entry)
+        elif entry.name.endswith(".py"):
+            yield entry
 
 
 @lru_cache(maxsize=1)

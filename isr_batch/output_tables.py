@@ -270,6 +270,9 @@ RUN_LEASE = Table(
     ),
 )
 
+TIMELINES = {"replica": REPLICA_TIMELINE, "partition": PARTITION_TIMELINE}
+"""By kind of result."""
+
 OUTPUT_TABLES = (
     REPLICA_TIMELINE,
     PARTITION_TIMELINE,

@@ -21,7 +21,8 @@ from pyspark.storagelevel import StorageLevel
 from isr_batch.compiled import keep_compiled
 from isr_batch.days import Lines, keep, kept_before, lines, of_rules, unmark
 from isr_batch.errors import NoInputError
-from isr_batch.results import TIMELINES, restore, scored_of, timeline_of
+from isr_batch.output_tables import TIMELINES
+from isr_batch.results import restore, scored_of, timeline_of
 from isr_batch.segments import damage_told, pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake

@@ -1,14 +1,17 @@
 """The wheel and the source archive: what a bare environment gets is enough."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
+from isr_batch.compiled import digest_of_sources
 from udfs.rules import REGISTRY
 
 ROOT = Path(__file__).parents[2]
@@ -53,3 +56,25 @@ def test_the_command_runs_from_the_wheel_alone(built: Path, tmp_path: Path) -> N
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(bare)}, check=True, capture_output=True, text=True,
     )  # fmt: skip
     assert all(path.startswith(str(bare)) for path in where.stdout.split())
+
+
+def test_executors_can_take_the_wheel_as_a_zip(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    asked = "import udfs; from isr_batch.compiled import *; keep_compiled(); print(udfs.__file__, digest_of_sources())"
+    answer = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(wheel)}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    where, digest = answer.stdout.split()
+    assert where.startswith(str(wheel))
+    assert digest == digest_of_sources()
+
+
+def test_executors_need_no_more_than_the_archive_has() -> None:
+    sent = "import isr_batch.compiled, isr_batch.timeline_files, isr_batch.kafka_logs, udfs.arrow, udfs.segments"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (packed,) = re.findall("^FOR_EXECUTORS := (.*)$", makefile, re.MULTILINE)
+    # Spark itself brings the first two to executors.
+    there = {*packed.split(), "pyspark", "py4j", "isr_batch", "udfs"}
+    absent = sorted(set(packages_distributions()) - there)
+    subprocess.run([sys.executable, "-c", f"import sys; sys.modules |= dict.fromkeys({absent}); {sent}"], check=True)
