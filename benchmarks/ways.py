@@ -16,8 +16,8 @@ from pyspark.storagelevel import StorageLevel
 
 from benchmarks.arrow_log import without_segments
 from isr_batch.compiled import keep_compiled
-from isr_batch.replay import ORDER, replay, rule_runs
 from isr_batch.output_tables import TIMELINES
+from isr_batch.replay import ORDER, replay, rule_runs
 from isr_batch.results import scored_of, timeline_of
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings

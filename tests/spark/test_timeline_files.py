@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import SchemaError
 from isr_batch.generate import generate
-from isr_batch.output_tables import REPLICA_TIMELINE
+from isr_batch.output_tables import REPLICA_TIMELINE, TIMELINES
 from isr_batch.replay import replay, rule_runs
-from isr_batch.output_tables import TIMELINES
 from isr_batch.scenarios.plans import Fleet
 from isr_batch.scenarios.stories import START_MS
 from isr_batch.settings import ReplaySettings
