@@ -59,10 +59,10 @@ kernels: $(VENV)/test.stamp ## compile what all tests need, once
 	$(BIN)/python -m pytest -q tests/unit/test_simulation.py -k "same_seed or kafka-3.7"
 
 unit: $(VENV)/test.stamp ## the tests that need no Spark
-	$(BIN)/python -m pytest -m "not spark and not nightly"
+	$(BIN)/python -m pytest -m "not spark and not nightly" --durations=25
 
 spark: $(VENV)/test.stamp ## the tests that need it
-	SAMPLE_LAKE=$(SAMPLE_LAKE) $(BIN)/python -m pytest -m "spark and not nightly"
+	SAMPLE_LAKE=$(SAMPLE_LAKE) $(BIN)/python -m pytest -m "spark and not nightly" --durations=60
 
 # The JVM's first compiler is enough for so few rows, and leaves the processor to the tests' own start.
 sample: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m
