@@ -81,7 +81,7 @@ AGGREGATES: Final = {
     "lag_guarantee_violations": "sum(passed_within_lag_time)",
     "leader_outside_isr": "sum(leader_outside_isr)",
     "isr_outside_assignment": "sum(isr_outside_assignment)",
-    "first_violation": "min_by(violation, first_violation_time)",
+    "first_violation": "min_by(violation, if(violation IS NULL, NULL, struct(first_violation_time, violation)))",
 }  # fmt: skip
 """Each column of a score as SQL over the facts; one may use those before it by name."""
 

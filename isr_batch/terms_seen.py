@@ -81,13 +81,13 @@ def _by_leader(value: Column) -> Column:
 
 def _seen(fetches: DataFrame) -> DataFrame:
     """By SET_KEY: first_time, last_time, followers, and first_offset, the least at which a follower began."""
-    counted_time = F.when(F.col("error_code") == 0, F.col("handled_time"))
+    counted = F.when(F.col("error_code") == 0, F.struct("handled_time", "fetch_offset"))
     return (
         fetches.groupBy(*SET_KEY, "replica_id")
         .agg(
             F.min("arrival_time").alias("first_time"),
             F.max("completed_time").alias("last_time"),
-            F.coalesce(F.min_by("fetch_offset", counted_time), F.min("fetch_offset")).alias("first_offset"),
+            F.coalesce(F.min_by("fetch_offset", counted), F.min("fetch_offset")).alias("first_offset"),
         )
         .groupBy(*SET_KEY)
         .agg(

@@ -136,9 +136,9 @@ def _asked_for(fetched: DataFrame) -> DataFrame:
         .agg(
             F.min("arrival_us").alias("named_us"),
             F.min(F.when(F.col("records_size") > 0, F.col("last_read_us"))).alias("brought_us"),
-            F.max_by("last_read_us", "last_handled_us").alias("last_read_us"),
+            F.max_by("last_read_us", F.struct("last_handled_us", "last_read_us")).alias("last_read_us"),
             F.max("last_waited_us").alias("still_us"),
-            F.min_by("source_file", "arrival_us").alias("source_file"),
+            F.min_by("source_file", F.struct("arrival_us", "source_file")).alias("source_file"),
         )
         .withColumn("asked_more", F.lead("offset").over(own).isNotNull())
         .select(
@@ -164,6 +164,7 @@ def _stretches(offsets: DataFrame, terms: DataFrame) -> DataFrame:
     )
     after = F.filter("starts", lambda t: (t.leader_epoch > F.col("leader_epoch")) & (t.start_offset > F.col("offset")))
     next_term = F.array_min(F.transform(after, lambda t: t.start_offset))
+    named = F.struct(F.isnull("named_us"), "named_us", "source_file")
     return (
         offsets.withColumn("begins", begins)
         .where("begins IS NULL OR offset >= begins")
@@ -172,7 +173,7 @@ def _stretches(offsets: DataFrame, terms: DataFrame) -> DataFrame:
             F.min("named_in").alias("named_in"), F.min("named_us").alias("named_us"),
             F.min("grown_us").alias("grown_us"), F.max("still_us").alias("still_us"),
             F.first("append", ignorenulls=True).alias("append"),
-            F.min_by("source_file", F.when(F.col("source_file").isNotNull(), F.col("named_us"))).alias("source_file"),
+            F.min_by("source_file", F.when(F.col("source_file").isNotNull(), named)).alias("source_file"),
         )
         .withColumns({
             "end": F.lead("offset").over(by_offset), "end_source": F.lead("named_in").over(by_offset),

@@ -137,6 +137,6 @@ def _from_leaders(sources: Sources, terms: DataFrame) -> DataFrame:
         began.unionAll(stayed).unionAll(updated)
         .where("partition_epoch IS NOT NULL")
         .groupBy(*_PARTITION, F.col("partition_epoch").alias("position"))
-        .agg(F.min_by(state, "at_us").alias("state"))
+        .agg(F.min_by(state, F.struct("at_us", state)).alias("state"))
         .select(*_PARTITION, "position", "state.*")
     )  # fmt: skip

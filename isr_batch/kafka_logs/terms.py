@@ -128,7 +128,7 @@ def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
         seen.where("leader_id = broker_id AND array_contains(members, replica_id)")
         .where("handled_us >= stamp_us AND (next_us IS NULL OR handled_us < next_us)")
         .groupBy(*term, "replica_id")
-        .agg(F.min_by("fetch_offset", "handled_us").alias("first_offset"))
+        .agg(F.min_by("fetch_offset", F.struct("handled_us", "fetch_offset")).alias("first_offset"))
         .groupBy(*term)
         .agg(F.min("first_offset").alias("held_by_all"))
     )
@@ -192,7 +192,7 @@ def _assignments(sources: Sources) -> DataFrame:
     both = controller.select(*keys, "replicas", F.col("position").alias("at"))
     for told in (leader, sources.accepted):
         both = both.unionAll(told.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at")))
-    return both.groupBy(*keys).agg(F.max_by("replicas", "at").alias("replicas"))
+    return both.groupBy(*keys).agg(F.max_by("replicas", F.struct("at", "replicas")).alias("replicas"))
 
 
 def _followers_seen(sources: Sources) -> DataFrame:

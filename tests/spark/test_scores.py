@@ -48,6 +48,8 @@ def rows(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
             "refused_appends": 3, "acknowledged_appends": 100, "never_acknowledged": 1, "isr_writes": 4,
             "acks_all_latency_max_us": 2_050_000,
             "acks_all_latencies": [{"latency_ms": 10.0, "appends": 98}, {"latency_ms": 2000.0, "appends": 2}],
+            # At the same instant as another, whose name comes first whatever the order of rows.
+            "first_violation": "passed_within_lag_time", "first_violation_time": at(7),
         },
         RUN | nothing | {
             "topic": "u", "exposure_us": 12 * HOUR_US, "high_watermark_stalled_us": 1_000_000,
