@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,11 +91,21 @@ def test_the_dag_is_python() -> None:
     compile(dag.read_text(encoding="utf-8"), str(dag), "exec")
 
 
-def test_the_dag_in_airflow() -> None:
+def test_the_dag_in_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     dagbag = pytest.importorskip("airflow.dag_processing.dagbag", reason="Airflow is not among the test's packages")
-    found = dagbag.DagBag(ROOT / "deploy" / "airflow", include_examples=False)
+    found = dagbag.DagBag(ROOT / "deploy" / "airflow")
     assert not found.import_errors
-    assert [task.task_id for task in found.dags["isr_batch_nightly"].tasks]
+    dag = found.dags["isr_batch_nightly"]
+    variables = SimpleNamespace(isr_batch_logs=".", isr_batch_lake="LAKE")
+    known = {"ds": "2026-01-01", "var": SimpleNamespace(value=variables)}
+    tasks = dag.topological_sort()
+    rendered = [task.render_template(task.bash_command, known, dag.get_template_env()) for task in tasks]
+    commands = [shlex.split(text.partition("isr-batch ")[2]) for text in rendered]
+    assert [args[0] for args in commands] == ["ingest", "backfill", "status", "maintain"]
+    assert commands[1] == ["backfill", "--to", "2026-01-01", "--lake", "LAKE", "--json"]
+    for args in commands:
+        check(args)
 
 
 def test_every_command_is_a_job_as_well() -> None:
