@@ -1,5 +1,6 @@
 """The picture of one partition: offsets, lag, known trouble, and who was out of the ISR when, under each rule."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Final
 
@@ -53,12 +54,15 @@ def lanes(rows: Rows, rules: Sequence[str], lag_time_ms: int, change_ms: float) 
         height = {"offset": 130, "lag, s": 80, "trouble": _ROW * max(len({row["line"] for row in lane}), 3)}
         drawn.append(alt.layer(*layers).properties(width=_WIDTH, height=height.get(title, _ROW * (len(rules) + 1))))
     zoom = alt.selection_interval(bind="scales", encodings=["x"])
-    chart = (
-        alt.vconcat(*drawn, spacing=6)
-        .add_params(zoom)
-        .resolve_scale(x="shared", color="independent", stroke="independent")
-    )
-    return dict(chart.to_dict())
+    with warnings.catch_warnings():
+        # One zoom for all of them is what is meant.
+        warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
+        chart = (
+            alt.vconcat(*drawn, spacing=6)
+            .add_params(zoom)
+            .resolve_scale(x="shared", color="independent", stroke="independent")
+        )
+        return dict(chart.to_dict())
 
 
 def _x(field: str, *, last: bool) -> alt.X:
