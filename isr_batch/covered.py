@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.fetch_runs import take_runs_apart
@@ -40,8 +40,10 @@ def replace_covered(
     *,
     replaced: Mapping[str, str] | None = None,
     left_alone: Mapping[str, str] | None = None,
-) -> dict[str, int]:
+) -> tuple[dict[str, int], int]:
     """Put rows of a cluster into input tables, in place of what was there for the time that they cover.
+
+    A row that its table would not take goes to quarantine instead: one such row does not hold up all others.
 
     Parameters
     ----------
@@ -59,15 +61,23 @@ def replace_covered(
 
     Returns
     -------
-    dict of str to int
-        Rows written by table.
+    dict of str to int, int
+        Rows written by table, and those that no table took.
     """
     replaced = {QUARANTINE.name: "true"} | dict(replaced or {})
     left_alone = left_alone or {}
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     frames = {table.name: tables[table.name].persist() for table, _ in cuts}
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        spans = dict(zip(frames, pool.map(lambda cut: span_of(frames[cut[0].name], cut[1]), cuts), strict=True))
+        broken = {table.name: _broken(table, replaced.get(table.name, "true")) for table, _ in cuts}
+        looked = list(pool.map(lambda cut: _look(frames[cut[0].name], cut[1], broken[cut[0].name]), cuts))
+        spans = {table.name: span for (table, _), (span, _) in zip(cuts, looked, strict=True)}
+        refused = {table.name: count for (table, _), (_, count) in zip(cuts, looked, strict=True) if count}
+        rows_of = {**tables, **frames}
+        for name in refused:
+            told = F.concat(F.lit(f"{name}: "), broken[name])
+            rows_of[QUARANTINE.name] = rows_of[QUARANTINE.name].unionByName(_refused(frames[name], told, lake.run_id))
+            rows_of[name] = frames[name].where(broken[name].isNull())
         # A table with few rows says little about what its log covers; requests come all the time.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
 
@@ -79,14 +89,14 @@ def replace_covered(
             where = replaced.get(table.name) or between(time, covers)
             if table is FETCH_LOG and table.name not in replaced and covers:
                 take_runs_apart(lake, of_cluster(cluster_id), time, whole_of(covers))
-            rows = frames.get(table.name, tables[table.name])
-            return lake.replace(table, rows.where(others), f"{of_cluster(cluster_id)} AND ({where}) AND {others}")
+            rows = rows_of[table.name].where(others)
+            return lake.replace(table, rows, f"{of_cluster(cluster_id)} AND ({where}) AND {others}")
 
         cuts.append((QUARANTINE, ""))
         written = dict(zip((table.name for table, _ in cuts), pool.map(write, cuts), strict=True))
     for frame in frames.values():
         frame.unpersist()
-    return written
+    return written, sum(refused.values())
 
 
 def of_cluster(cluster_id: str) -> str:
@@ -94,12 +104,37 @@ def of_cluster(cluster_id: str) -> str:
     return f"cluster_id = {literal(cluster_id)}"
 
 
-def span_of(frame: DataFrame, time: str) -> Span | None:
-    """First and last instant; None of no rows."""
+def _look(frame: DataFrame, time: str, broken: Column) -> tuple[Span | None, int]:
+    """First and last instant, None of no rows; and how many rows the table would not take."""
     upto = "last_handled_time" if time == "handled_time" else time
     # As text: Python would turn an instant into its own time zone.
-    first, last = frame.select(F.min(time).cast("string"), F.max(upto).cast("string")).collect()[0]
-    return (first, last) if first else None
+    bounds = (F.min(time).cast("string"), F.max(upto).cast("string"))
+    first, last, refused = frame.select(*bounds, F.count(broken)).collect()[0]
+    return (first, last) if first else None, refused
+
+
+def _broken(table: Table, within: str) -> Column:
+    """What a row breaks of the table's contract, and of the condition of what is replaced; null if nothing."""
+    lacks = [F.when(F.col(c.name).isNull(), F.lit(f"no {c.name}")) for c in table.columns if not c.nullable]
+    wrong = [F.when(~F.expr(condition), F.lit(name)) for name, condition in table.constraints.items()]
+    stray = F.when(~F.coalesce(F.expr(within), F.lit(False)), F.lit("of no file or day that was read"))
+    return F.nullif(F.concat_ws(", ", *lacks, *wrong, stray), F.lit(""))
+
+
+def _refused(frame: DataFrame, told: Column, run_id: str) -> DataFrame:
+    """Rows for quarantine: those of which there is something to be told."""
+    missing = F.lit(None)
+    file, line = (F.col(name) if name in frame.columns else missing for name in ("source_file", "source_line"))
+    return frame.where(told.isNotNull()).select(
+        "cluster_id",
+        F.coalesce(file, F.lit("several files")).alias("source_file"),
+        line.cast("bigint").alias("source_line"),
+        F.lit("breaks the contract").alias("reason"),
+        told.alias("detail"),
+        F.left(F.to_json(F.struct("*")), F.lit(500)).alias("raw"),
+        F.lit(False).alias("rows_kept"),
+        F.lit(run_id).alias("ingest_run"),
+    )
 
 
 def whole_of(spans: list[Span]) -> Span:

@@ -123,14 +123,14 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Ingest:
     logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, work.found)
     account = logs.account()
     times = {row["source_file"]: row for row in logs.times().toArrow().to_pylist()}
-    rows_out = _write(lake, logs.tables, work, times, cluster_id)
+    rows_out, broken = _write(lake, logs.tables, work, times, cluster_id)
     now = records(work, times, lake.run_id, datetime.now(UTC))
     rows = [{"cluster_id": cluster_id, **asdict(record)} for record in now]
     # Last: an ingest that was cut off before is done again.
     lake.replace(
         INGESTED_FILES, lake.spark.createDataFrame(rows, INGESTED_FILES.schema_ddl), of_cluster(cluster_id)
     )  # fmt: skip
-    return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account)), account)
+    return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account)
 
 
 def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
@@ -142,15 +142,15 @@ def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
 
 def _write(
     lake: Lake, tables: dict[str, DataFrame], work: Plan, times: dict[str, dict[str, Any]], cluster_id: str
-) -> int:
-    """Write the rows, and return how many."""
+) -> tuple[int, int]:
+    """Write the rows; return how many, and how many no table took."""
     still = {record.source_file for record in remaining(work, times)} - {
         refused.source_file for refused in work.found.refused
     }
     for of_file, span in overlaps(work, times):
         take_runs_apart(lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
-    written = replace_covered(
+    written, broken = replace_covered(
         lake, tables, cluster_id,
         replaced={QUARANTINE.name: others}
         | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
@@ -159,7 +159,7 @@ def _write(
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip
-    return sum(rows for name, rows in written.items() if name != QUARANTINE.name)
+    return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 
 
 def require_clean(counts: Counts, max_quarantine_ratio: float) -> None:

@@ -153,7 +153,7 @@ def _write(
             if rows is None
             else rows.withColumn("event_date", F.col(time).cast("date")).select(table.column_names)
         )
-    written = replace_covered(lake, {**frames, QUARANTINE.name: quarantine}, cluster_id)
+    written, _ = replace_covered(lake, {**frames, QUARANTINE.name: quarantine}, cluster_id)
     rows_refused = written.pop(QUARANTINE.name)
     for name, counts in outcome.items():
         assert written[name] == counts[0], (cluster_id, name, written, outcome)
