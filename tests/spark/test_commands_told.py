@@ -26,6 +26,8 @@ INSTEAD = {
 }
 
 
+@pytest.mark.nightly  # a quarter of an hour beside other tests
+@pytest.mark.timeout(3600)
 def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     told = {tuple(args) for page in PAGES for args in commands_in(page.read_text(encoding="utf-8"))}
     left = [args for args in sorted(told) if args[0] not in ELSEWHERE and not in_process(args)]
