@@ -59,11 +59,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
         **{
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-            # Tests have a handful of rows: planning again between stages, and compiling code for each, cost more than
-            # they save. `make test` runs the samples as they come, with both.
+            # Tests have a handful of rows: planning again between stages costs more than it saves.
             "spark.sql.adaptive.enabled": "false",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # A wrong Arrow type from a function fails there instead of being read as something else.
             "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
             "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
