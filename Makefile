@@ -23,7 +23,7 @@ run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, r
 test: $(VENV)/test.stamp java ## lint, types, layers, the main job on the sample logs, and every test
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type sample kernels
 	rm -rf build/witnesses
-	$(MAKE) --no-print-directory --jobs=2 --output-sync unit spark SAMPLE_LAKE=$(SAMPLE)
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --durations=80
 	$(BIN)/python -m tests.witnesses
 
 setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars; and Java where Debian has none
@@ -59,10 +59,10 @@ kernels: $(VENV)/test.stamp ## compile what all tests need, once
 	$(BIN)/python -m pytest -q tests/unit/test_simulation.py -k "same_seed or kafka-3.7"
 
 unit: $(VENV)/test.stamp ## the tests that need no Spark
-	$(BIN)/python -m pytest -m "not spark and not nightly" --durations=25
+	$(BIN)/python -m pytest -m "not spark and not nightly"
 
 spark: $(VENV)/test.stamp ## the tests that need it
-	SAMPLE_LAKE=$(SAMPLE_LAKE) $(BIN)/python -m pytest -m "spark and not nightly" --durations=60
+	$(BIN)/python -m pytest -m "spark and not nightly"
 
 # The JVM's first compiler is enough for so few rows, and leaves the processor to the tests' own start.
 sample: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # importing pyspark takes a second that unit tests need not spend
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
@@ -19,22 +19,23 @@ os.environ["TZ"] = "UTC"
 time.tzset()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Kernels that were compiled by any process of this machine are not compiled again."""
     from isr_batch.compiled import keep_compiled
 
     keep_compiled()
+    config.pluginmanager.register(Witnesses())
 
 
-WITNESSED = pytest.StashKey[list[dict[str, object]]]()
 UNIT = Path(__file__).parent / "unit"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use Spark, and run them last, so that a quick mistake shows quickly."""
+    """Mark tests that use Spark, and run them last, so that a quick mistake shows quickly; those of a file together."""
     for item in items:
         if "spark_session" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
 
 
@@ -88,20 +89,20 @@ def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
     return Lake(spark, str(tmp_path / "lake"), "test-run")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write down what each passed test says it has shown, by the marks that were asked for."""
-    told = session.config.stash.get(WITNESSED, [])
-    if told:
-        build = session.config.rootpath / "build" / "witnesses"
-        build.mkdir(parents=True, exist_ok=True)
-        (build / f"{session.config.option.markexpr.replace(' ', '-')}.json").write_text(json.dumps(told, indent=1))
+class Witnesses:
+    """Keeps what each passed test says it has shown, and writes it down by the marks that were asked for."""
 
+    def __init__(self) -> None:
+        self.told: list[dict[str, object]] = []
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> "Generator[None, pytest.TestReport, pytest.TestReport]":
-    report = yield
-    if call.when == "call" and report.passed and report.user_properties:
-        item.config.stash.setdefault(WITNESSED, []).append(dict(report.user_properties))
-    return report
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed and report.user_properties:
+            self.told.append(dict(report.user_properties))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        # One of several processes of a run leaves it to the one that gets all their reports.
+        if self.told and not hasattr(session.config, "workerinput"):
+            build = session.config.rootpath / "build" / "witnesses"
+            build.mkdir(parents=True, exist_ok=True)
+            name = f"{session.config.option.markexpr.replace(' ', '-')}.json"
+            (build / name).write_text(json.dumps(self.told, indent=1))
