@@ -23,7 +23,7 @@ run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, r
 test: $(VENV)/test.stamp java ## lint, types, layers, the main job on the sample logs, and every test
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type sample kernels
 	rm -rf build/witnesses
-	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --durations=80
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=80
 	$(BIN)/python -m tests.witnesses
 
 setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars; and Java where Debian has none

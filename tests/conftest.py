@@ -31,12 +31,24 @@ UNIT = Path(__file__).parent / "unit"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use Spark, and run them last, so that a quick mistake shows quickly; those of a file together."""
+    """Mark tests that use Spark, and run them last, so that a quick mistake shows quickly."""
     for item in items:
         if "spark_session" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Of several processes one takes all Spark tests of a file, and one those of the releases, which fetch jars."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            path = Path(nodeid.partition("::")[0])
+            return {"unit": nodeid, "conformance": "conformance"}.get(path.parent.name, path.name)
+
+    return Together(config, log)
 
 
 @pytest.fixture(autouse=True)
