@@ -42,6 +42,8 @@ _LOCAL: Final = {
     "spark.ui.retainedTasks": "200",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
+    # A night's queries are compiled into more classes than the 100 that are kept by default.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # Delta reads a table's log with 50 tasks unless told otherwise, which on one machine takes longer than the data.
     "spark.databricks.delta.snapshotPartitions": "2",
     # Each sort, window and aggregate of a task holds a page. By default they have 64 MB with the heap given here, and

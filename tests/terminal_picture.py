@@ -24,7 +24,7 @@ COMMANDS: Final = (
     "isr-batch compare kafka-3.7 kip-501-pending --lake LAKE",
     "isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake LAKE",
 )
-WIDTH: Final = 150
+WIDTH: Final = 166
 # The letters are the reader's own: a picture in a page may not ask for any.
 _FORMAT: Final = re.sub(r"@font-face {{.*?}}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
