@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # importing pyspark takes a second that unit tests need not spend
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -99,6 +99,14 @@ def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
     from isr_batch.store import Lake
 
     return Lake(spark, str(tmp_path / "lake"), "test-run")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> "Generator[None, pytest.TestReport, pytest.TestReport]":
+    """What a test says it has shown is plain enough for another process."""
+    report = yield
+    report.user_properties = json.loads(json.dumps(report.user_properties))
+    return report
 
 
 class Witnesses:
