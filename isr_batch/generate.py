@@ -3,7 +3,7 @@
 A story is a few rows. A fleet is simulated, a group of brokers a task, and streams through Spark.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,9 +31,12 @@ from isr_batch.tables import (
     PLANTED_FAULTS,
     Table,
 )
+from udfs.records import BY_RULE, CHANGE_KINDS, SHRINK
 from udfs.simulation_arrow import BROKERS_A_GROUP_ID, SCHEMA, simulate_group
-from udfs.world import FENCED, SILENT, UNFENCED
+from udfs.world import EVENT_KINDS
 
+SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
+"""What a leader's log line tells of a shrink."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -135,16 +138,11 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
         return found.withColumns({**columns, "cluster_id": cluster, "topic": topic}).withColumns(times)
 
     leader = {"leader_id": broker("leader")}
-    kinds = F.element_at(
-        F.create_map(
-            *(
-                F.lit(x)
-                for pair in ((SILENT, "silent"), (FENCED, "fenced"), (UNFENCED, "unfenced"))
-                for x in (int(pair[0]), pair[1])
-            )
-        ),
-        F.col("kind").cast("int"),
-    )
+    by_leader = F.col("made_by") == int(BY_RULE)
+
+    def printed(name: str) -> Column:
+        return F.when(by_leader & (F.col("kind") == int(SHRINK)), F.col(name))
+
     planted = [
         (plan.number, fault.what, fault.who, fault.from_us, fault.until_us, fault.expected_cause)
         for plan, faults in plan_groups(fleet)
@@ -170,10 +168,12 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
             check_origin_source=F.lit("startup"), isr_write_ms=F.lit(ISR_WRITE_MS),
         ),
         OBSERVED_ISR_CHANGES.name: table(
-            "removals", **leader, replica_id=broker("replica"), kind=F.lit("shrink"), made_by=F.lit("controller"),
-            isr_before=members("isr_before"), isr_after=members("isr_after"),
-        ),
-        BROKER_EVENTS.name: table("events", broker_id=broker("broker"), kind=kinds),
+            "changes", **leader, replica_id=broker("replica"), isr_before=members("isr_before"),
+            isr_after=members("isr_after"), kind=_named("kind", CHANGE_KINDS),
+            made_by=F.when(by_leader, "leader").otherwise("controller"),
+            **{name: printed(name) for name in SHRINK_PRINTS},
+        ).where("kind <> 'relinquish'"),
+        BROKER_EVENTS.name: table("events", broker_id=broker("broker"), kind=_named("kind", EVENT_KINDS)),
         PLANTED_FAULTS.name: faults.withColumns(
             {
                 "cluster_id": cluster, "topic": topic, "broker_id": broker("who"),
@@ -185,6 +185,10 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
 
 def _known(name: str) -> Column:
     return F.when(F.col(name) >= 0, F.col(name))
+
+
+def _named(code: str, names: Sequence[str]) -> Column:
+    return F.element_at(F.array(*(F.lit(name) for name in names)), F.col(code).cast("int") + 1)
 
 
 def _story_rows(lake: Lake, name: str, story: Story) -> dict[str, DataFrame]:

@@ -13,11 +13,11 @@ Tables = dict[str, np.ndarray[Any, Any]]
 def simulate(world: World, room: int = 2000) -> Tables:
     """All that the simulation writes, however often its buffers are emptied."""
     log = new_log(len(world.partitions), room)
-    parts: dict[str, list[Any]] = {name: [] for name in (*log._fields[:5], "changes", "whose")}
+    parts: dict[str, list[Any]] = {name: [] for name in (*log._fields[:4], "changes", "whose")}
     done = 0
     while not done:
         done = simulation()(world, log, room)
-        for name, filled in zip(log._fields[:5], log.filled, strict=True):
+        for name, filled in zip(log._fields[:4], log.filled, strict=True):
             parts[name].append(getattr(log, name)[:filled].copy())
         changes = world.out.filled[2]
         parts["changes"].append(np.hstack([log.changes[:changes, :2], world.out.change[:changes]]))

@@ -42,7 +42,6 @@ from udfs.simulation_log import (
     write_append,
     write_event,
     write_fetch,
-    write_removal,
     write_term,
 )
 from udfs.steps import build_steps
@@ -307,10 +306,8 @@ def simulation() -> Callable[..., int]:
             change_leader(world, log, this.who, now_us)
         elif this.kind == REMOVE and this.who != group.leader:
             for p in range(len(world.partitions)):
-                if world.leaders[p, 0].isr >> this.who & 1 == 0:
-                    continue
-                write_removal(world, log, p, this.who, now_us)
-                take_in_one(world, log, p, REMOVED, this.who, UNKNOWN, 0, 0, now_us)
+                if world.leaders[p, 0].isr >> this.who & 1 != 0:
+                    take_in_one(world, log, p, REMOVED, this.who, UNKNOWN, 0, 0, now_us)
         elif this.kind == ELIGIBILITY:
             write_event(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
             for p in range(len(world.partitions)):

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from udfs.arrow import RuleRun, params_json, resolved_params
+from udfs.records import CHANGE_COLUMNS
 from udfs.results import Identity, named
 from udfs.rules import REGISTRY
 from udfs.simulation import simulation
@@ -16,8 +17,8 @@ from udfs.world import (
     EVENT_COLUMNS,
     FAULT,
     FETCH_COLUMNS,
-    REMOVAL_COLUMNS,
     TERM_COLUMNS,
+    WHOSE_COLUMNS,
     World,
     new_log,
     new_world,
@@ -28,9 +29,22 @@ TABLES = {
     "appends": APPEND_COLUMNS,
     "terms": TERM_COLUMNS,
     "events": EVENT_COLUMNS,
-    "removals": REMOVAL_COLUMNS,
 }
-COLUMNS = tuple(dict.fromkeys(column for columns in TABLES.values() for column in columns))
+_CHANGED = {
+    "change_time": "time_us",
+    "kind": "kind",
+    "replica": "position",
+    "isr_before": "isr_before",
+    "isr_after": "isr_after",
+    "high_watermark": "high_watermark",
+    "leader_log_end_offset": "leader_log_end_offset",
+    "follower_log_end_offset": "follower_log_end_offset",
+    "last_caught_up_time_ms": "last_caught_up_time_ms",
+    "made_by": "made_by",
+}
+"""Of a change, the columns of CHANGE_COLUMNS that a broker would tell."""
+CHANGES = (*WHOSE_COLUMNS[:3], *_CHANGED)
+COLUMNS = tuple(dict.fromkeys(column for columns in (*TABLES.values(), CHANGES) for column in columns))
 SCHEMA = pa.schema(
     [("table", pa.string()), ("group_number", pa.int64()), *((column, pa.int64()) for column in COLUMNS)]
 )
@@ -127,6 +141,9 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
         for (table, columns), filled in zip(TABLES.items(), log.filled, strict=True):
             if filled:
                 yield _batch(table, plan.number, columns, getattr(log, table)[:filled])
+        if changes := int(world.out.filled[2]):
+            told = world.out.change[:changes, [CHANGE_COLUMNS.index(name) for name in _CHANGED.values()]]
+            yield _batch("changes", plan.number, CHANGES, np.hstack([log.changes[:changes, :3], told]))
         log.filled[:] = 0
         world.out.filled[:] = 0
         world.group["changes_noted"] = 0

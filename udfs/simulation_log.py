@@ -7,7 +7,7 @@ from udfs.jit import inlined, kernel
 from udfs.ledger import Ledger
 from udfs.state import State
 
-FETCHES, APPENDS, TERMS, EVENTS, REMOVALS = np.arange(5)
+FETCHES, APPENDS, TERMS, EVENTS = np.arange(4)
 """Tables of a ``udfs.world.Log``, as ``filled`` counts them."""
 
 
@@ -88,14 +88,6 @@ def write_term(world, log, p, end_us):
         partition.term_high_watermark, partition.term_isr, partition.previous_leader,
     )  # fmt: skip
     write(log.terms, log.filled, TERMS, values)
-
-
-@kernel
-def write_removal(world, log, p, f, now_us):
-    """The controller takes a member out of the ISR."""
-    group, isr = world.group[0], world.leaders[p, 0].isr
-    values = (p, group.leader_epoch, group.leader, f, now_us, isr, isr & ~(1 << f))
-    write(log.removals, log.filled, REMOVALS, values)
 
 
 @kernel

@@ -100,8 +100,7 @@ TERM_COLUMNS = (
 )  # fmt: skip
 EVENT_COLUMNS = ("broker", "event_time", "end_time", "kind")
 SILENT, FENCED, UNFENCED = np.arange(3)
-REMOVAL_COLUMNS = ("partition_id", "leader_epoch", "leader", "replica", "change_time", "isr_before", "isr_after")
-
+EVENT_KINDS = ("silent", "fenced", "unfenced")
 
 WHOSE_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held", "heard_us",
@@ -118,7 +117,6 @@ class Log(NamedTuple):
     appends: Int64Array
     terms: Int64Array
     events: Int64Array
-    removals: Int64Array
     changes: Int64Array
     """WHOSE_COLUMNS of each row of ``World.out.change``."""
     scores: Int64Array
@@ -227,8 +225,7 @@ def new_log(partitions: int, capacity: int) -> Log:
         appends=np.zeros((rows, len(APPEND_COLUMNS)), np.int64),
         terms=np.zeros((rows, len(TERM_COLUMNS)), np.int64),
         events=np.zeros((rows, len(EVENT_COLUMNS)), np.int64),
-        removals=np.zeros((rows, len(REMOVAL_COLUMNS)), np.int64),
         changes=np.zeros((1 << 14, len(WHOSE_COLUMNS)), np.int64),
         scores=np.zeros((2 * partitions, 3), np.int64),
-        filled=np.zeros(5, np.int64),
+        filled=np.zeros(4, np.int64),
     )

@@ -4,6 +4,7 @@ import html
 import json
 import re
 import runpy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,24 @@ def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> No
         middle_us = 500 * (bar["from_ms"] + bar["until_ms"])
         before = [row["isr"] for row in states if row["rule"] == bar["line"] and row["us"] <= middle_us]
         assert bar["follower"] not in before[-1], bar
+
+
+def test_a_lag_grows_until_the_follower_has_caught_up(page: str, sample_lake: Lake) -> None:
+    """A row of the timeline that tells of that fetch has a lag of zero, and between two rows nothing is told."""
+    chart = charts_of(page)["lanes-0"]
+    layers = [layer for lane in chart["vconcat"] for layer in lane["layer"]]
+    (lag,) = (layer for layer in layers if layer["encoding"].get("y", {}).get("title") == "lag, s")
+    peak = max(chart["datasets"][lag["data"]["name"]], key=lambda row: row["value"])
+    rows = sample_lake.read("replica_timeline").where(
+        (F.col("topic") == "busy") & (F.col("partition_id") == 0) & (F.col("rule") == "kafka-3.7")
+        & (F.col("replica_id") == int(peak["line"].removeprefix("broker ")))
+    ).orderBy("cluster_id", "leader_epoch", "time").select(
+        "leader_epoch", F.unix_millis("time").alias("ms"), "lag_ms", "last_caught_up_time_ms"
+    ).collect()  # fmt: skip
+    peak_ms = int(peak["from_ms"])
+    grown = {row["ms"]: row["ms"] - before["last_caught_up_time_ms"] for before, row in pairwise(rows)}
+    (told,) = {row["lag_ms"] for row in rows if row["ms"] == peak_ms}
+    assert told < peak["value"] * 1000 == grown[peak_ms]
 
 
 def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake) -> None:

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from tests.loop import Tables, simulate
-from udfs.records import APPEND, ELIGIBLE, FETCH, REMOVED, SILENCE, Rows, new_output
+from udfs.records import (
+    APPEND,
+    BY_CONTROLLER,
+    CHANGE_COLUMNS,
+    ELIGIBLE,
+    FETCH,
+    REMOVED,
+    SILENCE,
+    Rows,
+    new_output,
+)
 from udfs.replay import kernels
 from udfs.rules import REGISTRY
 from udfs.state import new_state
@@ -33,6 +43,7 @@ SEEDS = 10
 LAG_MS = 1000
 PARTITIONS, BROKERS = 4, 3
 EPOCH, LEADER = 1, 2
+MADE_BY = 2 + CHANGE_COLUMNS.index("made_by")
 
 
 def world_of(rule: str, seed: int) -> World:
@@ -89,8 +100,11 @@ def replayed(world: World, tables: Tables, p: int, leader: int) -> np.ndarray[An
     mine = {
         name: table[(table[:, 0] == p) & (table[:, LEADER] == leader)]
         for name, table in tables.items()
-        if name in {"fetches", "appends", "terms", "removals"}
+        if name in {"fetches", "appends", "terms"}
     }
+    mine["removals"] = tables["changes"][
+        (tables["changes"][:, 0] == p) & (tables["changes"][:, MADE_BY] == BY_CONTROLLER)
+    ]
     for term in mine["terms"]:
         _, epoch, _, start_us, end_us, start_offset, high_watermark, isr, _ = term
         state.term["leader"], state.term["replicas"] = leader, BROKERS
@@ -116,7 +130,7 @@ def rows_of(mine: Tables, events: Any, epoch: int, start_us: int, end_us: int, l
         for _, _, _, at, _, end, acks, _, error in of(mine["appends"], epoch)
         if error == 0
     ]
-    rows += [(at, REMOVED, f, -1, 0, -1, 0, 0, 0, 0) for _, _, _, f, at, _, _ in of(mine["removals"], epoch)]
+    rows += [(at, REMOVED, f, -1, 0, -1, 0, 0, 0, 0) for _, _, _, at, _, f, *_ in of(mine["removals"], epoch)]
     for broker, from_us, until_us, kind in events:
         if from_us <= start_us and kind != 0:  # what was told before the term began holds from its beginning
             rows.append((start_us, ELIGIBLE, broker, -1, kind == UNFENCED, -1, 0, 0, 0, 0))

@@ -3,9 +3,16 @@ WITH states AS (
   LATERAL VIEW explode(map('leader', leader_log_end_offset, 'high watermark', high_watermark)) AS line, value
   WHERE :here AND :run
   UNION ALL
-  SELECT lane, concat('broker ', replica_id), unix_micros(time), value FROM replica_timeline
-  LATERAL VIEW explode(map('offset', CAST(follower_log_end_offset AS DOUBLE), 'lag', lag_ms / 1000)) AS lane, value
-  WHERE :here AND :run AND value >= 0
+  SELECT lane, concat('broker ', replica_id), unix_micros(time), value FROM (
+    -- What it had grown to just before is larger than what a row tells where the follower has caught up.
+    SELECT *, greatest(
+      lag_ms, unix_millis(time) - lag(if(last_caught_up_time_ms > 0, last_caught_up_time_ms, null)) OVER follower
+    ) / 1000 AS lag_s
+    FROM replica_timeline WHERE :here AND :run
+    WINDOW follower AS (PARTITION BY leader_epoch, replica_id ORDER BY time)
+  )
+  LATERAL VIEW explode(map('offset', CAST(follower_log_end_offset AS DOUBLE), 'lag', lag_s)) AS lane, value
+  WHERE value >= 0
 ),
 -- Of each of 240 slots the last offset and the largest lag; the offset from before the picture is that of slot -1.
 slots AS (
