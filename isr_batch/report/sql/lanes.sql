@@ -8,7 +8,11 @@ WITH states AS (
     SELECT *, greatest(
       lag_ms, unix_millis(time) - lag(if(last_caught_up_time_ms > 0, last_caught_up_time_ms, null)) OVER follower
     ) / 1000 AS lag_s
-    FROM replica_timeline WHERE :here AND :run
+    FROM replica_timeline
+    -- Who followed in an earlier term may lead in this one.
+    WHERE :here AND :run AND leader_epoch >= coalesce(
+      (SELECT max(leader_epoch) FROM leader_epochs WHERE :whose AND start_time <= timestamp_micros(:from_us)), 0
+    )
     WINDOW follower AS (PARTITION BY leader_epoch, replica_id ORDER BY time)
   )
   LATERAL VIEW explode(map('offset', CAST(follower_log_end_offset AS DOUBLE), 'lag', lag_s)) AS lane, value
