@@ -47,13 +47,13 @@ class Lines:
         return [day for day in every if window.has(day)]
 
 
-def lines(lake: Lake) -> Lines:
-    """Read the lines of all days; the lake's log is packed."""
+def lines(lake: Lake, told: DataFrame | None = None) -> Lines:
+    """Read the lines of all days; the lake's log is packed. ``told`` are its facts, where they are at hand."""
     segments = lake.read("fetch_segments").select(
         F.unix_micros("first_time").alias("time_us"),
         F.xxhash64(*SET_KEY, "first_time", "last_time", "events", "checksum").alias("hash"),
     )
-    told = facts(lake)
+    told = facts(lake) if told is None else told
     of_set = [F.col(name) for name in SET_COLUMNS]
     # The end of a term is known of the day on which it ends. Until then it may move: the log goes on.
     ends = told.where(F.col("kind") == int(TERM_STARTS)).select(

@@ -9,10 +9,12 @@ bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md).
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -26,7 +28,8 @@ from isr_batch.results import restore, scored_of, timeline_of
 from isr_batch.segments import damage_told, pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
-from isr_batch.stream import event_stream
+from isr_batch.stream import event_stream, facts
+from isr_batch.tables import Table
 from isr_batch.timeline_files import FILE, timelines_kept
 from isr_batch.timeline_files import SCHEMA as WITH_FILES
 from isr_batch.window import Window
@@ -132,12 +135,20 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
         When the lake holds no term of a leader, or no fetch, or when its log does not reach the window.
     """
     ready_to_replay(lake)
-    known = lines(lake)
+    told = facts(lake).persist()
+    try:
+        return _replay(lake, told, runs, window)
+    finally:
+        told.unpersist()
+
+
+def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window) -> ReplaySummary:
+    known = lines(lake, told)
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
     unmark(lake, window, runs)
     from_state, states = kept_before(lake, window, runs, known)
-    stream = event_stream(lake, from_state, states)
+    stream = event_stream(lake, told, from_state, states)
     kinds = (*SCORED, STATE) if window.end else SCORED
     folders = _folders(lake)
     results = replayed(stream, runs, kinds, window, folders).persist(StorageLevel.DISK_ONLY)
@@ -153,13 +164,25 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
                     )
                     for kind, table in TIMELINES.items()
                 }
-            for table, rows in scored_of(results).items():
-                rows_out[table.name] = lake.replace(table, rows.where(window.condition), where)
+            rows_out |= _replace_together(lake, scored_of(results), window, where)
             rows_out |= keep(lake, results, window, runs, known)
     finally:
         results.unpersist()
     restore(lake, of_rules(runs), window)
     return ReplaySummary(events_in(lake, window), rows_out, known)
+
+
+def _replace_together(lake: Lake, frames: Mapping[Table, DataFrame], window: Window, where: str) -> dict[str, int]:
+    """Side by side: the tables are small, and most of the time the driver plans."""
+    with ThreadPoolExecutor() as threads:
+        begun = {
+            # Threads with one wrapping share its local properties, and take each other's execution for their own.
+            table.name: threads.submit(
+                inheritable_thread_target(lake.spark)(lake.replace), table, rows.where(window.condition), where
+            )
+            for table, rows in frames.items()
+        }
+        return {name: replaced.result() for name, replaced in begun.items()}
 
 
 def _folders(lake: Lake) -> dict[str, str]:

@@ -33,13 +33,20 @@ CHECK_LEAD_US = 1_000
 """A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
 
 
-def event_stream(lake: Lake, window: Window = Window(), kept: DataFrame | None = None) -> DataFrame:  # noqa: B008 frozen
+def event_stream(
+    lake: Lake,
+    told: DataFrame,
+    window: Window = Window(),  # noqa: B008 frozen
+    kept: DataFrame | None = None,
+) -> DataFrame:
     """All rows of all sets whose time is in the window, in no order yet.
 
     Parameters
     ----------
     lake : Lake
         With the input tables.
+    told : DataFrame
+        Its ``facts``.
     window : Window
         UTC days.
     kept : DataFrame, optional
@@ -50,7 +57,7 @@ def event_stream(lake: Lake, window: Window = Window(), kept: DataFrame | None =
     DataFrame
         SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``kept``, ``segment``.
     """
-    parts = [facts(lake).where(window.within("time_us")), _segments(lake.read("fetch_segments"), window)]
+    parts = [told.where(window.within("time_us")), _segments(lake.read("fetch_segments"), window)]
     if kept is not None:
         parts.append(_kept(kept, lake.read("leader_epochs"), window))
     stream = parts[0]

@@ -18,6 +18,7 @@ from isr_batch.scores import facts, results_in, scores
 from isr_batch.segments import damage_told
 from isr_batch.store import Lake, literal
 from isr_batch.stream import event_stream
+from isr_batch.stream import facts as told_of
 from isr_batch.tables import Table
 from udfs.results import SCORED
 
@@ -40,7 +41,7 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
         When the lake holds no term of a leader, or no fetch.
     """
     ready_to_replay(lake)
-    results = replayed(event_stream(lake), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
+    results = replayed(event_stream(lake, told_of(lake)), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
     try:
         with damage_told(), small_batches(lake.spark):
             results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that

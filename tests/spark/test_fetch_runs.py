@@ -10,7 +10,7 @@ from isr_batch.replay import replayed, rule_runs
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
-from isr_batch.stream import event_stream
+from isr_batch.stream import event_stream, facts
 from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, Table
 
 DAY = "2026-01-01"
@@ -99,7 +99,7 @@ def test_a_replay_of_runs_is_one_of_fetches(lake: Lake) -> None:
     def results(query: str) -> list[str]:
         put(lake, FETCH_LOG, query)
         assert pack_stale_days(lake)
-        rows = replayed(event_stream(lake), rule_runs(ReplaySettings(rules=["kafka-0.9", "kafka-3.7"])))
+        rows = replayed(event_stream(lake, facts(lake)), rule_runs(ReplaySettings(rules=["kafka-0.9", "kafka-3.7"])))
         return sorted(map(str, rows.collect()))
 
     singly = results(AS_FETCHES)

@@ -11,7 +11,7 @@ from isr_batch.replay import replay, replayed, rule_runs
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
-from isr_batch.stream import event_stream
+from isr_batch.stream import event_stream, facts
 from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, Table
 from isr_batch.window import Window
 
@@ -70,7 +70,8 @@ def stopped_follower(spark: SparkSession, folder: Path, min_isr: Mapping[str, in
 
 def test_plan_has_one_exchange_and_one_sort(lake: Lake) -> None:
     pack_stale_days(lake)
-    plan = replayed(event_stream(lake), rule_runs(ReplaySettings()))._jdf.queryExecution().executedPlan().toString()
+    results = replayed(event_stream(lake, facts(lake)), rule_runs(ReplaySettings()))
+    plan = results._jdf.queryExecution().executedPlan().toString()
     exchanges = [line for line in plan.splitlines() if "Exchange" in line and "BroadcastExchange" not in line]
     assert len(exchanges) == 1, plan
     assert "hashpartitioning(cluster_id" in exchanges[0]
