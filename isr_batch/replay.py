@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -174,15 +173,9 @@ def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window
 
 def _replace_together(lake: Lake, frames: Mapping[Table, DataFrame], window: Window, where: str) -> dict[str, int]:
     """Side by side: the tables are small, and most of the time the driver plans."""
-    with ThreadPoolExecutor() as threads:
-        begun = {
-            # Threads with one wrapping share its local properties, and take each other's execution for their own.
-            table.name: threads.submit(
-                inheritable_thread_target(lake.spark)(lake.replace), table, rows.where(window.condition), where
-            )
-            for table, rows in frames.items()
-        }
-        return {name: replaced.result() for name, replaced in begun.items()}
+    with ThreadPoolExecutor(len(frames)) as pool:
+        rows_out = pool.map(lambda table: lake.replace(table, frames[table].where(window.condition), where), frames)
+        return dict(zip((table.name for table in frames), rows_out, strict=True))
 
 
 def _folders(lake: Lake) -> dict[str, str]:

@@ -8,6 +8,9 @@ import altair as alt
 
 from isr_batch.report.charts import INK, Rows, Spec, cause_scale, in_order
 
+# One zoom for all lanes is what is meant. Not for a while only: they are drawn in threads, which share what is ignored.
+warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
+
 _FOLLOWERS: Final = ("#4393c3", "#1b9e77", "#9970ab", "#c51b7d")
 _TROUBLE: Final = alt.Scale(domain=["silent", "planted"], range=["#b2182b", "#8c6bb1"])
 _WIDTH: Final = 640
@@ -54,15 +57,12 @@ def lanes(rows: Rows, rules: Sequence[str], lag_time_ms: int, change_ms: float) 
         height = {"offset": 130, "lag, s": 80, "trouble": _ROW * max(len({row["line"] for row in lane}), 3)}
         drawn.append(alt.layer(*layers).properties(width=_WIDTH, height=height.get(title, _ROW * (len(rules) + 1))))
     zoom = alt.selection_interval(bind="scales", encodings=["x"])
-    with warnings.catch_warnings():
-        # One zoom for all of them is what is meant.
-        warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
-        chart = (
-            alt.vconcat(*drawn, spacing=6)
-            .add_params(zoom)
-            .resolve_scale(x="shared", color="independent", stroke="independent")
-        )
-        return dict(chart.to_dict())
+    chart = (
+        alt.vconcat(*drawn, spacing=6)
+        .add_params(zoom)
+        .resolve_scale(x="shared", color="independent", stroke="independent")
+    )
+    return dict(chart.to_dict())
 
 
 def _x(field: str, *, last: bool) -> alt.X:
