@@ -94,7 +94,7 @@ def replayed(
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
-        results = replay_batches(batches, runs, (*kinds, *to_files), window.end_us)
+        results = replay_batches(batches, runs, kinds, window.end_us, to_files)
         if to_files:
             return timelines_kept(results, to_files, window.start_us)
         return (rows.select(schema.names) for rows in results)

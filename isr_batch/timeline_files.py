@@ -45,7 +45,7 @@ def timelines_kept(
     Parameters
     ----------
     results : iterator of RecordBatch
-        Of RESULT_SCHEMA, each kind in batches of its own.
+        Each kind in batches of its own; timelines as files take them (``udfs.results.named_results``).
     folders : dict of str
         Of each table, by kind of result.
     since_us : int
@@ -62,7 +62,7 @@ def timelines_kept(
         if kind not in folders:
             yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
             continue
-        for day, rule, rows in _by_day_and_rule(batch.filter(pa.array(np.asarray(batch["time_us"]) >= since_us))):
+        for day, rule, rows in _by_day_and_rule(batch, since_us):
             key = kind, day, rule
             if key not in files:
                 files[key] = _File(TIMELINES[kind], folders[kind], day, rule)
@@ -72,18 +72,23 @@ def timelines_kept(
         yield pa.RecordBatch.from_pylist(told, SCHEMA)
 
 
-def _by_day_and_rule(batch: pa.RecordBatch) -> Iterator[tuple[int, str, pa.RecordBatch]]:
+def _by_day_and_rule(batch: pa.RecordBatch, since_us: int) -> Iterator[tuple[int, str, pa.RecordBatch]]:
+    """Rows from some time on; they are ordered by rule, so that those of one day are in order already."""
+    times = np.asarray(batch.column("time_us"))
+    if times.min(initial=since_us) < since_us:
+        batch = batch.filter(pa.array(times >= since_us))
+        times = np.asarray(batch.column("time_us"))
     if not batch.num_rows:
         return
-    rules = batch.column("rule").dictionary_encode()
-    days = np.asarray(batch.column("time_us")) // DAY_US
-    group = (days - days.min()) * len(rules.dictionary) + np.asarray(rules.indices)
-    order = np.argsort(group, kind="stable")
-    rows = batch.take(pa.array(order))
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        first = int(order[start])
-        yield int(days[first]), batch.column("rule")[first].as_py(), rows.slice(start, end - start)
+    rules = batch.column("rule")
+    days = times // DAY_US
+    group = np.asarray(rules.indices) + (days - days.min()) * len(rules.dictionary)
+    if (np.diff(group) < 0).any():
+        order = np.argsort(group, kind="stable")
+        batch, group, days = batch.take(pa.array(order)), group[order], days[order]
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(group)], strict=True):
+        yield int(days[start]), batch.column("rule")[start].as_py(), batch.slice(start, end - start)
 
 
 @dataclass
@@ -105,10 +110,14 @@ class _File:
         whole = Path(self.folder, self.path)
         whole.parent.mkdir(parents=True, exist_ok=True)
         self.schema = schema_of_files(self.table)
+        # Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
+        steps = [each.name for each in self.schema if each.type in (_TYPES["BIGINT"], _TYPES["TIMESTAMP"])]
         self.writer = pq.ParquetWriter(
             whole,
             self.schema,
             compression="zstd",
+            use_dictionary=[name for name in self.schema.names if name not in steps],
+            column_encoding=dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
             store_schema=False,
             write_statistics=list(self.table.skipped_by),
             metadata_collector=self.metadata,

@@ -95,7 +95,11 @@ def schema_of(kinds: Collection[str]) -> pa.Schema:
 
 
 def named_results(
-    out: Output, marks: Sequence[tuple[Int64Array, Identity]], rules: Sequence[str], kinds: Collection[str]
+    out: Output,
+    marks: Sequence[tuple[Int64Array, Identity]],
+    rules: Sequence[str],
+    kinds: Collection[str],
+    by_rule: Collection[str] = (),
 ) -> Results:
     """Name what the kernel numbered: replicas by id, ISRs as lists, rules, terms.
 
@@ -108,18 +112,28 @@ def named_results(
         The rule of each run.
     kinds : collection of str
         Of KINDS: what is wanted.
+    by_rule : collection of str
+        Timelines that are wanted as files take them: ordered by run, with the columns of ``schema_of`` alone, and text
+        as dictionaries.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, a kind of result each.
+        Of RESULT_SCHEMA, or as ``by_rule`` says; a kind of result each.
     """
     identities = [identity for _, identity in marks]
     filled = np.array([filled for filled, _ in marks])
     for which, kind in enumerate(KINDS):
+        counts = np.diff(filled[:, which], prepend=0)
         if kind in kinds:
-            counts = np.diff(filled[:, which], prepend=0)
             yield from named(out, kind, np.repeat(np.arange(len(marks)), counts), identities, rules)
+        elif kind in by_rule and (rows := int(out.filled[which])):
+            order = np.argsort(out[which][:rows, 0].astype(np.int16), kind="stable")
+            values = _columns(out[which][order], kind)
+            of_term = np.repeat(np.arange(len(marks)), counts)[order]
+            found = _named(kind, values, identities, of_term, rules)
+            names = schema_of([kind]).names
+            yield pa.RecordBatch.from_arrays([_as(found[name], _filed_as(name)) for name in names], names)
 
 
 def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]) -> Results:
@@ -127,10 +141,16 @@ def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Iden
     which = list(KINDS).index(kind)
     filled = int(out.filled[which])
     if filled:
-        values = {column: np.ascontiguousarray(out[which][:filled, i]) for i, column in enumerate(KINDS[kind])}
+        values = _columns(out[which][:filled], kind)
         if kind == "score":
             values["latency"] = out.latency[:filled]
-        yield _named(kind, values, identities, of_term, rules)
+        found = _named(kind, values, identities, of_term, rules)
+        arrays = [_as(found[f.name], f.type) if f.name in found else pa.nulls(filled, f.type) for f in RESULT_SCHEMA]
+        yield pa.RecordBatch.from_arrays(arrays, schema=RESULT_SCHEMA)
+
+
+def _columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
+    return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind])}
 
 
 def _named(
@@ -139,22 +159,22 @@ def _named(
     identities: Sequence[Identity],
     of_mark: Int64Array,
     rules: Sequence[str],
-) -> pa.RecordBatch:
+) -> dict[str, Any]:
+    """Columns of RESULT_SCHEMA that a kind of result fills; text that tells sets, rules and terms as dictionaries."""
     rows = len(of_mark)
     run = values.pop("rule")
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
     named: dict[str, Any] = {
-        "result": pa.repeat(result, rows),
-        "rule": pa.array(rules).take(pa.array(run)),
-        "params_json": pa.array([text for i in identities for text in i["params_json"]]).take(
-            pa.array(of_mark * len(rules) + run)
+        "result": _of(pa.array([result]), np.zeros(rows, np.int32)),
+        "rule": _of(pa.array(rules), run),
+        "params_json": _of(
+            pa.array([text for i in identities for text in i["params_json"]]), of_mark * len(rules) + run
         ),
         "time_us": values.pop("time_us") if "time_us" in values else values.pop("day") * DAY_US,
     }
     for column in (*SET_COLUMNS, "leader_epoch"):
-        field_type = RESULT_SCHEMA.field(column).type
-        named[column] = pa.array([i[column] for i in identities], field_type).take(pa.array(of_mark))
+        named[column] = _of(pa.array([i[column] for i in identities], RESULT_SCHEMA.field(column).type), of_mark)
     if "position" in values:
         named["replica_id"] = replica_ids[of_mark, values.pop("position")]
     if "lag_ms" in values:
@@ -179,11 +199,20 @@ def _named(
         names = list(values)
         measures = np.stack([values.pop(name) for name in names], axis=1)
         named["measures"] = pa.FixedSizeListArray.from_arrays(pa.array(measures.ravel()), len(names))
-    named.update(values)
-    return pa.RecordBatch.from_arrays(
-        [pa.nulls(rows, f.type) if f.name not in named else _as(named[f.name], f.type) for f in RESULT_SCHEMA],
-        schema=RESULT_SCHEMA,
-    )
+    return named | values
+
+
+def _of(few: pa.Array, which: Int64Array) -> pa.Array:
+    """For each row one of a few values; a dictionary of those that differ, where they are text."""
+    if few.type != pa.string():
+        return few.take(pa.array(which))
+    differ = few.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(differ.indices.take(pa.array(which)), differ.dictionary)
+
+
+def _filed_as(name: str) -> pa.DataType:
+    wanted = RESULT_SCHEMA.field(name).type
+    return pa.dictionary(pa.int32(), wanted) if wanted == pa.string() else wanted
 
 
 def _as(values: Any, wanted: pa.DataType) -> pa.Array:

@@ -16,6 +16,7 @@ from tests.unit.test_fetch_runs import stream
 from udfs import segments
 from udfs.arrow import RuleRun, replay_batches
 from udfs.records import APPEND, FETCH, ROW_ORDER, Rows
+from udfs.results import schema_of
 from udfs.segments import OF_FETCHES, PACKED, SEGMENT, DamagedSegmentError, one_row_an_event, packed, unpack, unpacked
 
 LOGS = 40
@@ -137,7 +138,15 @@ def test_a_replay_cannot_tell_how_its_log_was_packed(
         batches = replay_batches(in_pieces(packed_stream(rows, packed_rows)), rules)
         return [row for batch in batches for row in batch.to_pylist()]
 
-    assert results(several) == results(segments_of(rows))
+    plain = results(several)
+    assert plain == results(segments_of(rows))
+    for kind in ("replica", "partition"):
+        names = schema_of([kind]).names
+        filed = list(replay_batches(in_pieces(packed_stream(rows, several)), rules, (), by_rule=[kind]))
+        assert all(batch.schema.names == names for batch in filed)
+        told = [{name: row[name] for name in names} for row in plain if row["result"] == kind]
+        found = [row for batch in filed for row in batch.to_pylist()]
+        assert sorted(found, key=repr) == sorted(told, key=repr)
 
 
 def expected_names(row: dict[str, Any]) -> tuple[str, ...]:

@@ -14,9 +14,10 @@ from isr_batch import timeline_files
 from isr_batch.output_tables import PARTITION_TIMELINE, REPLICA_TIMELINE
 from isr_batch.timeline_files import FILE, timelines_kept
 from udfs.ledger import DAY_US
-from udfs.results import RESULT_SCHEMA
+from udfs.results import RESULT_SCHEMA, schema_of
 
 NOON_US = DAY_US // 2
+TEXT = {field.name for field in RESULT_SCHEMA if field.type == pa.string()}
 TABLES = {"replica": REPLICA_TIMELINE, "partition": PARTITION_TIMELINE}
 SET = {"cluster_id": "c", "partition_id": 3, "leader_epoch": 7, "leader_id": 1, "params_json": '{"a": 1}'}
 
@@ -37,7 +38,13 @@ def partition(rule: str, time_us: int) -> dict[str, Any]:
 
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(rows), RESULT_SCHEMA)
+    """As a replay gives timelines for files; others as ever."""
+    kind = rows[0]["result"]
+    if kind not in TABLES:
+        return pa.RecordBatch.from_pylist(list(rows), RESULT_SCHEMA)
+    plain = pa.RecordBatch.from_pylist(list(rows), schema_of([kind]))
+    texts = {name: plain.column(name).dictionary_encode() for name in plain.schema.names if name in TEXT}
+    return pa.record_batch({name: texts.get(name, plain.column(name)) for name in plain.schema.names})
 
 
 def kept(folder: Path, *batches: pa.RecordBatch, since_us: int = 0) -> tuple[list[dict[str, Any]], list[str]]:
