@@ -13,9 +13,11 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pytest
 
 from benchmarks.measure import processes_below
 from isr_batch.output_tables import TABLES
+from pipelines import cli
 from tests.spark.broker_logs import Leader
 
 MIDNIGHT = 7.5 * 3600
@@ -96,6 +98,13 @@ def started(of_night: list[list[str]], scratch: Path) -> "subprocess.Popen[bytes
 def finished(of_night: list[list[str]], scratch: Path) -> None:
     """Run to the end."""
     assert started(of_night, scratch).wait() == 0, (scratch / "told").read_text()
+
+
+def here(command: list[str]) -> None:
+    """Run to the end in this process and its session, which need not begin anew."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command)
+    assert not ended.value.code
 
 
 def commits(lake: Path) -> int:

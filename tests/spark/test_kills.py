@@ -11,18 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import cli
-from tests.spark.killed_runs import MIDNIGHT, commands, commits, content, finished, killed, started, write_cluster
+from tests.spark.killed_runs import (
+    MIDNIGHT,
+    commands,
+    commits,
+    content,
+    finished,
+    here,
+    killed,
+    started,
+    write_cluster,
+)
 
 SEED = 20261122
 COMMITS_OF_A_DAY = 12
 """A backfill of one day makes a few more."""
-
-
-def here(command: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(command)
-    assert not ended.value.code
 
 
 def same(found: dict[str, list[str]], whole: dict[str, list[str]]) -> None:
