@@ -1,7 +1,7 @@
 """Nights on end, with files that come late and runs that are killed: in the end as one clean run over all the logs.
 
 Who is killed is a process of its own, a night that comes to its end is not: half of it would be the start of Spark.
-``DAYS=30 pytest -m nightly tests/spark/test_soak.py`` takes an hour.
+``DAYS=30 pytest -m nightly tests/spark/test_soak.py`` takes hours.
 """
 
 import os
