@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ RULES = "kafka-0.9,kafka-3.7,kip-501-pending"
 OWN = {"ingest_run", "run_id", "replayed_time", "packed_from"}
 """Columns that tell of the run that wrote a row, and of the names of files."""
 RUNS = {"run_log", "run_lease"}
+LATER = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time", "source_line")
+OF_FETCH_RUNS = {"run_length", "later_by", "last_handled_time"}
 _SCRIPT = """
 import json, sys
 from pipelines.cli import main
@@ -148,13 +152,28 @@ def _name(pid: int) -> str:
 
 
 def content(lake: Path) -> dict[str, list[str]]:
-    """Every table's rows as text, in order, as another engine reads them."""
+    """Every table's rows as text, in order, as another engine reads them.
+
+    Of fetches one by one, since a run of identical ones ends where a batch of Spark's does.
+    """
     found = {}
     for name in TABLES.keys() - RUNS:
         if (lake / name / "_delta_log").is_dir():
             rows = pa.table(deltalake.DeltaTable(str(lake / name)).to_pyarrow_table())
-            found[name] = sorted(map(_cells, rows.to_pylist()))
+            told = (fetch for row in rows.to_pylist() for fetch in (_fetches(row) if name == "fetch_log" else [row]))
+            found[name] = sorted(map(_cells, told))
     return found
+
+
+def _fetches(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give each fetch of a run of identical ones."""
+    steps = [0] * len(LATER) + (row["later_by"] or [])
+    assert len(steps) == len(LATER) * row["run_length"]
+    fetch = {name: value for name, value in row.items() if name not in OF_FETCH_RUNS}
+    for n in range(row["run_length"]):
+        for name, step in zip(LATER, steps[len(LATER) * n : len(LATER) * (n + 1)], strict=True):
+            fetch[name] += timedelta(microseconds=step) if name.endswith("time") else step
+        yield fetch
 
 
 def _cells(row: dict[str, Any]) -> str:

@@ -4,20 +4,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
-import deltalake
-import pyarrow as pa
 import pytest
 
-from tests.spark.killed_runs import OWN, commands, content, finished
+from tests.spark.killed_runs import commands, content, finished
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "deploy" / "standalone" / "cluster.sh"
 BARE = ROOT / "build" / "bare" / "bin" / "python"
-LATER = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time", "source_line")
-OF_RUNS = {"run_length", "later_by", "last_handled_time"}
 LOGS = ROOT / "data" / "samples" / "follower-stop"
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
@@ -57,25 +52,12 @@ def submit(master: str, command: list[str], scratch: Path) -> None:
     )  # fmt: skip
 
 
-def told(lake: Path) -> dict[str, list[str]]:
-    """What the tables say; of fetches one by one, since a run of them ends where a batch of Spark's does."""
-    fetches = []
-    for row in pa.table(deltalake.DeltaTable(str(lake / "fetch_log")).to_pyarrow_table()).to_pylist():
-        steps = [0] * len(LATER) + (row["later_by"] or [])
-        assert len(steps) == len(LATER) * row["run_length"]
-        for n in range(row["run_length"]):
-            for name, step in zip(LATER, steps[len(LATER) * n : len(LATER) * (n + 1)], strict=True):
-                row[name] += timedelta(microseconds=step) if name.endswith("time") else step
-            fetches.append(str({name: value for name, value in row.items() if name not in OWN | OF_RUNS}))
-    return content(lake) | {"fetch_log": sorted(fetches)}
-
-
 def test_a_cluster_writes_the_tables_that_one_machine_writes(master: str, tmp_path: Path) -> None:
     assert subprocess.run([BARE, "-c", "import numpy"], capture_output=True, check=False).returncode == 1
     for command in commands(tmp_path / "cluster", LOGS):
         submit(master, command, tmp_path / "scratch")
     finished(commands(tmp_path / "one", LOGS), tmp_path / "one-scratch")
-    tables, of_one = told(tmp_path / "cluster"), told(tmp_path / "one")
+    tables, of_one = content(tmp_path / "cluster"), content(tmp_path / "one")
     assert tables["isr_changes"]
     assert tables.keys() == of_one.keys()
     for name, rows in of_one.items():
