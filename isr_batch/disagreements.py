@@ -48,8 +48,13 @@ def write_disagreements(lake: Lake, window: Window) -> int:
 
 def disagreements(lake: Lake, window: Window = Window()) -> DataFrame:  # noqa: B008 frozen
     """Rows of ``rule_disagreements`` for events that begin in the window."""
-    events = shrink_events(lake.read("shrink_verdicts")).where(window.condition)
-    decided = stands(events, _states(lake, window), lake.read("isr_changes"))
+    verdicts = lake.read("shrink_verdicts")
+    events = shrink_events(verdicts).where(window.condition)
+    # Most sets have no shrink, and the timeline is the largest of all tables.
+    shrunk = verdicts.where(window.condition).select(*SET_KEY).distinct()
+    timeline = lake.read("partition_timeline").where(window.condition)
+    states = with_first_states(lake, timeline.join(F.broadcast(shrunk), list(SET_KEY), "semi"), window)
+    decided = stands(events, states, lake.read("isr_changes"))
 
     def runs(stand: str) -> Column:
         return F.array_sort(F.collect_list(F.when(F.col("stand") == stand, F.col("run"))))
@@ -68,12 +73,12 @@ def disagreements(lake: Lake, window: Window = Window()) -> DataFrame:  # noqa: 
     )  # fmt: skip
 
 
-def _states(lake: Lake, window: Window) -> DataFrame:
-    """States of a window, and for each term and run those at the term's beginning, which may be long before it.
+def with_first_states(lake: Lake, timeline: DataFrame, window: Window = Window()) -> DataFrame:  # noqa: B008 frozen
+    """Add to states of a window, for each term and run, the one at the term's beginning, which may be long before it.
 
     A quiet partition changes its state on few days; it has scores on each.
     """
-    states = lake.read("partition_timeline").where(window.condition).select(*SET_KEY, *RUN, "time", "isr", "event_date")
+    states = timeline.select(*SET_KEY, *RUN, "time", "isr", "event_date")
     scored = lake.read("partition_scores").where(window.condition).select(*SET_KEY, *RUN, "event_date")
     begun = lake.read("leader_epochs").select(
         *SET_KEY, F.col("start_time").alias("time"), F.array_intersect("assigned", "isr_at_start").alias("isr")
@@ -125,8 +130,8 @@ def stands(events: DataFrame, timeline: DataFrame, changes: DataFrame) -> DataFr
     events : DataFrame
         Of `shrink_events`.
     timeline : DataFrame
-        Rows of ``partition_timeline``: a run was replayed for a term that it has a state of, and on days on which it
-        has a state of anything in the cluster.
+        Of `with_first_states`: a run was replayed for a term that it has a state of, and on days on which it has a
+        state of anything in the cluster.
     changes : DataFrame
         Rows of ``isr_changes``.
 

@@ -18,6 +18,7 @@ from isr_batch.disagreements import (
     require_rules,
     shrink_events,
     stands,
+    with_first_states,
 )
 from isr_batch.errors import NoInputError
 from isr_batch.fetch_runs import single_fetches
@@ -228,9 +229,9 @@ def _stands(lake: Lake, shrink: Row) -> tuple[Stand, ...]:
         return same
 
     events = shrink_events(where_equal(lake.read("shrink_verdicts"), shrink, FOLLOWER)).where(F.exists("made", is_own))
-    timeline = lake.read("partition_timeline").where(F.col("cluster_id") == shrink["cluster_id"])
+    states = with_first_states(lake, where_equal(lake.read("partition_timeline"), shrink, SET_KEY))
     rows = (
-        stands(events, timeline, where_equal(lake.read("isr_changes"), shrink, FOLLOWER))
+        stands(events, states, where_equal(lake.read("isr_changes"), shrink, FOLLOWER))
         .where(~F.coalesce(is_own(F.col("own")), F.lit(False)))
         .select("run", "stand", "own.at_us", "own.primary_cause")
         .collect()

@@ -134,7 +134,9 @@ def _costs(scores: DataFrame) -> DataFrame:
 
 
 def _latencies(scores: DataFrame) -> DataFrame:
-    return scores.select(*DIMENSIONS[:-1], F.inline("acks_all_latencies"))
+    # Summed up over partitions first: what follows looks at each row once for each column of a score.
+    each = scores.select(*DIMENSIONS[:-1], F.inline("acks_all_latencies"))
+    return each.groupBy(*DIMENSIONS[:-1], "latency_ms").agg(F.sum("appends").alias("appends"))
 
 
 def _judged(verdicts: DataFrame) -> DataFrame:
@@ -239,7 +241,9 @@ def write_scores(lake: Lake) -> int:
     int
         Rows written.
     """
-    every = facts(results_of(lake))
+    # Each task makes the code of some sixty aggregates anew, which takes longer than a task's few rows.
+    few = lake.spark.sparkContext.defaultParallelism
+    every = facts(results_of(lake)).coalesce(few).localCheckpoint()
     by_topic = scores(
         every, [("cluster_id", *more) for more in (("event_date", "topic"), ("event_date",), ("topic",), ())]
     )

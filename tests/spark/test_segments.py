@@ -1,5 +1,6 @@
 """``fetch_segments`` in the lake: made of what the lake holds, again where that changed, and told when damaged."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,14 @@ from tests.spark.test_replay import DAY, stopped_follower
 NEXT_DAY = "2026-01-02"
 
 
+@pytest.fixture(scope="module")
+def made(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(stopped_follower(spark_session, tmp_path_factory.mktemp("made"), {"t": 2}).root)
+
+
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    return stopped_follower(spark, tmp_path, {"t": 2})
+def lake(spark: SparkSession, made: Path, tmp_path: Path) -> Lake:
+    return Lake(spark, str(shutil.copytree(made, tmp_path / "lake")), "test")
 
 
 def a_day_later(rows: DataFrame) -> DataFrame:

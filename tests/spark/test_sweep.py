@@ -1,6 +1,7 @@
 """A sweep of a small lake: the same counts as a replay, nothing else touched; and the command."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,14 @@ def named(grid: Path) -> NamedGrid:
     return load_grid(grid)
 
 
+@pytest.fixture(scope="module")
+def made(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(stopped_follower(spark_session, tmp_path_factory.mktemp("made"), {"t": 2, "u": 1, "__v": 2}).root)
+
+
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    return stopped_follower(spark, tmp_path / "lake", {"t": 2, "u": 1, "__v": 2})
+def lake(spark: SparkSession, made: Path, tmp_path: Path) -> Lake:
+    return Lake(spark, str(shutil.copytree(made, tmp_path / "lake")), "test")
 
 
 def test_a_sweep_counts_what_a_replay_does_and_leaves_its_tables_alone(lake: Lake, named: NamedGrid) -> None:

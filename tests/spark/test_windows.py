@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_batch.days import DONE, MISSING, STALE, lines, status, undone
+from isr_batch.days import DONE, MISSING, STALE, lines, mark, status, undone
 from isr_batch.errors import WriteConflictError
 from isr_batch.generate import generate
 from isr_batch.lease import turn
@@ -100,7 +100,7 @@ def test_day_by_day_is_as_in_one_go(stories: Lake, tmp_path: Path) -> None:
     pack_stale_days(by_day)
     assert told(by_day) == [(FIRST, STALE), (SECOND, STALE)]
     runs = rule_runs(job(by_day).settings.replay)
-    done(by_day, days[0])
+    mark(by_day, days[0], runs, lines(by_day))
     assert undone(by_day, Window(), runs, lines(by_day)) == [SECOND]
     other_rules = runs[:1]
     assert undone(by_day, Window(), other_rules, lines(by_day)) == [FIRST, SECOND]
