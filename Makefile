@@ -65,7 +65,7 @@ spark: $(VENV)/test.stamp ## the tests that need it
 	$(BIN)/python -m pytest -m "spark and not nightly"
 
 # The JVM's first compiler is enough for so few rows, and leaves the processor to the tests' own start.
-sample: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m
+sample: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC
 sample: $(VENV)/run.stamp
 	rm -rf $(SAMPLE)
 	$(BIN)/isr-batch run --logs data/samples --lake $(SAMPLE)

@@ -66,14 +66,18 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
 
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "local")
-    # A test's JVM runs nothing long enough for its second compiler, which takes a third of the processor's time.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
+    # A test's JVM runs nothing long enough for its second compiler, which takes a third of its time, nor for
+    # a collector of several threads.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
     session = start_session(
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
         **{
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             # Tests have a handful of rows: planning again between stages costs more than it saves.
             "spark.sql.adaptive.enabled": "false",
+            # Nor are they worth a Java class a query; `make sample` and the processes that tests start compile them.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # A wrong Arrow type from a function fails there instead of being read as something else.
             "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
             "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",

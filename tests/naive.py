@@ -6,6 +6,7 @@ It shares no line with ``udfs``. What happened is in ``tests.naive_truth``, the 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Fetch, Row, Term, Truth
@@ -154,7 +155,9 @@ class Leader:
     def _pass_time(self, until_us: int) -> None:
         while True:
             steps = [(max(due, self.now_us), order, position, step) for due, order, position, step in self._steps()]
-            time_us, _, _, step = min(steps, key=lambda s: s[:3], default=(until_us + 1, 0, 0, self.write))
+            if not steps:
+                return
+            time_us, _, _, step = min(steps, key=itemgetter(0, 1, 2))
             if time_us > until_us:
                 return
             self.now_us = time_us
@@ -219,7 +222,6 @@ class Leader:
         else:
             del self.waiting[follower.replica]
             self.rule.on_completed(follower, self, fetch)
-        self.write()
 
     def _read(self, follower: Follower, fetch: Fetch) -> None:
         """Take T and L; what is known to be there and was not yet is an append that the log has too late or not."""
@@ -254,6 +256,7 @@ class Leader:
         elif row.kind == FETCH:
             while former := self.waiting.get(row.replica_id):
                 self._go_on(former)
+                self.write()
             if row.code == 0:
                 self.grow(row.offset)  # a follower holds nothing that its leader lacks
             self.waiting[row.replica_id] = fetch = Fetch(row)
