@@ -77,7 +77,6 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
             "spark.sql.adaptive.enabled": "false",
             # Nor are they worth a Java class a query; `make sample` and the processes that tests start compile them.
             "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # A wrong Arrow type from a function fails there instead of being read as something else.
             "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
             "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.naive_truth import APPEND, ELIGIBLE, FETCH, REMOVED, Row
+from tests.unit.test_kernel_against_naive import columns
 from udfs.records import Rows
 
 Longs = npt.NDArray[np.int64]
@@ -170,9 +171,8 @@ class _Moves:
 
 def groups(term: Term) -> tuple[Rows, Longs, Longs, Longs]:
     """Rows of a term, and of each time: itself, the first row after it, and the last step of it."""
-    rows = np.array(term.rows, np.int64).reshape(len(term.rows), len(Rows._fields))
+    rows = columns(term.rows)
     times = np.array([step[1] for step in term.steps], np.int64)
     lasts = np.flatnonzero(np.append(times[1:] != times[:-1], True))
-    after = np.searchsorted(rows[:, 0], times[lasts], side="right")
-    columns = {name: np.ascontiguousarray(rows[:, i]) for i, name in enumerate(Rows._fields)}
-    return Rows(**columns), times[lasts], after, lasts
+    after = np.searchsorted(rows.time_us, times[lasts], side="right")
+    return rows, times[lasts], after, lasts

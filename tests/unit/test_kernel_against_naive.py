@@ -113,9 +113,12 @@ def stretches(term: Term, cuts: tuple[int, ...]) -> Iterator[tuple[Rows, int]]:
     yield columns(()), term.end_us
 
 
-def columns(rows: tuple[Row, ...]) -> Rows:
-    table = np.array(rows, np.int64).reshape(len(rows), len(Row._fields))
-    return Rows(**{name: np.ascontiguousarray(table[:, Row._fields.index(name)]) for name in Rows._fields})
+def columns(rows: Sequence[tuple[Any, ...]]) -> Rows:
+    """Rows of a log for the kernel; they can't be written to, as Arrow's can't: for others numba compiles again."""
+    found = Rows(*np.array(rows, np.int64).reshape(len(rows), len(Rows._fields)).T.copy())
+    for column in found:
+        column.flags.writeable = False
+    return found
 
 
 def collect(out: Output, replicas: tuple[int, ...], results: list[Result]) -> None:

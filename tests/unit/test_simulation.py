@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.loop import Tables, simulate
+from tests.unit.test_kernel_against_naive import columns
 from udfs.records import (
     APPEND,
     BY_CONTROLLER,
@@ -140,12 +141,7 @@ def rows_of(mine: Tables, events: Any, epoch: int, start_us: int, end_us: int, l
             elif kind != 0:
                 rows.append((from_us, ELIGIBLE, broker, -1, kind == UNFENCED, -1, 0, 0, 0, 0))
     rows.sort(key=lambda row: row[:2])
-    table = np.array(rows, np.int64).reshape(len(rows), 10)
-    names = (
-        "time_us", "kind", "replica_id", "offset", "code", "leader_log_end_offset", "handled_us", "processed_us",
-        "released_us", "until_us",
-    )  # fmt: skip
-    return Rows(**{name: np.ascontiguousarray(table[:, names.index(name)]) for name in Rows._fields})
+    return columns(rows)
 
 
 def of(table: Any, epoch: int) -> Any:

@@ -72,7 +72,7 @@ NO_YES = ("false", "true")
 COMMON_PARAMS = {
     "replica_lag_time_max_ms": Param("lag time, in ms; by default the broker's", least=1),
     "min_insync_replicas": Param("by default the topic's or the broker's", least=1),
-    "check_period_ms": Param("between two runs of isr-expiration; by default the rule's part of the lag time"),
+    "check_period_ms": Param("between two runs of isr-expiration; by default the rule's part of the lag time", least=1),
     "check_phase_ms": Param("time of one such run; by default what the log shows", least=-(10**18)),
     "isr_write_latency_ms": Param("until an ISR write is answered; by default what the log shows, 0 before 2.7"),
 }
