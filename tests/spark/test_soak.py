@@ -7,6 +7,7 @@ Who is killed is a process of its own, a night that comes to its end is not: hal
 import os
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,9 @@ def test_nights_on_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ingest, backfill, _ = commands(lake, logs)
         if chosen.random() < KILLED_SHARE:
             run = started([ingest, backfill], scratch)
-            kills += killed(run, lake, chosen.randint(0, of_a_night), scratch, chosen) is not None
+            who = killed(run, lake, chosen.randint(0, of_a_night), scratch, chosen)
+            kills += who is not None
+            sys.stderr.write(f"night {night}, {kills} kills: {who}\n")
         before = commits(lake)
         here(ingest)
         here(backfill)
