@@ -32,6 +32,7 @@ from isr_batch.tables import (
     Table,
 )
 from udfs.records import BY_RULE, CHANGE_KINDS, SHRINK
+from udfs.rules import BASELINE, RELEASED_RULES
 from udfs.simulation_arrow import BROKERS_A_GROUP_ID, SCHEMA, simulate_group
 from udfs.world import EVENT_KINDS
 
@@ -166,6 +167,7 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
             replica_lag_time_max_ms=F.lit(fleet.replica_lag_time_max_ms),
             min_insync_replicas=F.lit(fleet.min_insync_replicas), check_origin_ms=F.lit(START_MS),
             check_origin_source=F.lit("startup"), isr_write_ms=F.lit(ISR_WRITE_MS),
+            broker_version=F.lit(_release(fleet)).cast("string"),
         ),
         OBSERVED_ISR_CHANGES.name: table(
             "changes", **leader, replica_id=broker("replica"), isr_before=members("isr_before"),
@@ -181,6 +183,12 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
             }
         ),
     }  # fmt: skip
+
+
+def _release(fleet: Fleet) -> str | None:
+    """Name the first release that decides as the loop did; None where none did."""
+    first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
+    return ".".join(map(str, first)) if first and not fleet.params else None
 
 
 def _known(name: str) -> Column:

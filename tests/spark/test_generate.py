@@ -10,6 +10,7 @@ from isr_batch.replay import replay, rule_runs
 from isr_batch.scenarios.plans import Fleet
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
+from isr_batch.validate import validate
 
 
 def test_kip_501_example_through_the_tables(lake: Lake) -> None:
@@ -60,6 +61,8 @@ def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> 
     change = ("topic", "partition_id", "leader_id", "change_time", "kind", "replica_id", "isr_before", "isr_after")
     told, decided = (lake.read(table).select(*change) for table in ("observed_isr_changes", "isr_changes"))
     assert sorted(told.collect()) == sorted(decided.collect())
+    checked = validate(lake)
+    assert (checked.matched_ratio, checked.matched > 0) == (1, True)
     removed = lake.read("observed_isr_changes").where("made_by = 'controller'")
     assert removed.count() == sum(shrink["primary_cause"] == "controller" for shrink in shrinks) > 0
     assert generate(lake, fleet) == counts
