@@ -65,8 +65,11 @@ def validate(lake: Lake) -> ValidationSummary:
     """
     terms = lake.read("leader_epochs")
     replayed = _replayed(lake, terms)
-    observed = lake.read("observed_isr_changes").where("made_by = 'leader'")
-    ran = [row["ran"] for row in _rule_of_leaders(terms).select("ran").distinct().collect()]
+    known = _rule_of_leaders(terms)
+    # Of a cluster whose release no log tells, such as a fleet under a proposal, there is nothing to compare.
+    compared = F.broadcast(known.select("cluster_id").distinct())
+    observed = lake.read("observed_isr_changes").where("made_by = 'leader'").join(compared, "cluster_id", "semi")
+    ran = [row["ran"] for row in known.select("ran").distinct().collect()]
     if not ran:
         raise NoInputError(
             f"no log in {lake.root} says which release its brokers ran", "there is nothing to compare with"
@@ -76,9 +79,7 @@ def validate(lake: Lake) -> ValidationSummary:
             f"{lake.root} holds no replay of {', '.join(sorted(ran))}, which its brokers ran",
             "run `isr-batch replay` with that rule and its default parameters first",
         )
-    pairs = _matched(observed, replayed, terms).join(
-        F.broadcast(_rule_of_leaders(terms)), ["cluster_id", "leader_id"], "left"
-    )
+    pairs = _matched(observed, replayed, terms).join(F.broadcast(known), ["cluster_id", "leader_id"], "left")
     lake.replace(REPLAY_CHECK, _with_notes(pairs, lake), "true")
     return summary(lake)
 
