@@ -155,13 +155,11 @@ class Leader:
     def _pass_time(self, until_us: int) -> None:
         while True:
             steps = [(max(due, self.now_us), order, position, step) for due, order, position, step in self._steps()]
-            if not steps:
+            due = min(steps, key=itemgetter(0, 1, 2), default=None)
+            if due is None or due[0] > until_us:
                 return
-            time_us, _, _, step = min(steps, key=itemgetter(0, 1, 2))
-            if time_us > until_us:
-                return
-            self.now_us = time_us
-            step()
+            self.now_us = due[0]
+            due[-1]()
             self.write()
 
     def _steps(self) -> list[Step]:
