@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import UsageError
-from isr_batch.generate import SCENARIOS, generate
+from isr_batch.generate import SCENARIOS, _release, generate
 from isr_batch.replay import replay, rule_runs
 from isr_batch.scenarios.plans import Fleet
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.validate import validate
+from udfs.rules import RELEASED_RULES, rule_of_release
 
 
 def test_kip_501_example_through_the_tables(lake: Lake) -> None:
@@ -42,6 +43,13 @@ def test_the_readme_names_every_scenario() -> None:
 def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
     with pytest.raises(UsageError, match="no scenario kip-501"):
         generate(lake, Fleet("kip-501"))
+
+
+def test_the_release_of_a_fleet_runs_its_rule() -> None:
+    for _, rule in RELEASED_RULES:
+        assert rule_of_release(str(_release(Fleet("mixed-fleet", rule=rule.id)))) == rule.id
+    assert _release(Fleet("mixed-fleet", rule="kip-501-pending")) is None
+    assert _release(Fleet("mixed-fleet", rule="kafka-3.7", params={"check_period_ms": 1})) is None
 
 
 def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> None:

@@ -119,12 +119,14 @@ def test_params_may_be_choices(conf: Path) -> None:
 def test_wrong_values_of_params_are_told_together() -> None:
     told = [
         "kip-501-pending.pending_from=queue",
+        "kafka-2.7.check_period_ms=soon",
         "kafka-3.7.check_period_ms=0",
         "true-lag.replica_lag_time_max_ms=0",
     ]
     with pytest.raises(UsageError) as raised:
         load_settings(options={"replay": {"params": parse_params(told)}})
     assert "kip-501-pending.pending_from: handled or arrival is wanted, not 'queue'" in raised.value.message
+    assert "kafka-2.7.check_period_ms: a whole number from 1 on is wanted, not 'soon'" in raised.value.message
     assert "kafka-3.7.check_period_ms: a whole number from 1 on is wanted, not '0'" in raised.value.message
     assert "true-lag.replica_lag_time_max_ms: a whole number from 1 on is wanted, not '0'" in raised.value.message
 
