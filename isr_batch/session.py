@@ -47,8 +47,9 @@ _LOCAL: Final = {
     # Delta reads a table's log with 50 tasks unless told otherwise, which on one machine takes longer than the data.
     "spark.databricks.delta.snapshotPartitions": "2",
     # Each sort, window and aggregate of a task holds a page. By default they have 64 MB with the heap given here, and
-    # six million lines were ingested until there was none left.
-    "spark.buffer.pageSize": "2m",
+    # six million lines were ingested until there was none left. With the header of Java's array a page fills two of
+    # its collector's regions; of 2 MB it took three, and a sort of 20 M rows filled the heap.
+    "spark.buffer.pageSize": f"{2 * 2**20 - 16}b",
     # The machine's own name may not resolve, as in containers.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -57,23 +57,26 @@ def timelines_kept(
         Of SCHEMA.
     """
     files: dict[tuple[str, int, str], _File] = {}
+    schemas = {kind: schema_of_files(TIMELINES[kind]) for kind in folders}
     for batch in results:
         kind = batch.column("result")[0].as_py()
         if kind not in folders:
             yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
             continue
-        for day, rule, rows in _by_day_and_rule(batch, since_us):
+        for day, rule, rows in _by_day_and_rule(batch, since_us, schemas[kind]):
             key = kind, day, rule
             if key not in files:
-                files[key] = _File(TIMELINES[kind], folders[kind], day, rule)
+                files[key] = _File(TIMELINES[kind], folders[kind], day, rule, schemas[kind])
             files[key].add(rows)
     told = [{"result": FILE, FILE: json.dumps(file.close())} for file in files.values()]
     if told:
         yield pa.RecordBatch.from_pylist(told, SCHEMA)
 
 
-def _by_day_and_rule(batch: pa.RecordBatch, since_us: int) -> Iterator[tuple[int, str, pa.RecordBatch]]:
-    """Rows from some time on; they are ordered by rule, so that those of one day are in order already."""
+def _by_day_and_rule(
+    batch: pa.RecordBatch, since_us: int, schema: pa.Schema
+) -> Iterator[tuple[int, str, pa.RecordBatch]]:
+    """Rows from some time on, as files have them; ordered by rule, so that those of one day are in order already."""
     times = np.asarray(batch.column("time_us"))
     if times.min(initial=since_us) < since_us:
         batch = batch.filter(pa.array(times >= since_us))
@@ -86,9 +89,11 @@ def _by_day_and_rule(batch: pa.RecordBatch, since_us: int) -> Iterator[tuple[int
     if (np.diff(group) < 0).any():
         order = np.argsort(group, kind="stable")
         batch, group, days = batch.take(pa.array(order)), group[order], days[order]
+    columns = [batch.column(_IN_RESULTS.get(each.name, each.name)).cast(each.type) for each in schema]
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(group)], strict=True):
-        yield int(days[start]), batch.column("rule")[start].as_py(), batch.slice(start, end - start)
+        yield int(days[start]), batch.column("rule")[start].as_py(), rows.slice(start, end - start)
 
 
 @dataclass
@@ -99,6 +104,7 @@ class _File:
     folder: str
     day: int
     rule: str
+    schema: pa.Schema
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     rows_waiting: int = 0
     metadata: list[pq.FileMetaData] = field(default_factory=list)
@@ -109,7 +115,6 @@ class _File:
         self.path = "/".join([*places, f"part-{uuid.uuid4()}.zstd.parquet"])
         whole = Path(self.folder, self.path)
         whole.parent.mkdir(parents=True, exist_ok=True)
-        self.schema = schema_of_files(self.table)
         # Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
         steps = [each.name for each in self.schema if each.type in (_TYPES["BIGINT"], _TYPES["TIMESTAMP"])]
         self.writer = pq.ParquetWriter(
@@ -123,11 +128,9 @@ class _File:
             metadata_collector=self.metadata,
         )
 
-    def add(self, results: pa.RecordBatch) -> None:
-        columns = [results.column(_IN_RESULTS.get(name, name)) for name in self.schema.names]
-        typed = [column.cast(each.type) for column, each in zip(columns, self.schema, strict=True)]
-        self.waiting.append(pa.RecordBatch.from_arrays(typed, schema=self.schema))
-        self.rows_waiting += results.num_rows
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.waiting.append(rows)
+        self.rows_waiting += rows.num_rows
         if self.rows_waiting >= ROW_GROUP:
             self.write()
 
