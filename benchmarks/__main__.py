@@ -76,7 +76,7 @@ def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> It
             yield end_to_end.against_pandas(given, 1)
         spark.stop()
         if "alone" in groups:
-            yield alone.scaling_and_skew(
+            yield from alone.scaling_and_skew(
                 lakes["warm"][0], lakes["zipf"], lakes["shorter"], lakes["half"], lakes["alone"], rounds
             )
     if "first-use" in groups:
