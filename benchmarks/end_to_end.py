@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks import ways
 from benchmarks.lakes import changes_in, copy_of, remove_copies
-from benchmarks.measure import Contestant, cpu_seconds_of_tree, interleaved
+from benchmarks.measure import Contestant, CpuOfTree, interleaved
 from benchmarks.page import Section
 from benchmarks.single_machine import Script, changes_of_script, cores
 from udfs.rules import BASELINE, REGISTRY
@@ -48,7 +48,7 @@ class Given:
         for each in contestants:
             each.prepare()
             each.run()
-        interleaved(contestants, rounds, cpu=cpu_seconds_of_tree)
+        interleaved(contestants, rounds, cpu=CpuOfTree())
 
     def row(self, contestant: Contestant) -> list[str]:
         """A line of the table."""

@@ -1,6 +1,8 @@
 """What the benchmarks compare: the loop by hand decides as the kernel does, and every log is made again the same."""
 
 import shutil
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from benchmarks import by_hand
 from benchmarks.kernel import KernelAlone, read_only, replay_in_memory
 from benchmarks.log import Plan, Shape, log_of
+from benchmarks.measure import CpuOfTree
 from udfs.arrow import RuleRun
 from udfs.records import EXPAND, SHRINK
 from udfs.rules import BASELINE
@@ -52,3 +55,17 @@ def test_a_log_has_about_as_many_rows_as_were_asked_for_and_is_in_order(shape: S
         assert (np.diff(log.rows.time_us[first:end]) > 0).all()
     for column, again in zip(log.rows, log_of(plan).rows, strict=True):
         np.testing.assert_array_equal(column, again)
+
+
+BUSY = "import time; [None for _ in iter(lambda: time.process_time() < 0.3, False)]; print('done', flush=True); input()"
+
+
+def test_a_process_that_has_ended_has_its_cpu_time_counted_once() -> None:
+    look = CpuOfTree()
+    before = look()
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        told = look()
+    assert told - before > 0.25
+    assert 0 <= look() - told < 0.25
