@@ -75,8 +75,10 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             # Tests have a handful of rows: planning again between stages costs more than it saves.
             "spark.sql.adaptive.enabled": "false",
-            # Nor are they worth a Java class a query; `make sample` and the processes that tests start compile them.
+            # Nor are they worth a Java class a query, nor one an expression; `make sample` and the processes that tests
+            # start compile them.
             "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # A wrong Arrow type from a function fails there instead of being read as something else.
             "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
             "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
@@ -91,9 +93,9 @@ def spark(spark_session: "SparkSession") -> "Iterator[SparkSession]":
     """Give the session, and forget afterwards what a test registered in it."""
     yield spark_session
     spark_session.catalog.clearCache()
-    for table in spark_session.catalog.listTables():
-        if table.isTemporary:
-            spark_session.catalog.dropTempView(table.name)
+    # The catalog's own list needs what is compiled.
+    for view in spark_session.sql("SHOW VIEWS").where("isTemporary").collect():
+        spark_session.catalog.dropTempView(view["viewName"])
 
 
 @pytest.fixture
