@@ -19,7 +19,7 @@ PANDAS_ROWS = 250_000
 
 
 GROUPS = ("kernel", "delta", "pandas", "alone", "first-use", "ingest")
-NEEDED = {"delta": ("zipf",), "pandas": ("few",), "alone": ("warm", "zipf", "shorter", "half", "alone")}
+NEEDED = {"delta": ("zipf", "smaller"), "pandas": ("few",), "alone": ("warm", "zipf", "shorter", "half", "alone")}
 """Logs by group."""
 
 
@@ -59,7 +59,8 @@ def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> It
     plans = {
         "warm": Plan(20_000, 10),
         "zipf": plan,
-        "few": Plan(min(plan.rows, PANDAS_ROWS), min(plan.partitions, max(20, PANDAS_ROWS // 10_000))),
+        "smaller": _at_most(plan, end_to_end.WARM_ROWS),
+        "few": _at_most(plan, PANDAS_ROWS),
         "shorter": Plan(plan.rows // LONGER, plan.partitions),
         "half": Plan(plan.rows, plan.partitions, "half"),
         "alone": Plan(plan.rows, 1, "alone"),
@@ -69,10 +70,10 @@ def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> It
         spark = start_session(SparkSettings())
         lakes = {name: (FOLDER / name, write_lake(spark, plans[name], FOLDER / name)) for name in sorted(names)}
         if "delta" in groups:
-            given = end_to_end.Given(spark, *lakes["zipf"], kernel.expected_changes(plan))
+            given = end_to_end.Given(spark, *lakes["zipf"], kernel.expected_changes(plan), lakes["smaller"][0])
             yield end_to_end.against_the_floor(given, rounds)
         if "pandas" in groups:
-            given = end_to_end.Given(spark, *lakes["few"], kernel.expected_changes(plans["few"]))
+            given = end_to_end.Given(spark, *lakes["few"], kernel.expected_changes(plans["few"]), lakes["few"][0])
             yield end_to_end.against_pandas(given, 1)
         spark.stop()
         if "alone" in groups:
@@ -83,6 +84,10 @@ def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> It
         yield alone.first_use(rounds)
     if "ingest" in groups:
         yield ingest.of_a_long_log(lines, FOLDER / "long-log")
+
+
+def _at_most(plan: Plan, rows: int) -> Plan:
+    return Plan(min(plan.rows, rows), min(plan.partitions, max(20, rows // 10_000)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """From Delta to Delta in one Spark session: every way in turn, on the same lake."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from benchmarks.single_machine import Script, changes_of_script, cores
 from udfs.rules import BASELINE, REGISTRY
 
 ALL = f"{len(REGISTRY)} rules"
+WARM_ROWS = 1_000_000
 HEADINGS = ("way", "s, best", "s, median", "M rows/s", "M rows/s a core", "CPU s")
 
 
@@ -26,12 +27,15 @@ class Given:
     lake: Path
     rows: int
     expected: tuple[int, int]
+    smaller: Path
+    """Another lake, for a first run of each way."""
 
-    def contestant(
+    def warmed(
         self, name: str, run: Callable[[Path], Any], check: Callable[[Any], Any] | None = None, lake: Path | None = None
     ) -> Contestant:
-        """A way that works on a copy of the lake (or of another one), fresh in each round."""
-        copies: list[Path] = []
+        """A way that works on a copy of the lake (or of another one), fresh in each round; its code is generated."""
+        copies = [copy_of(self.smaller)]
+        run(copies[-1])
 
         def prepare() -> None:
             remove_copies(*copies)
@@ -42,13 +46,6 @@ class Given:
     def written(self, lake: Path) -> tuple[int, int]:
         """Checksum of the changes in the tables that a way wrote."""
         return changes_in(self.spark, lake)
-
-    def in_turn(self, contestants: Sequence[Contestant], rounds: int) -> None:
-        """Time them, after one run each that is not timed: code is generated, files are in the page cache."""
-        for each in contestants:
-            each.prepare()
-            each.run()
-        interleaved(contestants, rounds, cpu=CpuOfTree())
 
     def row(self, contestant: Contestant) -> list[str]:
         """A line of the table."""
@@ -64,30 +61,30 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     script = Script(cores(), every)
     packed = ways.packed(spark, copy_of(given.lake))
     contestants = [
-        given.contestant(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
-        given.contestant("ours, one rule", lambda lake: ways.ours(spark, lake, baseline), given.written, packed),
-        given.contestant(f"ours, {ALL}, not packed yet", lambda lake: ways.ours(spark, lake, every), given.written),
-        given.contestant("Spark's floor, nothing written", lambda lake: ways.floor_to_nowhere(spark, lake)),
-        given.contestant("Spark's floor, its rows to Delta", lambda lake: ways.floor_to_delta(spark, lake)),
-        given.contestant(f"DuckDB and our kernel, {ALL}, to Parquet", script.replay, changes_of_script),
-        given.contestant("SQL windows, lag of one rule", lambda lake: ways.sql_windows(spark, lake)),
+        given.warmed(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
+        given.warmed("ours, one rule", lambda lake: ways.ours(spark, lake, baseline), given.written, packed),
+        given.warmed(f"ours, {ALL}, not packed yet", lambda lake: ways.ours(spark, lake, every), given.written),
+        given.warmed("Spark's floor, nothing written", lambda lake: ways.floor_to_nowhere(spark, lake)),
+        given.warmed("Spark's floor, its rows to Delta", lambda lake: ways.floor_to_delta(spark, lake)),
+        given.warmed(f"DuckDB and our kernel, {ALL}, to Parquet", script.replay, changes_of_script),
+        given.warmed("SQL windows, lag of one rule", lambda lake: ways.sql_windows(spark, lake)),
     ]
-    given.in_turn(contestants, rounds)
+    interleaved(contestants, rounds, cpu=CpuOfTree())
     script.pool.shutdown()
     compared, different = _check_windows(given)
     remove_copies(packed)
     ours, one, unpacked, nowhere, to_delta, duck, windows = contestants
     return Section(
         "From Delta to Delta",
-        f"""{given.rows:,} fetches and appends, local[{cores()}], a session that is warm; wall time, and CPU time of
-        all processes. *Ours* is `isr_batch.replay.replay`: timelines, changes, verdicts and scores in six tables,
-        from segments that the ingest has packed; *not packed yet*: from rows, which it packs first. *Spark's
-        floor* reads the rows, shuffles and sorts them by set and time, hands them to Python and takes them back
-        as they are; it computes nothing. *DuckDB* sorts in {cores()} processes that are up already, each with its
-        share of the partitions and our kernel behind it, and writes plain Parquet, not tables. *SQL windows* give
-        lag and lastCaughtUpTimeMs of one rule at each fetch, but no ISR, no high watermark and no shrink, for
-        which each state would have to feed the next. Of the {compared:,} instants that our timeline has as well,
-        {different} differ.""",
+        f"""{given.rows:,} fetches and appends, local[{cores()}], in a session in which each way has run before, on up
+        to {WARM_ROWS:,} rows; wall time, and CPU time of all processes. *Ours* is `isr_batch.replay.replay`:
+        timelines, changes, verdicts and scores in six tables, from segments that the ingest has packed; *not packed
+        yet*: from rows, which it packs first. *Spark's floor* reads the rows, shuffles and sorts them by set and
+        time, hands them to Python and takes them back as they are; it computes nothing. *DuckDB* sorts in
+        {cores()} processes that are up already, each with its share of the partitions and our kernel behind it, and
+        writes plain Parquet, not tables. *SQL windows* give lag and lastCaughtUpTimeMs of one rule at each fetch,
+        but no ISR, no high watermark and no shrink, for which each state would have to feed the next. Of the
+        {compared:,} instants that our timeline has as well, {different} differ.""",
         HEADINGS,
         [given.row(each) for each in contestants],
         [
@@ -108,14 +105,14 @@ def against_pandas(given: Given, rounds: int) -> Section:
     every, baseline = ways.runs_of("all"), ways.runs_of(BASELINE)
     packed = ways.packed(spark, copy_of(given.lake))
     contestants = [
-        given.contestant("ours, one rule", lambda lake: ways.ours(spark, lake, baseline), given.written, packed),
-        given.contestant(
+        given.warmed("ours, one rule", lambda lake: ways.ours(spark, lake, baseline), given.written, packed),
+        given.warmed(
             "applyInPandas, one rule", lambda lake: ways.apply_in_pandas(spark, lake, baseline), given.written
         ),
-        given.contestant(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
-        given.contestant(f"applyInPandas, {ALL}", lambda lake: ways.apply_in_pandas(spark, lake, every), given.written),
+        given.warmed(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
+        given.warmed(f"applyInPandas, {ALL}", lambda lake: ways.apply_in_pandas(spark, lake, every), given.written),
     ]
-    given.in_turn(contestants, rounds)
+    interleaved(contestants, rounds, cpu=CpuOfTree())
     remove_copies(packed)
     one, pandas_one, ours, pandas_all = contestants
     return Section(
