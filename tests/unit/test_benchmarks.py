@@ -57,7 +57,13 @@ def test_a_log_has_about_as_many_rows_as_were_asked_for_and_is_in_order(shape: S
         np.testing.assert_array_equal(column, again)
 
 
-BUSY = "import time; [None for _ in iter(lambda: time.process_time() < 0.3, False)]; print('done', flush=True); input()"
+BUSY = """
+import sys, time
+while time.process_time() < 0.3:
+    pass
+print("done", flush=True)
+sys.stdin.read()
+"""
 
 
 def test_a_process_that_has_ended_has_its_cpu_time_counted_once() -> None:
