@@ -1,4 +1,4 @@
-"""``make bench``: every group in turn, tables on the terminal, docs/benchmarks.md at the end."""
+"""``make bench``: every group in turn, tables on the terminal, a page of docs at the end."""
 
 import argparse
 import shutil
@@ -18,8 +18,13 @@ PANDAS_ROWS = 250_000
 """A group and its results have to fit into a worker as pandas frames."""
 
 
-GROUPS = ("kernel", "delta", "pandas", "alone", "first-use", "ingest")
-NEEDED = {"delta": ("zipf", "smaller"), "pandas": ("few",), "alone": ("warm", "zipf", "shorter", "half", "alone")}
+GROUPS = ("kernel", "delta", "pandas", "longer", "alone", "first-use", "ingest")
+NEEDED = {
+    "delta": ("zipf", "smaller"),
+    "pandas": ("few",),
+    "longer": ("warm", "zipf", "shorter"),
+    "alone": ("warm", "zipf", "half", "alone"),
+}
 """Logs by group."""
 
 
@@ -31,6 +36,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=600_000, help="of the request log that is ingested")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS, help="all take most of an hour")
+    parser.add_argument("--page", type=Path, default=Path("docs", "benchmarks.md"), help="where the tables go")
     given = parser.parse_args()
     plan = Plan(given.rows, given.partitions or max(20, given.rows // 10_000))
     begun = time.perf_counter()
@@ -41,6 +47,7 @@ def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     left_out = [group for group in GROUPS if group not in given.groups]
     page.write(
+        given.page,
         sections,
         f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'",
         f"""Rounds: {given.rounds}. {f"Groups left out: {', '.join(left_out)}." if left_out else ""} Generated log
@@ -76,10 +83,12 @@ def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> It
             given = end_to_end.Given(spark, *lakes["few"], kernel.expected_changes(plans["few"]), lakes["few"][0])
             yield end_to_end.against_pandas(given, 1)
         spark.stop()
+        if "warm" in lakes:
+            jobs = alone.Jobs(lakes["warm"][0], rounds)
+        if "longer" in groups:
+            yield from alone.longer(jobs, lakes["zipf"], lakes["shorter"])
         if "alone" in groups:
-            yield from alone.scaling_and_skew(
-                lakes["warm"][0], lakes["zipf"], lakes["shorter"], lakes["half"], lakes["alone"], rounds
-            )
+            yield alone.cores_and_skew(jobs, lakes["zipf"], lakes["half"], lakes["alone"])
     if "first-use" in groups:
         yield alone.first_use(rounds)
     if "ingest" in groups:

@@ -22,40 +22,72 @@ EXECUTORS = (1, 2, 4, 8)
 LARGEST_ROWS = 1_000_000_000
 
 
-def scaling_and_skew(
-    warm: Path, log: Measured, shorter: Measured, half: Measured, alone: Measured, rounds: int
-) -> list[Section]:
-    """Groups c and d: one core and two, a log of the same partitions for a shorter time, hot partitions, executors."""
-    cases = {
-        "the log, local[2]": ("local[2]", *log),
-        "the log, local[1]": ("local[1]", *log),
-        "a shorter log, local[2]": ("local[2]", *shorter),
-        "one partition with half of the rows, local[2]": ("local[2]", *half),
-        "one partition alone, local[2]": ("local[2]", *alone),
-    }
-    found = {name: _told_by_job(master, rounds, warm, lake, rows) for name, (master, lake, rows) in cases.items()}
-    usual, one_core, short, hot, single = found.values()
+class Jobs:
+    """Replays in processes of their own, one after the other, each warmed up by a small one."""
+
+    def __init__(self, warm: Path, rounds: int) -> None:
+        self._warm, self._rounds = warm, rounds
+        self._told: dict[tuple[str, Path], Mapping[str, float]] = {}
+
+    def told(self, master: str, log: Measured) -> Mapping[str, float]:
+        """Seconds, best and median and best a row; peaks of memory in MiB. Once measured, it is not measured again."""
+        lake, rows = log
+        if (master, lake) not in self._told:
+            job = [sys.executable, "-m", "benchmarks.job", master, str(self._rounds), str(self._warm), str(lake)]
+            told = _output(job)
+            best, median = min(told["seconds"]), float(np.median(told["seconds"]))
+            memory = {"worker": told["worker"], "jvm": told["jvm"]}
+            self._told[master, lake] = {"best": best, "median": median, "row": best / rows, **memory}
+        return self._told[master, lake]
+
+
+NOTE = f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in a process of its own, one process
+after the other, each warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of
+the JVM."""
+
+
+def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
+    """Group c: the log, and one of the same partitions for a shorter time; more executors, from both."""
+    usual, short = jobs.told("local[2]", log), jobs.told("local[2]", shorter)
     section = Section(
-        "Scaling and skew",
-        f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in a process of its own, one process
-        after the other, each warmed up by a small replay. Peaks of resident memory are those of a single Python
-        worker, and of the JVM. The shorter log has the same partitions. A set is replayed by one task: a
-        partition alone uses one core, and a second one for what the JVM does beside its Python; so does local[1].""",
+        "A longer log",
+        f"{NOTE} The shorter log has the same partitions.",
         HEADINGS,
-        [_row(name, cases[name][2], figures) for name, figures in found.items()],
+        [_row("the log, local[2]", log[1], usual), _row("a shorter log, local[2]", shorter[1], short)],
         [
-            ("two cores by one, time", usual["best"] / one_core["best"]),
             ("rows of the log by those of the shorter one", log[1] / shorter[1]),
             ("the log by the shorter one, time", usual["best"] / short["best"]),
             ("the log by the shorter one, peak memory of a worker", usual["worker"] / short["worker"]),
             ("the log by the shorter one, peak memory of the JVM", usual["jvm"] / short["jvm"]),
+        ],
+    )
+    return [section, _more_executors(log[1], usual["best"], shorter[1], short["best"])]
+
+
+def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -> Section:
+    """Groups c and d: one core and two, hot partitions."""
+    cases = {
+        "the log, local[2]": ("local[2]", log),
+        "the log, local[1]": ("local[1]", log),
+        "one partition with half of the rows, local[2]": ("local[2]", half),
+        "one partition alone, local[2]": ("local[2]", alone),
+    }
+    found = {name: jobs.told(*case) for name, case in cases.items()}
+    usual, one_core, hot, single = found.values()
+    return Section(
+        "Cores and skew",
+        f"""{NOTE} A set is replayed by one task: a partition alone uses one core, and a second one for what the JVM
+        does beside its Python; so does local[1].""",
+        HEADINGS,
+        [_row(name, cases[name][1][1], figures) for name, figures in found.items()],
+        [
+            ("two cores by one, time", usual["best"] / one_core["best"]),
             ("half of the rows in one partition, time a row by no skew", hot["row"] / usual["row"]),
             ("half of the rows in one partition, peak memory of a worker by no skew", hot["worker"] / usual["worker"]),
             ("one partition alone, time a row by no skew", single["row"] / usual["row"]),
             ("one partition alone, peak memory of a worker by no skew", single["worker"] / usual["worker"]),
         ],
     )
-    return [section, _more_executors(log[1], usual["best"], shorter[1], short["best"])]
 
 
 def _more_executors(rows: int, seconds: float, fewer_rows: int, fewer_seconds: float) -> Section:
@@ -84,13 +116,6 @@ def _executors(number: int, seconds: float, of_largest: float) -> list[str]:
 def _row(name: str, rows: int, found: Mapping[str, float]) -> list[str]:
     seconds = [f"{found[which]:.1f}" for which in ("best", "median")]
     return [name, f"{rows:,}", *seconds, f"{found['worker']:.0f}", f"{found['jvm']:.0f}"]
-
-
-def _told_by_job(master: str, rounds: int, warm: Path, lake: Path, rows: int) -> dict[str, float]:
-    told = _output([sys.executable, "-m", "benchmarks.job", master, str(rounds), str(warm), str(lake)])
-    best = min(told["seconds"])
-    median = float(np.median(told["seconds"]))
-    return {"best": best, "median": median, "row": best / rows, "worker": told["worker"], "jvm": told["jvm"]}
 
 
 KERNELS = """

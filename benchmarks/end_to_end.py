@@ -76,15 +76,15 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     ours, one, unpacked, nowhere, to_delta, duck, windows = contestants
     return Section(
         "From Delta to Delta",
-        f"""{given.rows:,} fetches and appends, local[{cores()}], in a session in which each way has run before, on up
-        to {WARM_ROWS:,} rows; wall time, and CPU time of all processes. *Ours* is `isr_batch.replay.replay`:
-        timelines, changes, verdicts and scores in six tables, from segments that the ingest has packed; *not packed
-        yet*: from rows, which it packs first. *Spark's floor* reads the rows, shuffles and sorts them by set and
-        time, hands them to Python and takes them back as they are; it computes nothing. *DuckDB* sorts in
-        {cores()} processes that are up already, each with its share of the partitions and our kernel behind it, and
-        writes plain Parquet, not tables. *SQL windows* give lag and lastCaughtUpTimeMs of one rule at each fetch,
-        but no ISR, no high watermark and no shrink, for which each state would have to feed the next. Of the
-        {compared:,} instants that our timeline has as well, {different} differ.""",
+        f"""{given.rows:,} fetches and appends, local[{cores()}], in a session in which each way has run before, on a
+        small log of up to {WARM_ROWS:,} rows; wall time, and CPU time of all processes. *Ours* is
+        `isr_batch.replay.replay`: timelines, changes, verdicts and scores in six tables, from segments that the ingest
+        has packed; *not packed yet*: from rows, which it packs first. *Spark's floor* reads the rows, shuffles and
+        sorts them by set and time, hands them to Python and takes them back as they are; it computes nothing. *DuckDB*
+        sorts in {cores()} processes that are up already, each with its share of the partitions and our kernel behind
+        it, and writes plain Parquet, not tables. *SQL windows* give lag and lastCaughtUpTimeMs of one rule at each
+        fetch, but no ISR, no high watermark and no shrink, for which each state would have to feed the next. Of the
+        {compared:,} instants of the small log that our timeline has as well, {different} differ.""",
         HEADINGS,
         [given.row(each) for each in contestants],
         [
@@ -130,7 +130,7 @@ def against_pandas(given: Given, rounds: int) -> Section:
 
 
 def _check_windows(given: Given) -> tuple[int, int]:
-    lake = ways.sql_windows(given.spark, copy_of(given.lake))
+    lake = ways.sql_windows(given.spark, copy_of(given.smaller))
     ways.ours(given.spark, lake, ways.runs_of(BASELINE))
     found = ways.differences_of_windows(given.spark, lake, BASELINE)
     remove_copies(lake)

@@ -1,6 +1,7 @@
 """Rounds of several contestants in turn, with their answers checked; processes of a tree, and what memory they take."""
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,9 @@ import numpy as np
 
 from benchmarks.log import places_of
 from udfs.records import CHANGE_KINDS, Int64Array
+
+LONG_S = 10
+"""Whoever takes longer is told of at once: people wait for the table."""
 
 
 class WrongAnswerError(Exception):
@@ -76,6 +80,8 @@ def interleaved(
             answer = contestant.check(result)
             if answer != contestant.expected:
                 raise WrongAnswerError(f"{contestant.name}: {answer}, not {contestant.expected}")
+            if contestant.seconds[-1] > LONG_S:
+                sys.stderr.write(f"{contestant.name}: {contestant.seconds[-1]:.1f} s\n")
 
 
 def checksum(*columns: Int64Array) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What was measured, on the terminal and as docs/benchmarks.md."""
+"""What was measured, on the terminal and as a page."""
 
 import os
 import platform
@@ -14,7 +14,6 @@ from rich.table import Table
 
 from benchmarks.measure import Contestant
 
-PAGE = Path("docs", "benchmarks.md")
 VERSIONS = ("pyspark", "delta-spark", "numba", "numpy", "pyarrow", "pandas", "duckdb")
 
 
@@ -47,8 +46,8 @@ def show(section: Section) -> None:
     console.print(table)
 
 
-def write(sections: Sequence[Section], command: str, data: str, took_s: float) -> None:
-    """Make docs/benchmarks.md."""
+def write(page: Path, sections: Sequence[Section], command: str, data: str, took_s: float) -> None:
+    """Make the page, which is one of docs."""
     lines = [
         "# Benchmarks",
         "",
@@ -84,7 +83,7 @@ def write(sections: Sequence[Section], command: str, data: str, took_s: float) -
             f"| --- {'| ---: ' * (len(section.headings) - 1)}|",
             *(f"| {' | '.join(row)} |" for row in section.rows),
         ]
-    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _wrapped(text: str) -> str:

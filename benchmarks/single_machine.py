@@ -66,7 +66,9 @@ class Script:
 def replay_share(lake: Path, share: int, shares: int, runs: Sequence[RuleRun]) -> None:
     """Replay every partition whose number leaves this remainder."""
     writers: dict[str, Any] = {}
-    with duckdb.connect(config={"threads": 1}) as connection:
+    spilled = str(lake / "script" / "spilled")
+    settings: dict[str, Any] = {"threads": 1, "memory_limit": memory_limit(shares), "temp_directory": spilled}
+    with duckdb.connect(config=settings) as connection:
         rows = connection.sql(_query(lake, share, shares)).to_arrow_reader(BATCH_ROWS)
         for batch in replay_batches(_as_expected(rows), runs):
             kind = batch.column("result")[0].as_py()
@@ -119,6 +121,12 @@ def _query(lake: Path, share: int, shares: int) -> str:
     ]
     order = ", ".join(f'"{name}"' for name in (*SET_COLUMNS, *ROW_ORDER))  # offset is a word of SQL's
     return f"{' UNION ALL '.join(parts)} ORDER BY {order}"
+
+
+def memory_limit(processes: int) -> str:
+    """What DuckDB may take in each: together 60 % of the machine's, the rest is for Spark and for what they replay."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{int(0.6 * memory / processes / 2**20)}MiB"
 
 
 def cores() -> int:
