@@ -22,7 +22,7 @@ from isr_batch.results import scored_of, timeline_of
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
-from isr_batch.stream import _terms, appends_of, fetches_of
+from isr_batch.stream import appends_of, fetches_of, terms_of
 from udfs.arrow import RuleRun, replay_batches
 from udfs.records import ROW_ORDER
 from udfs.results import RESULT_SCHEMA, SET_COLUMNS
@@ -51,7 +51,7 @@ def rows_of(lake: Lake) -> DataFrame:
     """Terms, fetches and appends as single rows of one stream: what a replay has to move without packed segments."""
     fetches, appends = fetches_of(lake.read("fetch_log")).drop("later_by"), appends_of(lake.read("append_log"))
     return (
-        _terms(lake.read("leader_epochs"))
+        terms_of(lake.read("leader_epochs"))
         .unionByName(fetches, allowMissingColumns=True)
         .unionByName(appends, allowMissingColumns=True)
     )

@@ -5,7 +5,6 @@ A value that cannot be turned becomes null, never an error; `Value.source` keeps
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from delta.tables import DeltaTable
@@ -14,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from isr_batch.addresses import absolute
 from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.mapping import HINT, Csv, Format, Given, Instant, Number, Numbers, TableMapping
 from isr_batch.settings import did_you_mean
@@ -52,7 +52,7 @@ def read_table(spark: SparkSession, path: str, mapping: TableMapping) -> DataFra
     UsageError
         When it is no table of this format.
     """
-    found = path if "://" in path else str(Path(path).resolve())
+    found = absolute(path)
     try:
         kind = mapping.format or _format(spark, found)
         rows = _read_csv(spark, found, mapping.csv) if kind == "csv" else spark.read.format(kind).load(found)

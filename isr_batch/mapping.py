@@ -12,6 +12,7 @@ from zoneinfo import available_timezones
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
+from isr_batch.addresses import is_address
 from isr_batch.errors import UsageError
 from isr_batch.settings import did_you_mean
 
@@ -241,7 +242,7 @@ def _with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     moved = dict(tree)
     for name in ("appends", "epochs"):
         section = tree.get(name)
-        if isinstance(section, dict) and isinstance(section.get("path"), str) and "://" not in section["path"]:
+        if isinstance(section, dict) and isinstance(section.get("path"), str) and not is_address(section["path"]):
             moved[name] = {**section, "path": str(folder / section["path"])}
     return moved
 

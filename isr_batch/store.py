@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
 import delta.exceptions
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from isr_batch.addresses import absolute
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.output_tables import TABLES
 from isr_batch.tables import Column, Table
@@ -49,8 +49,7 @@ class Lake:
 
     def __init__(self, spark: SparkSession, root: str, run_id: str = "", *, catalog: bool = False) -> None:
         self.spark = spark
-        # Spark would take a relative path from the JVM's folder, which on a cluster is another one.
-        self.root = root if catalog or "://" in root else str(Path(root).resolve())
+        self.root = root if catalog else absolute(root)
         self.run_id = run_id
         self.catalog = catalog
         self._checked: set[str] = set()

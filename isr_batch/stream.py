@@ -76,7 +76,7 @@ def facts(lake: Lake) -> DataFrame:
         _checks(changes, broker_events),
         _eligibility(terms, broker_events),
     )
-    rows = _terms(terms)
+    rows = terms_of(terms)
     for part in parts:
         rows = rows.unionByName(part, allowMissingColumns=True)
     return rows
@@ -93,7 +93,8 @@ def _us(name: str) -> Column:
     return F.unix_micros(name)
 
 
-def _terms(terms: DataFrame) -> DataFrame:
+def terms_of(terms: DataFrame) -> DataFrame:
+    """Rows that begin terms, with what else is known of them."""
     term = F.struct(
         "leader_epoch",
         _us("end_time").alias("end_us"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isr_batch.addresses import is_address
 from isr_batch.errors import BUG_EXIT_CODE, UsageError
 from isr_batch.faults import explained
 from isr_batch.settings import did_you_mean, load_settings
@@ -116,7 +117,7 @@ def run(
 
     out = Output(quiet=quiet, as_json=as_json)
     job = open_job(out, settings_of(env, rules, params), lake, catalog)
-    file = file or Path(lake if lake and "://" not in lake else "") / "report.html"
+    file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, logs, cluster)
         replay_window(job, done, Window())
