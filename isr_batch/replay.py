@@ -43,19 +43,21 @@ ORDER = (*SET_COLUMNS, *ROW_ORDER)
 
 
 SEGMENTS_AT_A_TIME = 128
-"""Rows that go to a worker at a time: a segment has some 300 kB."""
+"""Rows that are read from a file at a time, and that go to a worker at a time: a segment has some 300 kB."""
+_ROWS_AT_A_TIME = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 @contextmanager
 def small_batches(spark: SparkSession) -> Iterator[None]:
-    """While segments are read: batches of few rows."""
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    usual = spark.conf.get(name)
-    spark.conf.set(name, str(SEGMENTS_AT_A_TIME))
+    """While a plan that reads segments is made and run: batches of few rows."""
+    usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
+    for name in _ROWS_AT_A_TIME:
+        spark.conf.set(name, str(SEGMENTS_AT_A_TIME))
     try:
         yield
     finally:
-        spark.conf.set(name, str(usual))
+        for name, value in usual.items():
+            spark.conf.set(name, value)
 
 
 @dataclass(frozen=True)
