@@ -10,6 +10,7 @@ SAMPLE := build/sample
 ROWS ?= 1000000
 PARTITIONS ?=
 GROUPS ?=
+PAGE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help run test bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip archive clean

@@ -69,6 +69,7 @@ def replay_share(lake: Path, share: int, shares: int, runs: Sequence[RuleRun]) -
     spilled = str(lake / "script" / "spilled")
     settings: dict[str, Any] = {"threads": 1, "memory_limit": memory_limit(shares), "temp_directory": spilled}
     with duckdb.connect(config=settings) as connection:
+        connection.execute("SET enable_progress_bar = false")
         rows = connection.sql(_query(lake, share, shares)).to_arrow_reader(BATCH_ROWS)
         for batch in replay_batches(_as_expected(rows), runs):
             kind = batch.column("result")[0].as_py()
