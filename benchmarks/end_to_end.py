@@ -38,10 +38,15 @@ class Given:
         run(copies[-1])
 
         def prepare() -> None:
-            remove_copies(*copies)
             copies.append(copy_of(lake or self.lake))
 
-        return Contestant(name, lambda: run(copies[-1]), check or (lambda _: self.expected), self.expected, prepare)
+        def tidy() -> None:
+            remove_copies(*copies)
+
+        tidy()
+        return Contestant(
+            name, lambda: run(copies[-1]), check or (lambda _: self.expected), self.expected, prepare, tidy
+        )
 
     def written(self, lake: Path) -> tuple[int, int]:
         """Checksum of the changes in the tables that a way wrote."""

@@ -34,8 +34,8 @@ class Contestant:
     check : callable, optional
         Returns what is to be equal to ``expected``.
     expected : object
-    prepare : callable, optional
-        Done before each run, not timed.
+    prepare, tidy : callable, optional
+        Done before each run and after its check, not timed.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Contestant:
     check: Callable[[Any], Any] = lambda _: None
     expected: Any = None
     prepare: Callable[[], None] = lambda: None
+    tidy: Callable[[], None] = lambda: None
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
 
@@ -80,6 +81,7 @@ def interleaved(
             answer = contestant.check(result)
             if answer != contestant.expected:
                 raise WrongAnswerError(f"{contestant.name}: {answer}, not {contestant.expected}")
+            contestant.tidy()
             if contestant.seconds[-1] > LONG_S:
                 sys.stderr.write(f"{contestant.name}: {contestant.seconds[-1]:.1f} s\n")
 
