@@ -63,7 +63,7 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     """Group b: ours, Spark doing nothing, DuckDB, SQL."""
     spark = given.spark
     every, baseline = ways.runs_of("all"), ways.runs_of(BASELINE)
-    script = Script(cores(), every)
+    script = Script(cores(), given.rows, every)
     packed = ways.packed(spark, copy_of(given.lake))
     contestants = [
         given.warmed(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
@@ -86,10 +86,10 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         `isr_batch.replay.replay`: timelines, changes, verdicts and scores in six tables, from segments that the ingest
         has packed; *not packed yet*: from rows, which it packs first. *Spark's floor* reads the rows, shuffles and
         sorts them by set and time, hands them to Python and takes them back as they are; it computes nothing. *DuckDB*
-        sorts in {cores()} processes that are up already, each with its share of the partitions and our kernel behind
-        it, and writes plain Parquet, not tables. *SQL windows* give lag and lastCaughtUpTimeMs of one rule at each
-        fetch, but no ISR, no high watermark and no shrink, for which each state would have to feed the next. Of the
-        {compared:,} instants of the small log that our timeline has as well, {different} differ.""",
+        sorts in {cores()} processes that are up already, each with shares of the partitions, {script.shares} in all,
+        and our kernel behind it, and writes plain Parquet, not tables. *SQL windows* give lag and lastCaughtUpTimeMs
+        of one rule at each fetch, but no ISR, no high watermark and no shrink, for which each state would have to feed
+        the next. Of the {compared:,} instants of the small log that our timeline has as well, {different} differ.""",
         HEADINGS,
         [given.row(each) for each in contestants],
         [

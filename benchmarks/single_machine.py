@@ -45,19 +45,21 @@ _TERM = """{'leader_epoch': leader_epoch, 'end_us': epoch_us(end_time), 'high_wa
     'check_origin_ms': check_origin_ms, 'isr_write_ms': coalesce(isr_write_ms, 0)}"""
 
 
+ROWS_A_SHARE = 15_000_000
+"""What a process sorts at a time: of 14 million it takes 3.5 GB, and of 100 million DuckDB found 7 GB too few."""
+
+
 class Script:
     """A pool of processes that are up, with kernels loaded, as Spark's session is when its ways are timed."""
 
-    def __init__(self, processes: int, runs: Sequence[RuleRun]) -> None:
-        self.processes, self.runs = processes, runs
+    def __init__(self, processes: int, rows: int, runs: Sequence[RuleRun]) -> None:
+        self.shares, self.runs = max(processes, -(-rows // ROWS_A_SHARE)), runs
         self.pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=keep_compiled)
 
     def replay(self, lake: Path) -> Path:
-        """Replay the lake's log into one Parquet file a kind of result and process, in the folder ``script``."""
+        """Replay the lake's log into one Parquet file a kind of result and share, in the folder ``script``."""
         (lake / "script").mkdir()
-        shares = [
-            self.pool.submit(replay_share, lake, share, self.processes, self.runs) for share in range(self.processes)
-        ]
+        shares = [self.pool.submit(replay_share, lake, share, self.shares, self.runs) for share in range(self.shares)]
         for share in shares:
             share.result()
         return lake
@@ -67,7 +69,7 @@ def replay_share(lake: Path, share: int, shares: int, runs: Sequence[RuleRun]) -
     """Replay every partition whose number leaves this remainder."""
     writers: dict[str, Any] = {}
     spilled = str(lake / "script" / "spilled")
-    settings: dict[str, Any] = {"threads": 1, "memory_limit": memory_limit(shares), "temp_directory": spilled}
+    settings: dict[str, Any] = {"threads": 1, "memory_limit": memory_limit(), "temp_directory": spilled}
     with duckdb.connect(config=settings) as connection:
         connection.execute("SET enable_progress_bar = false")
         rows = connection.sql(_query(lake, share, shares)).to_arrow_reader(BATCH_ROWS)
@@ -124,10 +126,10 @@ def _query(lake: Path, share: int, shares: int) -> str:
     return f"{' UNION ALL '.join(parts)} ORDER BY {order}"
 
 
-def memory_limit(processes: int) -> str:
-    """What DuckDB may take in each: together 60 % of the machine's, the rest is for Spark and for what they replay."""
+def memory_limit() -> str:
+    """What DuckDB may take in each process: together 60 % of the machine's, as Spark waits beside them."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{int(0.6 * memory / processes / 2**20)}MiB"
+    return f"{int(0.6 * memory / cores() / 2**20)}MiB"
 
 
 def cores() -> int:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.errors import SchemaError
-from isr_batch.replay import events_in, ready_to_replay, replay, rule_runs
+from isr_batch.replay import SEGMENTS_AT_A_TIME, events_in, ready_to_replay, replay, rule_runs
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
@@ -76,3 +76,22 @@ def test_damage_is_told_with_what_to_do(lake: Lake) -> None:
     with pytest.raises(SchemaError, match=r"fetch_segments: .*'t', 0, 1.*checksum differs") as told:
         replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
     assert "packs fetch_log and append_log anew" in told.value.hint
+
+
+def test_few_segments_are_read_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's reader would take 4096, more than a gigabyte of a long log."""
+
+    class LookedError(Exception):
+        pass
+
+    def look(*_: object) -> None:
+        raise LookedError(reader())
+
+    def reader() -> str:
+        return str(lake.spark.conf.get("spark.sql.parquet.columnarReaderBatchSize"))
+
+    monkeypatch.setattr("isr_batch.replay._commit_files", look)
+    usual = reader()
+    with pytest.raises(LookedError, match=f"^{SEGMENTS_AT_A_TIME}$"):
+        replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
+    assert reader() == usual
