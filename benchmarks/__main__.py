@@ -12,6 +12,7 @@ from benchmarks.log import Plan
 from isr_batch.session import start_session
 from isr_batch.settings import SparkSettings
 
+PAGE = Path("docs", "benchmarks.md")
 FOLDER = Path("build", "benchmarks").resolve()
 LONGER = 4
 PANDAS_ROWS = 250_000
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=600_000, help="of the request log that is ingested")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS, help="all take most of an hour")
-    parser.add_argument("--page", type=Path, default=Path("docs", "benchmarks.md"), help="where the tables go")
+    parser.add_argument("--page", type=Path, default=PAGE, help="where the tables go")
     given = parser.parse_args()
     plan = Plan(given.rows, given.partitions or max(20, given.rows // 10_000))
     begun = time.perf_counter()
@@ -49,7 +50,8 @@ def main() -> None:
     page.write(
         given.page,
         sections,
-        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'",
+        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'"
+        f"{f' PAGE={given.page}' if given.page != PAGE else ''}",
         f"""Rounds: {given.rounds}. {f"Groups left out: {', '.join(left_out)}." if left_out else ""} Generated log
         (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
         {plan.partitions:,} partitions in {plan.seconds:.0f} s, Zipf rates, 40 % of the partitions idle, three
