@@ -43,7 +43,7 @@ class Jobs:
 
 NOTE = f"""`replay` with {len(REGISTRY)} rules, from rows that it packs first, in a process of its own, one process
 after the other, each warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of
-the JVM."""
+the JVM. What they decide is not compared here."""
 
 
 def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:

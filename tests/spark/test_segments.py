@@ -79,7 +79,7 @@ def test_damage_is_told_with_what_to_do(lake: Lake) -> None:
 
 
 def test_few_segments_are_read_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's reader would take 4096, more than a gigabyte of a long log."""
+    """Spark's reader would take 4096: of a long log more than the heap holds."""
 
     class LookedError(Exception):
         pass
