@@ -48,13 +48,9 @@ def write_disagreements(lake: Lake, window: Window) -> int:
 
 def disagreements(lake: Lake, window: Window = Window()) -> DataFrame:  # noqa: B008 frozen
     """Rows of ``rule_disagreements`` for events that begin in the window."""
-    verdicts = lake.read("shrink_verdicts")
-    events = shrink_events(verdicts).where(window.condition)
-    # Most sets have no shrink, and the timeline is the largest of all tables.
-    shrunk = verdicts.where(window.condition).select(*SET_KEY).distinct()
-    timeline = lake.read("partition_timeline").where(window.condition)
-    states = with_first_states(lake, timeline.join(F.broadcast(shrunk), list(SET_KEY), "semi"), window)
-    decided = stands(events, states, lake.read("isr_changes"))
+    events = shrink_events(lake.read("shrink_verdicts")).where(window.condition)
+    scores = lake.read("partition_scores").where(window.condition)
+    decided = stands(events, replayed_runs(scores, lake.read("leader_epochs")), lake.read("isr_changes"))
 
     def runs(stand: str) -> Column:
         return F.array_sort(F.collect_list(F.when(F.col("stand") == stand, F.col("run"))))
@@ -73,17 +69,25 @@ def disagreements(lake: Lake, window: Window = Window()) -> DataFrame:  # noqa: 
     )  # fmt: skip
 
 
-def with_first_states(lake: Lake, timeline: DataFrame, window: Window = Window()) -> DataFrame:  # noqa: B008 frozen
-    """Add to states of a window, for each term and run, the one at the term's beginning, which may be long before it.
+def replayed_runs(scores: DataFrame, terms: DataFrame) -> DataFrame:
+    """Runs that terms were replayed with, and on which days.
 
-    A quiet partition changes its state on few days; it has scores on each.
+    Parameters
+    ----------
+    scores : DataFrame
+        Rows of ``partition_scores``: there is one for each day that a run was replayed for, however quiet.
+    terms : DataFrame
+        Rows of ``leader_epochs``.
+
+    Returns
+    -------
+    DataFrame
+        SET_KEY, RUN, event_date, ``run`` (its name), and ``isr``, with which all runs begin the term.
     """
-    states = timeline.select(*SET_KEY, *RUN, "time", "isr", "event_date")
-    scored = lake.read("partition_scores").where(window.condition).select(*SET_KEY, *RUN, "event_date")
-    begun = lake.read("leader_epochs").select(
-        *SET_KEY, F.col("start_time").alias("time"), F.array_intersect("assigned", "isr_at_start").alias("isr")
-    )
-    return states.unionByName(scored.join(F.broadcast(begun), list(SET_KEY)))
+    several: Column = F.size(F.collect_set("params_json").over(Over.partitionBy(*SET_KEY, "rule"))) > 1
+    name = F.when(several, F.concat_ws(" ", *RUN)).otherwise(F.col("rule"))
+    begun = terms.select(*SET_KEY, F.array_intersect("assigned", "isr_at_start").alias("isr"))
+    return scores.select(*SET_KEY, *RUN, "event_date", name.alias("run")).join(F.broadcast(begun), list(SET_KEY))
 
 
 def shrink_events(verdicts: DataFrame) -> DataFrame:
@@ -122,16 +126,15 @@ def shrink_events(verdicts: DataFrame) -> DataFrame:
     )
 
 
-def stands(events: DataFrame, timeline: DataFrame, changes: DataFrame) -> DataFrame:
-    """What each replayed run did about each event.
+def stands(events: DataFrame, replayed: DataFrame, changes: DataFrame) -> DataFrame:
+    """What each run that was replayed for an event's day did about it.
 
     Parameters
     ----------
     events : DataFrame
         Of `shrink_events`.
-    timeline : DataFrame
-        Of `with_first_states`: a run was replayed for a term that it has a state of, and on days on which it has a
-        state of anything in the cluster.
+    replayed : DataFrame
+        Of `replayed_runs`.
     changes : DataFrame
         Rows of ``isr_changes``.
 
@@ -141,23 +144,11 @@ def stands(events: DataFrame, timeline: DataFrame, changes: DataFrame) -> DataFr
         A row an event and run: columns of the event, ``run`` (its name), ``stand`` (MADE, KEPT or OUT) and
         ``own`` (its shrink).
     """
-    days = timeline.select("cluster_id", *RUN, "event_date").distinct()
-    asked = (
-        events.join(replayed_runs(timeline), list(SET_KEY))
-        .join(F.broadcast(days), ["cluster_id", *RUN, "event_date"], "semi")
-        .withColumn("own", F.get(F.filter("made", _same_run), F.lit(0)))
+    asked = events.join(replayed, [*SET_KEY, "event_date"]).withColumn(
+        "own", F.get(F.filter("made", _same_run), F.lit(0))
     )
     stand = F.when(F.col("own").isNotNull(), MADE).when(_was_member(), KEPT).otherwise(OUT)
     return _beside_changes(asked, changes).withColumn("stand", stand).drop("isr", "before", "after", *RUN)
-
-
-def replayed_runs(timeline: DataFrame) -> DataFrame:
-    """Runs that each term was replayed with: SET_KEY, RUN, ``run`` (its name), ``isr`` (the first that is known)."""
-    several: Column = F.size(F.collect_set("params_json").over(Over.partitionBy(*SET_KEY, "rule"))) > 1
-    return (
-        timeline.groupBy(*SET_KEY, *RUN).agg(F.min_by("isr", "time").alias("isr"))
-        .withColumn("run", F.when(several, F.concat_ws(" ", *RUN)).otherwise(F.col("rule")))
-    )  # fmt: skip
 
 
 def compare(lake: Lake, first: str, second: str) -> Rows:
@@ -184,7 +175,7 @@ def compare(lake: Lake, first: str, second: str) -> Rows:
         raise UsageError(f"{first} makes the same shrinks as itself", "name two rules")
     require_replayed(lake, first, second)
     of_both = F.col("rule").isin(first, second)
-    days = lake.read("partition_timeline").where(of_both).select("cluster_id", "rule", "event_date").distinct()
+    days = lake.read("partition_scores").where(of_both).select("cluster_id", "rule", "event_date").distinct()
     shared = days.groupBy("cluster_id", "event_date").count().where("count = 2")
     verdicts = lake.read("shrink_verdicts").where(of_both)
     both = F.size(F.array_distinct(F.transform("made", lambda shrink: shrink["rule"]))) > 1
@@ -227,8 +218,8 @@ def require_replayed(lake: Lake, *rules: str) -> None:
     NoInputError
         Saying how to replay them.
     """
-    states = lake.read("partition_timeline").where(F.col("rule").isin(*rules))
-    replayed = {row["rule"] for row in states.select("rule").distinct().collect()}
+    scores = lake.read("partition_scores").where(F.col("rule").isin(*rules))
+    replayed = {row["rule"] for row in scores.select("rule").distinct().collect()}
     missing = [rule for rule in rules if rule not in replayed]
     if missing:
         raise NoInputError(
@@ -276,7 +267,7 @@ def _beside_changes(asked: DataFrame, changes: DataFrame) -> DataFrame:
 
 
 def _was_member() -> Column:
-    """Whether the run had the follower in its ISR; the log of changes tells, else the first state that is known."""
+    """Whether the run had the follower in its ISR; the log of changes tells, else how the term began."""
     return F.coalesce(
         F.col("before") == "expand", F.col("after") == "shrink", F.expr("array_contains(isr, replica_id)")
     )

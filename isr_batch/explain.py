@@ -14,11 +14,11 @@ from isr_batch.disagreements import (
     MADE,
     OUT,
     RUN,
+    replayed_runs,
     require_replayed,
     require_rules,
     shrink_events,
     stands,
-    with_first_states,
 )
 from isr_batch.errors import NoInputError
 from isr_batch.fetch_runs import single_fetches
@@ -229,9 +229,10 @@ def _stands(lake: Lake, shrink: Row) -> tuple[Stand, ...]:
         return same
 
     events = shrink_events(where_equal(lake.read("shrink_verdicts"), shrink, FOLLOWER)).where(F.exists("made", is_own))
-    states = with_first_states(lake, where_equal(lake.read("partition_timeline"), shrink, SET_KEY))
+    scores = where_equal(lake.read("partition_scores"), shrink, SET_KEY)
+    replayed = replayed_runs(scores, where_equal(lake.read("leader_epochs"), shrink, SET_KEY))
     rows = (
-        stands(events, states, where_equal(lake.read("isr_changes"), shrink, FOLLOWER))
+        stands(events, replayed, where_equal(lake.read("isr_changes"), shrink, FOLLOWER))
         .where(~F.coalesce(is_own(F.col("own")), F.lit(False)))
         .select("run", "stand", "own.at_us", "own.primary_cause")
         .collect()

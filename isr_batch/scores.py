@@ -1,16 +1,17 @@
 """The scores of rules: the ledger of the replay and the verdicts, summed up over whatever is asked for.
 
-All that is known of a rule run is put into one tall frame of facts (a row has the columns of one source, the others are
-null), so that any grouping is one aggregation. docs/verdicts.md has the definitions.
+All that is known of a rule run is put into one tall frame of facts (a row has the columns of its source, the others are
+null). Each source is summed up by itself, in all groupings at once, and what comes of that is put side by side: sixty
+aggregates over every row of the tall frame took four times as long. docs/verdicts.md has the definitions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
@@ -35,55 +36,73 @@ def _seconds(name: str) -> str:
 
 
 AGGREGATES: Final = {
-    "exposure_partition_hours": "coalesce(sum(exposure_us), sum(judged_us), 0) / 3.6e9",
-    "exposure_follower_hours": "coalesce(sum(judged_us), 0) / 3.6e9",
-    "shrinks": "count(verdict)",
-    **{name: f"count_if(verdict = '{name}')" for name in ("spurious", "genuine", "excluded", "unknown")},
-    **{
-        cause: f"count_if(primary_cause = '{cause}')"
-        for cause in (
-            "caught_up", "keeping_pace", "slow_leader", "unacked_only", "follower_stopped", "follower_slow",
-        )
+    "costs": {
+        "exposure_partition_hours": "sum(exposure_us) / 3.6e9",
+        "metadata_writes": "sum(isr_writes)",
+        "refused_appends": "sum(refused_appends)",
+        "never_acknowledged": "sum(never_acknowledged)",
+        "under_min_isr_seconds": _seconds("under_min_isr_us"),
+        "at_min_isr_seconds": _seconds("at_min_isr_us"),
+        "leader_alone_seconds": _seconds("leader_alone_us"),
+        "under_replicated_seconds": _seconds("under_replicated_us"),
+        "high_watermark_stalled_seconds": _seconds("high_watermark_stalled_us"),
+        "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
+        "loss_exposed_seconds": _seconds("loss_exposed_us"),
+        "loss_records_max": "max(loss_records_max)",
+        "high_watermark_decreases": "sum(high_watermark_decreases)",
+        "isr_members_below_high_watermark": "sum(members_below_high_watermark)",
+        "lag_guarantee_violations": "sum(passed_within_lag_time)",
+        "leader_outside_isr": "sum(leader_outside_isr)",
+        "isr_outside_assignment": "sum(isr_outside_assignment)",
+        "first_violation": "min_by(violation, if(violation IS NULL, NULL, struct(first_violation_time, violation)))",
     },
-    "expands": "count_if(kind = 'expand')",
-    "relinquishes": "count_if(kind = 'relinquish')",
-    "timely": f"count_if(verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS})",
-    "misses": "coalesce(sum(misses), 0)",
+    "followers": {
+        "exposure_follower_hours": "sum(judged_us) / 3.6e9",
+        "misses": "sum(misses)",
+        "query_accuracy": "sum(agreed_us) / nullif(sum(judged_us), 0)",
+    },
+    "verdicts": {
+        "shrinks": "count(verdict)",
+        **{name: f"count_if(verdict = '{name}')" for name in ("spurious", "genuine", "excluded", "unknown")},
+        **{
+            cause: f"count_if(primary_cause = '{cause}')"
+            for cause in (
+                "caught_up", "keeping_pace", "slow_leader", "unacked_only", "follower_stopped", "follower_slow",
+            )
+        },
+        "timely": f"count_if(verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS})",
+        "mistake_interval_ms_p50": "percentile(mistake_interval_ms, 0.5)",
+        "mistake_duration_ms_p50": "percentile(restored_ms, 0.5) FILTER (WHERE verdict = 'spurious')",
+        "mistake_duration_ms_p99": "percentile(restored_ms, 0.99) FILTER (WHERE verdict = 'spurious')",
+        "mistake_duration_ms_max": "max(restored_ms) FILTER (WHERE verdict = 'spurious')",
+        "detection_ms_p50": "percentile(true_lag_ms, 0.5) FILTER (WHERE verdict = 'genuine')",
+        "detection_ms_p99": "percentile(true_lag_ms, 0.99) FILTER (WHERE verdict = 'genuine')",
+        "detection_ms_max": "max(true_lag_ms) FILTER (WHERE verdict = 'genuine')",
+        "flaps": f"count_if(restored_ms <= {LAG_TIME_MS})",
+    },
+    "changes": {
+        "expands": "count_if(kind = 'expand')",
+        "relinquishes": "count_if(kind = 'relinquish')",
+        "isr_changes": "count(kind)",
+    },
+    "notifications": {"notifications": "count(DISTINCT notification)"},
+    "latencies": {
+        "acks_all_latency_ms_p50": "percentile(latency_ms, 0.5, appends)",
+        "acks_all_latency_ms_p99": "percentile(latency_ms, 0.99, appends)",
+    },
+}  # fmt: skip
+"""Columns of a score, each as SQL over the facts of one source."""
+DERIVED: Final = {
+    "exposure_follower_hours": "coalesce(exposure_follower_hours, 0)",
+    "exposure_partition_hours": "coalesce(exposure_partition_hours, exposure_follower_hours)",
+    "misses": "coalesce(misses, 0)",
     "mistakes_per_partition_day": "spurious / nullif(exposure_partition_hours / 24, 0)",
-    "mistake_interval_ms_p50": "percentile(mistake_interval_ms, 0.5)",
-    "mistake_duration_ms_p50": "percentile(restored_ms, 0.5) FILTER (WHERE verdict = 'spurious')",
-    "mistake_duration_ms_p99": "percentile(restored_ms, 0.99) FILTER (WHERE verdict = 'spurious')",
-    "mistake_duration_ms_max": "max(restored_ms) FILTER (WHERE verdict = 'spurious')",
-    "query_accuracy": "sum(agreed_us) / nullif(sum(judged_us), 0)",
-    "detection_ms_p50": "percentile(true_lag_ms, 0.5) FILTER (WHERE verdict = 'genuine')",
-    "detection_ms_p99": "percentile(true_lag_ms, 0.99) FILTER (WHERE verdict = 'genuine')",
-    "detection_ms_max": "max(true_lag_ms) FILTER (WHERE verdict = 'genuine')",
     "precision": "genuine / nullif(genuine + spurious, 0)",
     "recall": "timely / nullif(timely + misses, 0)",
-    "flaps": f"count_if(restored_ms <= {LAG_TIME_MS})",
-    "isr_changes": "count(kind)",
-    "metadata_writes": "sum(isr_writes)",
-    "notifications": "count(DISTINCT notification)",
-    "refused_appends": "sum(refused_appends)",
-    "never_acknowledged": "sum(never_acknowledged)",
-    "under_min_isr_seconds": _seconds("under_min_isr_us"),
-    "at_min_isr_seconds": _seconds("at_min_isr_us"),
-    "leader_alone_seconds": _seconds("leader_alone_us"),
-    "under_replicated_seconds": _seconds("under_replicated_us"),
-    "high_watermark_stalled_seconds": _seconds("high_watermark_stalled_us"),
-    "acks_all_latency_ms_p50": "percentile(latency_ms, 0.5, coalesce(appends, 1))",
-    "acks_all_latency_ms_p99": "percentile(latency_ms, 0.99, coalesce(appends, 1))",
-    "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
-    "loss_exposed_seconds": _seconds("loss_exposed_us"),
-    "loss_records_max": "max(loss_records_max)",
-    "high_watermark_decreases": "sum(high_watermark_decreases)",
-    "isr_members_below_high_watermark": "sum(members_below_high_watermark)",
-    "lag_guarantee_violations": "sum(passed_within_lag_time)",
-    "leader_outside_isr": "sum(leader_outside_isr)",
-    "isr_outside_assignment": "sum(isr_outside_assignment)",
-    "first_violation": "min_by(violation, if(violation IS NULL, NULL, struct(first_violation_time, violation)))",
-}  # fmt: skip
-"""Each column of a score as SQL over the facts; one may use those before it by name."""
+    "mistakes_per_partition_day_low": "coalesce(low, 0) / (exposure_partition_hours / 24)",
+    "mistakes_per_partition_day_high": f"coalesce(high, {RULE_OF_THREE}) / (exposure_partition_hours / 24)",
+}
+"""Columns of a score out of others of it; one may use those before it."""
 
 
 @dataclass(frozen=True)
@@ -107,18 +126,24 @@ def results_in(replayed: DataFrame) -> Results:
     return Results(*(tables[field.name] for field in fields(Results)))
 
 
-def facts(results: Results) -> DataFrame:
-    """All that scores are made of: DIMENSIONS, and what AGGREGATES name."""
+Facts = Mapping[str, DataFrame]
+"""By source: DIMENSIONS, and what its AGGREGATES name."""
+
+
+def facts(results: Results) -> Facts:
+    """All that scores are made of."""
     changes = results.isr_changes
-    frames = (
-        _costs(results.partition_scores),
-        _latencies(results.partition_scores),
-        results.replica_scores.select(*DIMENSIONS, "judged_us", "agreed_us", "misses"),
-        changes.select(*DIMENSIONS, "kind"),
-        _judged(results.shrink_verdicts),
-        _notifications(changes.where("made_by = 'rule'")),
-    )
-    return reduce(lambda all_, more: all_.unionByName(more, allowMissingColumns=True), frames)
+    of_partitions = {
+        "costs": _costs(results.partition_scores),
+        "latencies": _latencies(results.partition_scores),
+        "notifications": _notifications(changes.where("made_by = 'rule'")),
+    }
+    nobody = F.lit(None).cast("int")
+    return {source: rows.withColumn("replica_id", nobody) for source, rows in of_partitions.items()} | {
+        "followers": results.replica_scores.select(*DIMENSIONS, "judged_us", "agreed_us", "misses"),
+        "changes": changes.select(*DIMENSIONS, "kind"),
+        "verdicts": _judged(results.shrink_verdicts),
+    }
 
 
 def _costs(scores: DataFrame) -> DataFrame:
@@ -126,10 +151,8 @@ def _costs(scores: DataFrame) -> DataFrame:
         "%s at %s in %s-%d, leader epoch %d",
         "first_violation", F.col("first_violation_time").cast("string"), "topic", "partition_id", "leader_epoch",
     )  # fmt: skip
-    return (
-        scores.withColumn("violation", F.when(F.col("first_violation").isNotNull(), violation))
-        .withColumn("replica_id", F.lit(None).cast("int"))
-        .drop("partition_id", "leader_epoch", "first_violation", "acks_all_latencies")
+    return scores.withColumn("violation", F.when(F.col("first_violation").isNotNull(), violation)).drop(
+        "partition_id", "leader_epoch", "first_violation", "acks_all_latencies"
     )
 
 
@@ -172,13 +195,13 @@ def _notifications(changes: DataFrame) -> DataFrame:
     return rows.select(*columns, F.struct("leader_id", "told_us").alias("notification"))
 
 
-def scores(facts: DataFrame, groups: Sequence[Sequence[str]]) -> DataFrame:
+def scores(facts: Facts, groups: Sequence[Sequence[str]]) -> DataFrame:
     """Score every rule run, in each of several groupings.
 
     Parameters
     ----------
-    facts : DataFrame
-        Of ``facts``.
+    facts : Facts
+        Of `facts`.
     groups : sequence of sequences of str
         Of DIMENSIONS without the run itself; what a grouping leaves out is null in its rows.
 
@@ -187,37 +210,44 @@ def scores(facts: DataFrame, groups: Sequence[Sequence[str]]) -> DataFrame:
     DataFrame
         RUN, the dimensions of all groupings, and the columns of a score.
     """
-    dimensions = [name for name in DIMENSIONS if any(name in group for group in groups)]
-    keys = [*RUN, *dimensions]
-    sets = [[F.col(name) for name in (*RUN, *group)] for group in groups]
-    whole = {name: text for name, text in AGGREGATES.items() if name not in _DERIVED}
-    grouped = facts.groupingSets(sets, *keys).agg(*(F.expr(text).alias(name) for name, text in whole.items()))
-    derived = {name: F.expr(text) for name, text in AGGREGATES.items() if name in _DERIVED}
-    low_high = _intervals(facts.where("verdict = 'spurious'"), groups, dimensions)
-    same = reduce(lambda a, b: a & b, (F.col(f"score.{name}").eqNullSafe(F.col(f"drawn.{name}")) for name in keys))
-    joined = grouped.withColumns(derived).alias("score").join(low_high.alias("drawn"), same, "left")
-    days = F.col("exposure_partition_hours") / 24
-    return joined.select(
-        "score.*",
-        (F.coalesce("low", F.lit(0.0)) / days).alias("mistakes_per_partition_day_low"),
-        (F.coalesce("high", F.lit(RULE_OF_THREE)) / days).alias("mistakes_per_partition_day_high"),
-    ).where("exposure_partition_hours > 0")
+    keys = [*RUN, *(name for name in DIMENSIONS if any(name in group for group in groups))]
+
+    def grouped(rows: DataFrame, *more: str) -> GroupedData:
+        return rows.groupingSets([[F.col(name) for name in (*RUN, *group, *more)] for group in groups], *keys, *more)
+
+    def summed_up(source: str, rows: DataFrame) -> DataFrame:
+        # Percentiles are dear: of latencies, as few rows as there are buckets in a group.
+        of_group = (
+            grouped(rows, "latency_ms").agg(F.sum("appends").alias("appends")).groupBy(*keys)
+            if source == "latencies"
+            else grouped(rows)
+        )  # fmt: skip
+        return of_group.agg(*(F.expr(text).alias(name) for name, text in AGGREGATES[source].items()))
+
+    block = F.xxhash64("cluster_id", "leader_id", "replica_id", "hour")
+    mistakes = facts["verdicts"].where("verdict = 'spurious'").withColumn("block", block)
+    blocks = grouped(mistakes, "block").agg(F.count("*").alias("mistakes"))
+    summaries = [_intervals(blocks, keys), *(summed_up(source, rows) for source, rows in facts.items())]
+    sources = reduce(lambda all_, more: all_.unionByName(more, allowMissingColumns=True), summaries)
+    counts = {name for of_source in AGGREGATES.values() for name, text in of_source.items() if text.startswith("count")}
+    # Each column has a value in the rows of one source.
+    side_by_side = sources.groupBy(*keys).agg(
+        *(
+            (F.coalesce(F.max(name), F.lit(0)) if name in counts else F.max(name)).alias(name)
+            for name in sources.columns
+            if name not in keys
+        )
+    )
+    whole = reduce(lambda rows, more: rows.withColumn(more[0], F.expr(more[1])), DERIVED.items(), side_by_side)
+    return whole.drop("low", "high").where("exposure_partition_hours > 0")
 
 
-_DERIVED: Final = ("mistakes_per_partition_day", "precision", "recall")
-"""Of other columns, once these are there."""
-
-
-def _intervals(mistakes: DataFrame, groups: Sequence[Sequence[str]], dimensions: Sequence[str]) -> DataFrame:
+def _intervals(blocks: DataFrame, keys: Sequence[str]) -> DataFrame:
     """95 % interval of the number of mistakes in each group, by a bootstrap over broker pair x hour.
 
     Shrinks come in bursts, so blocks are drawn, not shrinks: each block is taken as often as a Poisson variable
     with mean 1 says, whose value is a hash of the block and the replicate, hence the same in every run.
     """
-    keys = [*RUN, *dimensions]
-    block = F.xxhash64("cluster_id", "leader_id", "replica_id", "hour")
-    sets = [[F.col(name) for name in (*RUN, *group, "block")] for group in groups]
-    blocks = mistakes.withColumn("block", block).groupingSets(sets, *keys, "block").agg(F.count("*").alias("mistakes"))
     drawn = blocks.withColumn("replicate", F.explode(F.sequence(F.lit(1), F.lit(REPLICATES))))
     times = _poisson(F.xxhash64("block", "replicate"))
     sums = drawn.groupBy(*keys, "replicate").agg(F.sum(F.col("mistakes") * times).alias("mistakes"))
@@ -241,14 +271,12 @@ def write_scores(lake: Lake) -> int:
     int
         Rows written.
     """
-    # Each task makes the code of some sixty aggregates anew, which takes longer than a task's few rows.
-    few = lake.spark.sparkContext.defaultParallelism
-    every = facts(results_of(lake)).coalesce(few).localCheckpoint()
+    every = facts(results_of(lake))
     by_topic = scores(
         every, [("cluster_id", *more) for more in (("event_date", "topic"), ("event_date",), ("topic",), ())]
     )
     by_broker = scores(
-        every.where("replica_id IS NOT NULL OR leader_id IS NOT NULL"),
+        every,
         [("cluster_id", *day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")],
     ).where("leader_id IS NOT NULL OR replica_id IS NOT NULL")
     return lake.replace(RULE_SCORES, by_topic, "true") + lake.replace(RULE_SCORES_BY_BROKER, by_broker, "true")

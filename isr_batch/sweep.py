@@ -4,6 +4,7 @@ Timelines are not kept and the results of `replay` are not touched: a sweep writ
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -46,7 +47,8 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
         with damage_told(), small_batches(lake.spark):
             results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
         told = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
-        by_class = _by_class(lake, facts(results_in(told)), named.grid)
+        with_class = _classes(lake, named.grid)
+        by_class = {source: with_class(rows) for source, rows in facts(results_in(told)).items()}
         scored = [row.asDict() for row in scores(by_class, [("cluster_id", "topic")]).collect()]
     finally:
         results.unpersist()
@@ -74,13 +76,13 @@ def _whatever_min_isr(results: DataFrame) -> DataFrame:
     return results.withColumn("params_json", told)
 
 
-def _by_class(lake: Lake, every: DataFrame, grid: Grid) -> DataFrame:
-    """Facts with the class in place of the topic."""
+def _classes(lake: Lake, grid: Grid) -> Callable[[DataFrame], DataFrame]:
+    """Put the class in place of the topic, in rows that have one."""
     topics = [row["topic"] for row in lake.read("leader_epochs").select("topic").distinct().collect()]
     classes = lake.spark.createDataFrame(
         [(topic, grid.class_of(topic)) for topic in topics], "topic STRING, topic_class STRING"
     )
-    return every.join(F.broadcast(classes), "topic").drop("topic").withColumnRenamed("topic_class", "topic")
+    return lambda rows: rows.join(F.broadcast(classes), "topic").drop("topic").withColumnRenamed("topic_class", "topic")
 
 
 def _write(lake: Lake, table: Table, rows: list[Row], name: str) -> None:

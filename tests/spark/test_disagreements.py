@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.disagreements import compare, shrink_events, stands, write_disagreements
+from isr_batch.disagreements import compare, replayed_runs, shrink_events, stands, write_disagreements
 from isr_batch.errors import NoInputError, UsageError
-from isr_batch.output_tables import ISR_CHANGES, PARTITION_TIMELINE, SHRINK_VERDICTS
+from isr_batch.output_tables import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.score_tables import PARTITION_SCORES
 from isr_batch.store import Lake
 from isr_batch.tables import LEADER_EPOCHS, Table
@@ -44,8 +44,18 @@ def shrink(rule: str, ms: int, cause: str = "follower_slow", **more: Any) -> dic
     return change(rule, ms, **more) | {"verdict": verdict, "primary_cause": cause, "causes": [cause]}
 
 
-def state(rule: str, ms: int, isr: tuple[int, ...] = (1, 2, 3), lag: int = LAG) -> dict[str, Any]:
-    return run(rule, lag) | at(ms) | {"isr": list(isr)}
+def replayed(rule: str, ms: int = 0, lag: int = LAG, **more: Any) -> dict[str, Any]:
+    """For the day of this instant."""
+    nothing = {name.name: 0 for name in PARTITION_SCORES.columns if name.type == "BIGINT"}
+    return nothing | run(rule, lag) | at(ms) | more
+
+
+def term(isr: tuple[int, ...] = (3, 2, 1), **more: Any) -> dict[str, Any]:
+    """Of ten days."""
+    offsets = dict.fromkeys(("start_offset", "start_high_watermark", "check_origin_ms"), 0)
+    told = {"replica_lag_time_max_ms": LAG, "min_insync_replicas": 1, "check_origin_source": "unknown"}
+    times = {"start_time": at(-MIDNIGHT)["time"], "end_time": at(20 * MIDNIGHT)["time"]}
+    return at(0) | offsets | told | times | {"assigned": [1, 2, 3], "isr_at_start": list(isr)} | more
 
 
 def events(spark: SparkSession, rows: list[dict[str, Any]]) -> dict[tuple[int, int], list[list[tuple[str, int]]]]:
@@ -118,22 +128,21 @@ def test_what_each_run_did_about_an_event(spark: SparkSession) -> None:
         change("back", -1000, "expand"),
         change("joins", 3000, "expand"),
     ]
-    start = -60_000
-    timeline = [
-        *(state(rule, start) for rule in ("first", "second", "keeps", "gone")),
-        state("back", start, isr=(1, 3)),
-        state("never", start, isr=(1, 3)),
-        # Replayed from later on: the next change tells what was before.
-        state("later", 8000, isr=(1, 3)),
-        state("joins", 8000),
-        *(state("twice", start, lag=lag) for lag in (LAG, 2 * LAG)),
-        state("yesterday", -MIDNIGHT - 1),
+    runs = [
+        *(replayed(rule) for rule in ("first", "second", "keeps", "gone", "back", "later", "joins")),
+        *(replayed("twice", lag=lag) for lag in (LAG, 2 * LAG)),
+        replayed("yesterday", -MIDNIGHT - 1),
     ]
+    # Another partition, whose follower was outside when its term began.
+    verdicts.append(shrink("first", 0, partition_id=1))
+    changes += [change("first", -10, "expand", partition_id=1), change("first", 0, partition_id=1)]
+    runs += [replayed(rule, partition_id=1) for rule in ("first", "never")]
+    scores = frame(spark, PARTITION_SCORES, *runs)
+    terms = frame(spark, LEADER_EPOCHS, term(), term((3, 1), partition_id=1))
     all_events = shrink_events(frame(spark, SHRINK_VERDICTS, *verdicts)).where("change_time = '2026-01-01 12:00:00'")
-    rows = stands(
-        all_events, frame(spark, PARTITION_TIMELINE, *timeline), frame(spark, ISR_CHANGES, *changes)
-    ).collect()
-    assert {row["run"]: row["stand"] for row in rows} == {
+    rows = stands(all_events, replayed_runs(scores, terms), frame(spark, ISR_CHANGES, *changes)).collect()
+    assert {row["run"]: row["stand"] for row in rows if row["partition_id"] == 1} == {"first": "made", "never": "out"}
+    assert {row["run"]: row["stand"] for row in rows if row["partition_id"] != 1} == {
         "first": "made",
         "second": "made",
         "keeps": "kept",
@@ -142,7 +151,6 @@ def test_what_each_run_did_about_an_event(spark: SparkSession) -> None:
         'twice {"replica_lag_time_max_ms": 4000}': "kept",
         'twice {"replica_lag_time_max_ms": 8000}': "kept",
         "gone": "out",
-        "never": "out",
         "joins": "out",
     }  # fmt: skip
 
@@ -161,7 +169,8 @@ def test_written_by_day_with_causes_and_over_midnight(lake: Lake) -> None:
     noon = [shrink("kafka-3.7", 0, "slow_leader"), shrink("kafka-2.1", 100), shrink("kafka-2.1", 30_000)]
     late = [shrink(rule, 3_600_000) for rule in rules]
     night = [shrink("kafka-3.7", MIDNIGHT - 1000)]
-    put(lake, PARTITION_TIMELINE, *(state(rule, ms) for rule in rules for ms in (-1000, MIDNIGHT)))
+    put(lake, LEADER_EPOCHS, term())
+    put(lake, PARTITION_SCORES, *(replayed(rule, ms) for rule in rules for ms in (0, MIDNIGHT)))
     lake.ensure(ISR_CHANGES)
     put(lake, SHRINK_VERDICTS, *noon, *late, *night)
     # All agree on what is at one o'clock.
@@ -180,28 +189,9 @@ def test_written_by_day_with_causes_and_over_midnight(lake: Lake) -> None:
     assert disagreeing(lake) == [*others, ("2026-01-01", ["kafka-3.7", "true-lag"], ["kafka-2.1"])]
 
 
-def test_a_partition_that_was_quiet_for_days(lake: Lake) -> None:
-    """Its state under the other rule has not changed since the term began; its scores tell that it was replayed."""
-    a, b, later = "kafka-3.7", "true-lag", 5 * 24 * 3_600_000
-    put(lake, PARTITION_TIMELINE, state(a, 0), state(b, 0), state(a, later, (1, 3)))
-    offsets = dict.fromkeys(("start_offset", "start_high_watermark", "check_origin_ms"), 0)
-    term = at(0) | offsets | {
-        "start_time": at(0)["time"], "end_time": at(2 * later)["time"],
-        "assigned": [1, 2, 3], "isr_at_start": [3, 2, 1],
-        "replica_lag_time_max_ms": LAG, "min_insync_replicas": 1, "check_origin_source": "unknown",
-    }  # fmt: skip
-    put(lake, LEADER_EPOCHS, term)
-    nothing = {name.name: 0 for name in PARTITION_SCORES.columns if name.type == "BIGINT"}
-    put(lake, PARTITION_SCORES, *(nothing | run(rule) | at(later) for rule in (a, b)))
-    lake.ensure(ISR_CHANGES)
-    put(lake, SHRINK_VERDICTS, shrink(a, later))
-    write_disagreements(lake, Window("2026-01-06", "2026-01-07"))
-    assert disagreeing(lake) == [("2026-01-06", [a], [b])]
-
-
 def test_two_rules_compared(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = "kafka-3.7", "true-lag"
-    put(lake, PARTITION_TIMELINE, state(a, 0), state(b, 0), state(a, MIDNIGHT), state("kafka-2.1", 0))
+    put(lake, PARTITION_SCORES, replayed(a), replayed(b), replayed(a, MIDNIGHT), replayed("kafka-2.1"))
     put(
         lake, SHRINK_VERDICTS,
         shrink(a, 0, "slow_leader"), shrink(b, 1000, "keeping_pace"),
