@@ -1,8 +1,8 @@
 """The scores of rules: the ledger of the replay and the verdicts, summed up over whatever is asked for.
 
-All that is known of a rule run is put into one tall frame of facts (a row has the columns of its source, the others are
-null). Each source is summed up by itself, in all groupings at once, and what comes of that is put side by side: sixty
-aggregates over every row of the tall frame took four times as long. docs/verdicts.md has the definitions.
+What is known of a rule run comes from a few sources. Each is summed up by itself, in all groupings at once, and what
+comes of that is put side by side. Sixty aggregates over the rows of all sources in one frame took two to three times
+as long. docs/verdicts.md has the definitions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
