@@ -86,8 +86,11 @@ def replayed_runs(scores: DataFrame, terms: DataFrame) -> DataFrame:
     """
     several: Column = F.size(F.collect_set("params_json").over(Over.partitionBy(*SET_KEY, "rule"))) > 1
     name = F.when(several, F.concat_ws(" ", *RUN)).otherwise(F.col("rule"))
-    begun = terms.select(*SET_KEY, F.array_intersect("assigned", "isr_at_start").alias("isr"))
-    return scores.select(*SET_KEY, *RUN, "event_date", name.alias("run")).join(F.broadcast(begun), list(SET_KEY))
+    # A leader that is started again without a new epoch has two rows of its term, and two scores on that day.
+    isr = F.min_by(F.array_intersect("assigned", "isr_at_start"), "start_time").alias("isr")
+    begun = terms.groupBy(*SET_KEY).agg(isr)
+    named = scores.select(*SET_KEY, *RUN, "event_date", name.alias("run")).distinct()
+    return named.join(F.broadcast(begun), list(SET_KEY))
 
 
 def shrink_events(verdicts: DataFrame) -> DataFrame:

@@ -113,7 +113,8 @@ def _fetches(lake: Lake, term: Row, replica_id: int, change_us: int, within: Spa
 def _members(lake: Lake, term: Row, followers: Sequence[int], within: Span) -> dict[tuple[int, str], tuple[Span, ...]]:
     """Membership by follower and run, in the order of releases, the brokers first."""
     replayed = (where_equal(lake.read(name), term, SET_KEY) for name in ("partition_scores", "leader_epochs"))
-    runs = replayed_runs(*replayed).select("run", "rule", "params_json").distinct()
+    runs = replayed_runs(*replayed).select("run", "rule", "params_json", "isr").distinct()
+    first = {row["run"]: list(row["isr"]) for row in runs.collect()}
     made = where_equal(lake.read("isr_changes"), term, SET_KEY).join(F.broadcast(runs), ["rule", "params_json"])
     logged = where_equal(lake.read("observed_isr_changes"), term, SET_COLUMNS).withColumn("run", F.lit(BROKERS))
     columns = ("run", "replica_id", F.unix_micros("change_time").alias("at_us"), "kind")
@@ -128,11 +129,9 @@ def _members(lake: Lake, term: Row, followers: Sequence[int], within: Span) -> d
     changes: dict[tuple[int, str], list[tuple[int, str]]] = {}
     for row in rows:
         changes.setdefault((row["replica_id"], row["run"]), []).append((row["at_us"], row["kind"]))
-    names = (BROKERS, *sorted((row["run"] for row in runs.collect()), key=released))
+    names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=released)}
     return {
-        (replica, name): spans(
-            member=replica in term["isr_at_start"], changes=changes.get((replica, name), []), within=within
-        )
+        (replica, name): spans(member=replica in isr, changes=changes.get((replica, name), []), within=within)
         for replica in followers
-        for name in names
+        for name, isr in names.items()
     }

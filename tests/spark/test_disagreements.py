@@ -169,8 +169,9 @@ def test_written_by_day_with_causes_and_over_midnight(lake: Lake) -> None:
     noon = [shrink("kafka-3.7", 0, "slow_leader"), shrink("kafka-2.1", 100), shrink("kafka-2.1", 30_000)]
     late = [shrink(rule, 3_600_000) for rule in rules]
     night = [shrink("kafka-3.7", MIDNIGHT - 1000)]
-    put(lake, LEADER_EPOCHS, term())
-    put(lake, PARTITION_SCORES, *(replayed(rule, ms) for rule in rules for ms in (0, MIDNIGHT)))
+    # The leader was started again at noon, and kept its epoch.
+    put(lake, LEADER_EPOCHS, term(end_time=at(-1)["time"]), term(start_time=at(0)["time"]))
+    put(lake, PARTITION_SCORES, *(replayed(rule, ms) for rule in rules for ms in (-1, 0, MIDNIGHT)))
     lake.ensure(ISR_CHANGES)
     put(lake, SHRINK_VERDICTS, *noon, *late, *night)
     # All agree on what is at one o'clock.
