@@ -67,6 +67,12 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     packed = ways.packed(spark, copy_of(given.lake))
     contestants = [
         given.warmed(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
+        given.warmed(
+            f"ours, {ALL}, compared and scored as well",
+            lambda lake: ways.whole_command(spark, lake, every),
+            given.written,
+            packed,
+        ),
         given.warmed("ours, one rule", lambda lake: ways.ours(spark, lake, baseline), given.written, packed),
         given.warmed(f"ours, {ALL}, not packed yet", lambda lake: ways.ours(spark, lake, every), given.written),
         given.warmed("Spark's floor, nothing written", lambda lake: ways.floor_to_nowhere(spark, lake)),
@@ -78,13 +84,14 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     script.pool.shutdown()
     compared, different = _check_windows(given)
     remove_copies(packed)
-    ours, one, unpacked, nowhere, to_delta, duck, windows = contestants
+    ours, whole, one, unpacked, nowhere, to_delta, duck, windows = contestants
     return Section(
         "From Delta to Delta",
         f"""{given.rows:,} fetches and appends, local[{cores()}], in a session in which each way has run before, on a
         small log of up to {WARM_ROWS:,} rows; wall time, and CPU time of all processes. *Ours* is
-        `isr_batch.replay.replay`: timelines, changes, verdicts and scores in six tables, from segments that the ingest
-        has packed; *not packed yet*: from rows, which it packs first. *Spark's floor* reads the rows, shuffles and
+        `isr_batch.replay.replay`: timelines, changes, verdicts and the ledger in six tables, from segments that the
+        ingest has packed; *not packed yet*: from rows, which it packs first; *compared and scored as well*: all that
+        the command `isr-batch replay` does in its session. *Spark's floor* reads the rows, shuffles and
         sorts them by set and time, hands them to Python and takes them back as they are; it computes nothing. *DuckDB*
         sorts in {cores()} processes that are up already, each with shares of the partitions, {script.shares} in all,
         and our kernel behind it, and writes plain Parquet, not tables. *SQL windows* give lag and lastCaughtUpTimeMs
@@ -94,6 +101,7 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         [given.row(each) for each in contestants],
         [
             (f"ours, {ALL}, by Spark's floor", ours.best / nowhere.best),
+            (f"ours, {ALL}, compared and scored as well, by Spark's floor", whole.best / nowhere.best),
             (f"ours, {ALL}, not packed yet, by Spark's floor", unpacked.best / nowhere.best),
             (f"ours, {ALL}, by Spark's floor that writes its rows", ours.best / to_delta.best),
             ("ours, one rule, by Spark's floor", one.best / nowhere.best),

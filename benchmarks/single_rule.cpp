@@ -64,7 +64,7 @@ struct Set {
         f.shown_in_isr = f.in_isr;
         f.shown_caught_up_ms = f.caught_up_ms;
         i64 *row = out.replica + 8 * (out.replicas++ & out.mask);
-        row[0] = 0;
+        row[0] = 1;  // runs: bit 0 alone
         row[1] = p + 1;
         row[2] = now_us;
         row[3] = f.log_end;
@@ -80,7 +80,7 @@ struct Set {
         shown_high_watermark = high_watermark;
         shown_isr = isr;
         i64 *row = out.partition + 5 * (out.partitions++ & out.mask);
-        row[0] = 0;
+        row[0] = 1;
         row[1] = now_us;
         row[2] = log_end;
         row[3] = high_watermark;

@@ -16,13 +16,16 @@ from pyspark.storagelevel import StorageLevel
 
 from benchmarks.arrow_log import without_segments
 from isr_batch.compiled import keep_compiled
+from isr_batch.disagreements import write_disagreements
 from isr_batch.output_tables import TIMELINES
 from isr_batch.replay import ORDER, replay, rule_runs
 from isr_batch.results import scored_of, timeline_of
+from isr_batch.scores import write_scores
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import appends_of, fetches_of, terms_of
+from isr_batch.window import Window
 from udfs.arrow import RuleRun, replay_batches
 from udfs.records import ROW_ORDER
 from udfs.results import RESULT_SCHEMA, SET_COLUMNS
@@ -42,8 +45,16 @@ def packed(spark: SparkSession, lake: Path) -> Path:
 
 
 def ours(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> Path:
-    """What `isr-batch replay` calls: timelines, changes, verdicts and scores of each rule; packs what is not packed."""
+    """Timelines, changes, verdicts and the ledger of each rule; packs what is not packed."""
     replay(Lake(spark, str(lake)), runs)
+    return lake
+
+
+def whole_command(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> Path:
+    """What `isr-batch replay` does in its session: the replay, then rules compared with each other and scored."""
+    ours(spark, lake, runs)
+    write_disagreements(Lake(spark, str(lake)), Window())
+    write_scores(Lake(spark, str(lake)))
     return lake
 
 

@@ -68,7 +68,7 @@ REPLICA_TIMELINE = Table(
         _DATE,
     ),
     {**_KEY_CHECKS, "lag_not_negative": "lag_ms >= 0"},
-    ("event_date", "rule"),
+    ("event_date", "rule", "params_json"),
     ("topic", "partition_id", "time"),
 )
 
@@ -85,7 +85,7 @@ PARTITION_TIMELINE = Table(
         _DATE,
     ),
     {**_KEY_CHECKS, "isr_not_empty": "size(isr) > 0"},
-    ("event_date", "rule"),
+    ("event_date", "rule", "params_json"),
     ("topic", "partition_id", "time"),
 )
 

@@ -342,6 +342,8 @@ def properties_of(table: Table) -> dict[str, str]:
     given = {
         f"delta.constraints.{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()
     }
+    if len(table.partitioned_by) > 1:  # Spark's folders would be named after parameters: longer than a name may be
+        given["delta.randomizeFilePrefixes"] = "true"
     if table.skipped_by:
         given["delta.dataSkippingStatsColumns"] = ",".join(table.skipped_by)
     if table.change_feed:

@@ -1,15 +1,23 @@
 """Timelines, nearly all of a replay's rows, straight from the workers that make them to their tables' folders.
 
-A task writes the Parquet files of its sets itself, each with rows of one day and rule, and tells the driver of them.
+A task writes the Parquet files of its sets itself, each with rows of one day, and tells the driver of them. Most rows
+are those of several runs of rules, and no file says whose it is: that is Delta's partition, and in the table's log. So
+a file that runs share is written once, and has a name (a hard link) in the folder of each rule.
+
 One commit a table then puts these files in place of those of the same days and rules. Files of a task that failed
-are in no commit, and VACUUM removes them. docs/adr/0014-timelines-from-the-workers.md has what this saves.
+are in no commit, and VACUUM removes them. docs/adr/0014-timelines-from-the-workers.md and
+0015-runs-share-files.md have what this saves.
 """
 
 import json
+import os
+import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +36,11 @@ SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
 """Of results among which files are told of."""
 
 ROW_GROUP: Final = 1 << 16
-"""Rows of a file that are held before they are written: a worker's memory does not grow with its share of the log."""
+"""Rows of a file that are held before they are written."""
+ROWS_WAITING: Final = 1 << 19
+"""Rows of all files of a task that are held: its memory does not grow with its share of the log."""
+SHARED_ROWS: Final = 1 << 13
+"""Rows that are worth a file that runs share. Fewer are written for each run, so that files stay few."""
 
 _TYPES: Final = {
     "STRING": pa.dictionary(pa.int32(), pa.string()), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),
@@ -56,36 +68,80 @@ def timelines_kept(
     RecordBatch
         Of SCHEMA.
     """
-    files: dict[tuple[str, int, str], _File] = {}
-    schemas = {kind: schema_of_files(TIMELINES[kind]) for kind in folders}
+    files = _Files(folders)
     for batch in results:
         kind = batch.column("result")[0].as_py()
-        if kind not in folders:
+        if kind in folders:
+            files.add(kind, batch, since_us)
+        else:
             yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
-            continue
-        for day, rule, rows in _by_day_and_rule(batch, since_us, schemas[kind]):
-            key = kind, day, rule
-            if key not in files:
-                files[key] = _File(TIMELINES[kind], folders[kind], day, rule, schemas[kind])
-            files[key].add(rows)
-    told = [{"result": FILE, FILE: json.dumps(file.close())} for file in files.values()]
+    told = [{"result": FILE, FILE: json.dumps(each)} for each in files.close()]
     if told:
         yield pa.RecordBatch.from_pylist(told, SCHEMA)
 
 
-def _by_day_and_rule(
+Key = tuple[str, int, str]
+"""Kind of result, day, and the runs as JSON: what tells one file from another."""
+
+
+class _Files:
+    """The files of a task, in the making."""
+
+    def __init__(self, folders: Mapping[str, str]) -> None:
+        self.folders = folders
+        self.schemas = {kind: schema_of_files(TIMELINES[kind]) for kind in folders}
+        self.waiting: defaultdict[Key, list[pa.RecordBatch]] = defaultdict(list)
+        self.rows_waiting: defaultdict[Key, int] = defaultdict(int)
+        self.files: dict[Key, _File] = {}
+
+    def add(self, kind: str, batch: pa.RecordBatch, since_us: int) -> None:
+        """Take in rows of a timeline from some time on."""
+        for day, runs, rows in _by_day_and_runs(batch, since_us, self.schemas[kind]):
+            self._keep((kind, day, runs), rows)
+            if self.rows_waiting[kind, day, runs] >= ROW_GROUP:
+                self._write((kind, day, runs))
+        while sum(self.rows_waiting.values()) > ROWS_WAITING:
+            self._write(max(self.rows_waiting, key=self.rows_waiting.__getitem__))
+
+    def _keep(self, key: Key, rows: pa.RecordBatch) -> None:
+        self.waiting[key].append(rows)
+        self.rows_waiting[key] += rows.num_rows
+
+    def _write(self, key: Key) -> None:
+        kind, day, runs = key
+        if key not in self.files:
+            self.files[key] = _File(TIMELINES[kind], self.folders[kind], day, json.loads(runs), self.schemas[kind])
+        self.files[key].write(self.waiting.pop(key))
+        del self.rows_waiting[key]
+
+    def close(self) -> Iterator[dict[str, Any]]:
+        """End the files; what a Delta table's log says of each of their names."""
+        for key in [key for key in self.waiting if key not in self.files and self.rows_waiting[key] < SHARED_ROWS]:
+            kind, day, runs = key
+            if len(each_run := json.loads(runs)) > 1:
+                few = self.waiting.pop(key)
+                del self.rows_waiting[key]
+                for run, rows in product(each_run, few):
+                    self._keep((kind, day, json.dumps([run])), rows)
+        for key in list(self.waiting):
+            self._write(key)
+        for file in self.files.values():
+            yield from file.close()
+
+
+def _by_day_and_runs(
     batch: pa.RecordBatch, since_us: int, schema: pa.Schema
 ) -> Iterator[tuple[int, str, pa.RecordBatch]]:
-    """Rows from some time on, as files have them; ordered by rule, so that those of one day are in order already."""
+    """Rows from some time on, as files have them; ordered by runs, so that those of one day are in order already."""
     times = np.asarray(batch.column("time_us"))
     if times.min(initial=since_us) < since_us:
         batch = batch.filter(pa.array(times >= since_us))
         times = np.asarray(batch.column("time_us"))
     if not batch.num_rows:
         return
-    rules = batch.column("rule")
+    runs = batch.column("runs")
     days = times // DAY_US
-    group = np.asarray(rules.indices) + (days - days.min()) * len(rules.dictionary)
+    group = np.asarray(runs.indices) + (days - days.min()) * len(runs.dictionary)
     if (np.diff(group) < 0).any():
         order = np.argsort(group, kind="stable")
         batch, group, days = batch.take(pa.array(order)), group[order], days[order]
@@ -93,32 +149,33 @@ def _by_day_and_rule(
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(group)], strict=True):
-        yield int(days[start]), batch.column("rule")[start].as_py(), rows.slice(start, end - start)
+        yield int(days[start]), batch.column("runs")[start].as_py(), rows.slice(start, end - start)
 
 
 @dataclass
 class _File:
-    """A file in the making."""
+    """A file in the making, and the runs (rule, params_json) whose rows it has."""
 
     table: Table
     folder: str
     day: int
-    rule: str
+    runs: Sequence[tuple[str, str]]
     schema: pa.Schema
-    waiting: list[pa.RecordBatch] = field(default_factory=list)
-    rows_waiting: int = 0
     metadata: list[pq.FileMetaData] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.partition = {"event_date": str(np.datetime64(self.day, "D")), "rule": self.rule}
-        places = [f"{name}={value}" for name, value in self.partition.items()]
-        self.path = "/".join([*places, f"part-{uuid.uuid4()}.zstd.parquet"])
-        whole = Path(self.folder, self.path)
-        whole.parent.mkdir(parents=True, exist_ok=True)
+        name = uuid.uuid4()
+        self.date = str(np.datetime64(self.day, "D"))
+        self.paths = [
+            f"event_date={self.date}/rule={rule}/part-{n:03}-{name}.zstd.parquet"
+            for n, (rule, _) in enumerate(self.runs)
+        ]
+        for path in self.paths:
+            Path(self.folder, path).parent.mkdir(parents=True, exist_ok=True)
         # Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
         steps = [each.name for each in self.schema if each.type in (_TYPES["BIGINT"], _TYPES["TIMESTAMP"])]
         self.writer = pq.ParquetWriter(
-            whole,
+            Path(self.folder, self.paths[0]),
             self.schema,
             compression="zstd",
             use_dictionary=[name for name in self.schema.names if name not in steps],
@@ -128,29 +185,32 @@ class _File:
             metadata_collector=self.metadata,
         )
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        self.waiting.append(rows)
-        self.rows_waiting += rows.num_rows
-        if self.rows_waiting >= ROW_GROUP:
-            self.write()
-
-    def write(self) -> None:
-        rows = pa.Table.from_batches(self.waiting, self.schema).unify_dictionaries()
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        rows = pa.Table.from_batches(batches, self.schema).unify_dictionaries()
         self.writer.write_table(rows, row_group_size=len(rows))
-        self.waiting, self.rows_waiting = [], 0
 
-    def close(self) -> dict[str, Any]:
-        """End the file; what a Delta table's log says of it."""
-        if self.waiting:
-            self.write()
+    def close(self) -> Iterator[dict[str, Any]]:
+        """End the file; what a Delta table's log says of each of its names."""
         self.writer.close()
-        return {
-            "table": self.table.name,
-            "path": self.path,
-            "size": Path(self.folder, self.path).stat().st_size,
-            "partition_values": self.partition,
-            "stats": _stats(self.metadata[0], self.table.skipped_by),
-        }
+        first = Path(self.folder, self.paths[0])
+        for path, (rule, params_json) in zip(self.paths, self.runs, strict=True):
+            if path != self.paths[0]:
+                _same_file(first, Path(self.folder, path))
+            yield {
+                "table": self.table.name,
+                "path": path,
+                "size": first.stat().st_size,
+                "partition_values": {"event_date": self.date, "rule": rule, "params_json": params_json},
+                "stats": _stats(self.metadata[0], self.table.skipped_by),
+            }
+
+
+def _same_file(first: Path, other: Path) -> None:
+    """Under another name; a copy where the file system has no links."""
+    try:
+        os.link(first, other)
+    except OSError:
+        shutil.copyfile(first, other)
 
 
 def schema_of_files(table: Table) -> pa.Schema:

@@ -77,8 +77,8 @@ class SetReplay:
         Of ``udfs.results.KINDS``: results that are wanted; with STATE, states at ``until_us`` as well.
     until_us : int
         End of the window that is replayed.
-    by_rule : collection of str
-        Timelines that are wanted as files take them (``udfs.results.named_results``).
+    filed : collection of str
+        Timelines that are wanted as files take them (``udfs.results.FILED``).
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class SetReplay:
         runs: Sequence[RuleRun],
         kinds: Collection[str],
         until_us: int = int(NEVER_US),
-        by_rule: Collection[str] = (),
+        filed: Collection[str] = (),
     ) -> None:
         self.runs = runs
         self.kinds = kinds
-        self.by_rule = by_rule
+        self.filed = filed
         self.until_us = until_us
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
         rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
@@ -187,7 +187,7 @@ class SetReplay:
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         if self.out.filled.any():
-            yield from named_results(self.out, self.marks, [run.rule for run in self.runs], self.kinds, self.by_rule)
+            yield from named_results(self.out, self.marks, [run.rule for run in self.runs], self.kinds, self.filed)
         self.marks.clear()
         self.out.filled[:] = 0
 
@@ -238,7 +238,7 @@ def replay_batches(
     runs: Sequence[RuleRun],
     kinds: Collection[str] = tuple(KINDS),
     until_us: int = int(NEVER_US),
-    by_rule: Collection[str] = (),
+    filed: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Replay a stream of batches sorted by set, then ROW_ORDER.
 
@@ -256,21 +256,20 @@ def replay_batches(
         Of ``udfs.results.KINDS``, and STATE: results that are wanted.
     until_us : int
         End of the window, exclusive: rows from then on are left alone, and no timer fires.
-    by_rule : collection of str
+    filed : collection of str
         Timelines that are wanted as well, as files take them.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, or as ``by_rule`` says (``udfs.results.named_results``); each kind of result in batches of
-        its own.
+        Of RESULT_SCHEMA, or of FILED; each kind of result in batches of its own.
 
     Raises
     ------
     ValueError
         When a set's rows are not in order of time.
     """
-    current = SetReplay(runs, kinds, until_us, by_rule)
+    current = SetReplay(runs, kinds, until_us, filed)
     for batch in one_row_an_event(batches):
         times = batch.column("time_us")
         within = batch if (pc.max(times).as_py() or 0) < until_us else batch.filter(pc.less(times, until_us))

@@ -12,6 +12,7 @@ from udfs.jit import inlined, kernel, table
 from udfs.ledger import ISR_WRITES, settle_follower, show_leader
 from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, RELINQUISH, SHRINK
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+from udfs.timeline import show
 from udfs.verdict import CONTROLLER, causes_of_shrink, true_lag_us
 
 NO_CAUSE = np.int64(0)
@@ -58,32 +59,6 @@ class IsrCalls(NamedTuple):
     advance_high_watermark: Callable[..., Any]
     show_followers: Callable[..., Any]
     show_all: Callable[..., Any]
-
-
-@inlined
-def show(out, r, p, now_us, follower, leader):
-    """Write the follower's state if its position, its membership, or its last catching up while behind changed."""
-    behind = follower.log_end_offset != leader.log_end_offset
-    if (
-        follower.log_end_offset == follower.shown_log_end_offset
-        and follower.in_isr == follower.shown_in_isr
-        and not (behind and follower.last_caught_up_time_ms != follower.shown_last_caught_up_time_ms)
-    ):
-        return
-    follower.shown_log_end_offset = follower.log_end_offset
-    follower.shown_in_isr = follower.in_isr
-    follower.shown_last_caught_up_time_ms = follower.last_caught_up_time_ms
-    row = out.replica[out.filled[0]]
-    out.filled[0] += 1
-    row[0] = r
-    row[1] = p
-    row[2] = now_us
-    row[3] = follower.log_end_offset
-    # A request that the follower's next one overtook was handled later than now.
-    row[4] = max(0, now_us // 1000 - follower.last_caught_up_time_ms) if behind else 0
-    row[5] = leader.log_end_offset - follower.log_end_offset
-    row[6] = follower.last_caught_up_time_ms
-    row[7] = follower.in_isr
 
 
 @kernel
@@ -160,17 +135,17 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             state.followers[r, p].in_maximal_isr = member
 
     @inlined
-    def show_followers(state, r, now_us, out):
-        """Write what changed of them."""
+    def show_followers(state, r, now_us, out, since):
+        """Write what changed of them; rows from ``since`` on are of other runs at this instant."""
         leader = state.leaders[r]
         for p in range(leader.replicas):
             if p != state.term[0].leader:
-                show(out, r, p, now_us, state.followers[r, p], leader)
+                show(out, since, r, p, now_us, state.followers[r, p], leader)
 
     @inlined
     def show_all(state, r, now_us, out):
         """Write whatever changed."""
-        show_followers(state, r, now_us, out)
+        show_followers(state, r, now_us, out, out.filled[0])
         show_leader(state, r, now_us, out)
 
     @kernel
@@ -206,10 +181,11 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         _write_isr(state, r, isr, now_us)
 
     @inlined
-    def after_fetch(state, r, p, todo, now_us, out):
+    def after_fetch(state, r, p, todo, now_us, out, since):
         """What the leader does after an instant of a fetch: expand the ISR, advance the high watermark.
 
-        ``show_leaders`` has to come after it, once for all runs.
+        ``show_leaders`` has to come after it, once for all runs; rows from ``since`` on are of other runs at this
+        instant.
         """
         leader = state.leaders[r]
         follower = state.followers[r, p]
@@ -224,7 +200,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
             fetch = state.fetches[p]
             advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
-        show(out, r, p, now_us, follower, leader)
+        show(out, since, r, p, now_us, follower, leader)
 
     @kernel
     def check(state, r, now_us, out):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from udfs.jit import inlined, kernel
 from udfs.latencies import FIRST_RUN, acknowledge, append_waits, await_none, give_up_waiting, new_waits, some_are_done
 from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
+from udfs.timeline import write_leader
 
 DAY_US = 86_400_000_000
 NO_VIOLATION = np.int64(-1)
@@ -250,16 +251,11 @@ def _show(state, first, end, now_us, out):
 @kernel
 def _show_leaders(term, leaders, params, followers, fetches, ledger, rows, filled, first, end, now_us):
     # Handed over one by one: a call passes each array as seven to nine numbers, and half of them are not needed.
+    since = filled[1]
     for r in range(first, end):
         if not is_shown(leaders[r]):
             _account(term, leaders[r], params[r], followers[r], fetches, ledger, r, now_us)
-            row = rows[filled[1]]
-            filled[1] += 1
-            row[0] = r
-            row[1] = now_us
-            row[2] = leaders[r].log_end_offset
-            row[3] = leaders[r].high_watermark
-            row[4] = leaders[r].isr
+            write_leader(rows, filled, since, r, now_us, leaders[r])
 
 
 @inlined

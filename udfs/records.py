@@ -189,11 +189,14 @@ class Output(NamedTuple):
     """Of each score: acknowledged appends by bucket of latency (``udfs.latencies``), shape (scores, BUCKETS)."""
 
 
+RUNS_A_ROW = np.int64(48)
+"""Rule runs that one row of a timeline can stand for."""
 REPLICA_COLUMNS = (
-    "rule", "position", "time_us", "follower_log_end_offset", "lag_ms", "lag_messages", "last_caught_up_time_ms",
+    "runs", "position", "time_us", "follower_log_end_offset", "lag_ms", "lag_messages", "last_caught_up_time_ms",
     "in_isr",
 )  # fmt: skip
-PARTITION_COLUMNS = ("rule", "time_us", "leader_log_end_offset", "high_watermark", "isr")
+PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark", "isr")
+"""``runs``: of its RUNS_A_ROW lower bits, b is set where run ``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b`` has the row."""
 CHANGE_COLUMNS = (
     "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",
     "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "made_by", "true_lag_ms", "causes",

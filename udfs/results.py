@@ -1,5 +1,6 @@
 """From what the kernel numbered to rows with names, all kinds of result in one schema."""
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from udfs.records import (
     PARTITION_COLUMNS,
     RELINQUISH,
     REPLICA_COLUMNS,
+    RUNS_A_ROW,
     SCORE_COLUMNS,
     Int64Array,
     Output,
@@ -84,6 +86,22 @@ _OF_TIMELINES = {
     "replica": ("replica_id", *REPLICA_COLUMNS[3:]),
     "partition": ("leader_log_end_offset", "high_watermark", "isr_after"),
 }
+_FILED_TEXT = pa.dictionary(pa.int32(), pa.string())
+FILED = {
+    kind: pa.schema(
+        [
+            ("result", _FILED_TEXT),
+            ("runs", _FILED_TEXT),  # JSON: rule and params_json of each run that has the row
+            *(
+                (field.name, _FILED_TEXT if field.type == pa.string() else field.type)
+                for field in RESULT_SCHEMA
+                if field.name in {*SET_COLUMNS, "leader_epoch", "time_us", *columns}
+            ),
+        ]
+    )
+    for kind, columns in _OF_TIMELINES.items()
+}
+"""A timeline as files take it: a row once for all runs that share it, text as dictionaries."""
 
 
 def schema_of(kinds: Collection[str]) -> pa.Schema:
@@ -99,7 +117,7 @@ def named_results(
     marks: Sequence[tuple[Int64Array, Identity]],
     rules: Sequence[str],
     kinds: Collection[str],
-    by_rule: Collection[str] = (),
+    filed: Collection[str] = (),
 ) -> Results:
     """Name what the kernel numbered: replicas by id, ISRs as lists, rules, terms.
 
@@ -112,40 +130,72 @@ def named_results(
         The rule of each run.
     kinds : collection of str
         Of KINDS: what is wanted.
-    by_rule : collection of str
-        Timelines that are wanted as files take them: ordered by run, with the columns of ``schema_of`` alone, and text
-        as dictionaries.
+    filed : collection of str
+        Timelines that are wanted as files take them: of FILED, ordered by the runs that share a row.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, or as ``by_rule`` says; a kind of result each.
+        Of RESULT_SCHEMA, or of FILED; a kind of result each.
     """
     identities = [identity for _, identity in marks]
     filled = np.array([filled for filled, _ in marks])
     for which, kind in enumerate(KINDS):
-        counts = np.diff(filled[:, which], prepend=0)
+        of_term = np.repeat(np.arange(len(marks)), np.diff(filled[:, which], prepend=0))
         if kind in kinds:
-            yield from named(out, kind, np.repeat(np.arange(len(marks)), counts), identities, rules)
-        elif kind in by_rule and (rows := int(out.filled[which])):
-            order = np.argsort(out[which][:rows, 0].astype(np.int16), kind="stable")
-            values = _columns(out[which][order], kind)
-            of_term = np.repeat(np.arange(len(marks)), counts)[order]
-            found = _named(kind, values, identities, of_term, rules)
-            names = schema_of([kind]).names
-            yield pa.RecordBatch.from_arrays([_as(found[name], _filed_as(name)) for name in names], names)
+            yield from named(out, kind, of_term, identities, rules)
+        elif kind in filed and (rows := int(out.filled[which])):
+            yield _filed(out[which][:rows], kind, of_term, identities, rules)
+
+
+def _filed(
+    rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
+) -> pa.RecordBatch:
+    params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
+    params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
+    sharing = pa.array(rows[:, 0]).dictionary_encode()
+    runs: list[int] = sharing.dictionary.to_pylist()
+    key = np.asarray(sharing.indices) + len(runs) * params_of[of_term]
+    # Of 8 or 16 bits they are sorted by counting.
+    order = np.argsort(key.astype(np.min_scalar_type(int(key.max()))), kind="stable")
+    keys, of_key = np.unique(key[order], return_inverse=True)
+    told = [_runs_told(runs[each % len(runs)], rules, params[each // len(runs)]) for each in keys]
+    found = _named(kind, _columns(rows[order], kind), identities, of_term[order])
+    found["runs"] = pa.DictionaryArray.from_arrays(pa.array(of_key.astype(np.int32)), pa.array(told))
+    return pa.RecordBatch.from_arrays([_as(found[each.name], each.type) for each in FILED[kind]], schema=FILED[kind])
+
+
+def _runs_told(runs: int, rules: Sequence[str], params_json: Sequence[str]) -> str:
+    first = (runs >> RUNS_A_ROW) * RUNS_A_ROW
+    having = [int(first + bit) for bit in range(RUNS_A_ROW) if runs >> bit & 1]
+    return json.dumps([(rules[run], params_json[run]) for run in having])
+
+
+def _one_run_a_row(rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Rows of a timeline, each again for every run that shares it, and told of that run alone; where they were."""
+    bits = np.unpackbits(np.ascontiguousarray(rows[:, :1]).view(np.uint8), axis=1, count=RUNS_A_ROW, bitorder="little")
+    row, bit = np.nonzero(bits)
+    rows = rows[row]
+    rows[:, 0] = (rows[:, 0] >> RUNS_A_ROW) * RUNS_A_ROW + bit
+    return rows, row
 
 
 def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]) -> Results:
     """Name the rows of one kind; each belongs to the term ``identities[of_term]``."""
     which = list(KINDS).index(kind)
-    filled = int(out.filled[which])
-    if filled:
-        values = _columns(out[which][:filled], kind)
+    rows = out[which][: int(out.filled[which])]
+    if len(rows):
+        if kind in _OF_TIMELINES:
+            rows, row = _one_run_a_row(rows)
+            of_term = of_term[row]
+        values = _columns(rows, kind)
+        run = values.pop("runs") if kind in _OF_TIMELINES else values.pop("rule")
         if kind == "score":
-            values["latency"] = out.latency[:filled]
-        found = _named(kind, values, identities, of_term, rules)
-        arrays = [_as(found[f.name], f.type) if f.name in found else pa.nulls(filled, f.type) for f in RESULT_SCHEMA]
+            values["latency"] = out.latency[: len(rows)]
+        found = _named(kind, values, identities, of_term)
+        params = pa.array([text for identity in identities for text in identity["params_json"]])
+        found |= {"rule": _of(pa.array(rules), run), "params_json": _of(params, of_term * len(rules) + run)}
+        arrays = [_as(found[f.name], f.type) if f.name in found else pa.nulls(len(rows), f.type) for f in RESULT_SCHEMA]
         yield pa.RecordBatch.from_arrays(arrays, schema=RESULT_SCHEMA)
 
 
@@ -158,19 +208,13 @@ def _named(
     values: dict[str, Int64Array],
     identities: Sequence[Identity],
     of_mark: Int64Array,
-    rules: Sequence[str],
 ) -> dict[str, Any]:
-    """Columns of RESULT_SCHEMA that a kind of result fills; text that tells sets, rules and terms as dictionaries."""
+    """Columns of RESULT_SCHEMA that a kind of result fills, but its run; text that tells of sets as dictionaries."""
     rows = len(of_mark)
-    run = values.pop("rule")
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
     named: dict[str, Any] = {
         "result": _of(pa.array([result]), np.zeros(rows, np.int32)),
-        "rule": _of(pa.array(rules), run),
-        "params_json": _of(
-            pa.array([text for i in identities for text in i["params_json"]]), of_mark * len(rules) + run
-        ),
         "time_us": values.pop("time_us") if "time_us" in values else values.pop("day") * DAY_US,
     }
     for column in (*SET_COLUMNS, "leader_epoch"):
@@ -208,11 +252,6 @@ def _of(few: pa.Array, which: Int64Array) -> pa.Array:
         return few.take(pa.array(which))
     differ = few.dictionary_encode()
     return pa.DictionaryArray.from_arrays(differ.indices.take(pa.array(which)), differ.dictionary)
-
-
-def _filed_as(name: str) -> pa.DataType:
-    wanted = RESULT_SCHEMA.field(name).type
-    return pa.dictionary(pa.int32(), wanted) if wanted == pa.string() else wanted
 
 
 def _as(values: Any, wanted: pa.DataType) -> pa.Array:

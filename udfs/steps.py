@@ -86,6 +86,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             state.fetches[p].outsider_in = 0
             for r in range(len(state.leaders)):
                 state.fetches[p].outsider_in += 1 - state.followers[r, p].in_isr
+        since = out.filled[0]
         for r in range(len(state.leaders)):
             leader = state.leaders[r]
             leader.log_end_offset = term.start_offset
@@ -116,9 +117,10 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     )
             install(state, r, isr_at_start, term.start_us)
             advance_high_watermark(state, r, term.start_us // 1000)
-            show_all(state, r, term.start_us, out)
+            show_followers(state, r, term.start_us, out, since)
             schedule_check(state, r, term.start_us - 1)
             schedule_crossing(state, r, term.start_us)
+        ledger.show_leaders(state, term.start_us, out)
 
     @kernel
     def take_in_append(state, log_end_offset, acks, now_us, out):
@@ -140,6 +142,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     judging.note_lack(state, p, now_us)
                 held_by_all = min(held_by_all, state.fetches[p].log_end_offset)
         history.remember(state.history, log_end_offset, now_us, held_by_all)
+        since = out.filled[0]
         for r in range(len(state.leaders)):
             leader = state.leaders[r]
             leader.log_end_offset = log_end_offset
@@ -149,7 +152,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     if p != term.leader:
                         on_append(state.codes[r], state.followers[r, p], leader, state.fetches[p], state.params[r])
             advance_high_watermark(state, r, now_us // 1000)
-            show_followers(state, r, now_us, out)
+            show_followers(state, r, now_us, out, since)
             schedule_crossing(state, r, now_us)
         ledger.show_leaders(state, now_us, out)
 
@@ -164,11 +167,12 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 return
             fetch = state.fetches[p]
             shown = True
+            since = out.filled[0]
             for r in range(len(state.leaders)):
                 if heeds >> state.codes[r] & 1:
                     todo = call(state.codes[r], state.followers[r, p], state.leaders[r], fetch, state.params[r])
                     if todo != NOTHING:
-                        after_fetch(state, r, p, todo, now_us, out)
+                        after_fetch(state, r, p, todo, now_us, out, since)
                         shown = shown and ledger.is_shown(state.leaders[r])
                         schedule_crossing(state, r, now_us)
             if not shown:

@@ -1,13 +1,18 @@
 """Timelines that workers wrote are those that Spark writes where they cannot, and other engines see the same."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from isr_batch import timeline_files
 from isr_batch.errors import SchemaError
 from isr_batch.generate import generate
 from isr_batch.output_tables import REPLICA_TIMELINE, TIMELINES
@@ -16,9 +21,10 @@ from isr_batch.scenarios.plans import Fleet
 from isr_batch.scenarios.stories import START_MS
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
+from isr_batch.timeline_files import timelines_kept
 from isr_batch.window import Window
 
-RULES = ["kafka-0.9", "kafka-3.7", "kip-501-pending"]
+RULES = ["kafka-0.9", "kafka-3.7", "kip-501-pending", "kip-501-relinquish"]
 RUNS = rule_runs(ReplaySettings(rules=RULES))
 SECOND = Window("2024-01-01", "2024-01-02")
 
@@ -55,6 +61,29 @@ def test_workers_write_what_spark_would(over_midnight: Lake, monkeypatch: pytest
     monkeypatch.setattr(Lake, "folder", lambda *_: None)
     replay(over_midnight, RUNS)
     assert rows(over_midnight) == by_workers
+
+
+def test_runs_share_files_that_nobody_has_to_know_of(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay(over_midnight, RUNS)
+    alone = rows(over_midnight)
+
+    def sharing(*given: Any) -> Iterator[pa.RecordBatch]:  # in the worker
+        with patch.object(timeline_files, "SHARED_ROWS", 1):
+            yield from timelines_kept(*given)
+
+    monkeypatch.setattr("isr_batch.replay.timelines_kept", sharing)
+    replay(over_midnight, RUNS)
+    assert rows(over_midnight) == alone
+    for name, expected in alone.items():
+        table = DeltaTable(str(over_midnight.folder(name)))
+        assert any(Path(file).stat().st_nlink == len(RULES) for file in table.file_uris())
+        assert len(table.to_pyarrow_table()) == len(expected)
+
+    # One run's names can go while others keep theirs, and files can be made few.
+    replay(over_midnight, RUNS[1:2])
+    for name in alone:
+        over_midnight.spark.sql(f"OPTIMIZE {over_midnight.identifier(name)}")
+    assert rows(over_midnight) == alone
 
 
 def test_a_window_and_a_rule_replace_their_own_rows_alone(over_midnight: Lake) -> None:

@@ -18,7 +18,7 @@ from tests.naive import CAUSES, Change, Leader, PartitionRow, ReplicaRow
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules
-from udfs.records import CHANGE_KINDS, MADE_BY, Output, Rows, new_output
+from udfs.records import CHANGE_KINDS, MADE_BY, RUNS_A_ROW, Output, Rows, new_output
 from udfs.replay import kernels
 from udfs.rules import REGISTRY
 from udfs.state import State, new_state, room_for_a_row
@@ -127,10 +127,15 @@ def collect(out: Output, replicas: tuple[int, ...], results: list[Result]) -> No
     def members(bits: int) -> frozenset[int]:
         return frozenset(replica for position, replica in enumerate(replicas) if bits >> position & 1)
 
-    for rule, position, time, leo, lag_ms, lag, cu, in_isr in out.replica[: out.filled[0]].tolist():
-        results[rule]["replica"].append(ReplicaRow(time, replicas[position], leo, lag_ms, lag, cu, bool(in_isr)))
-    for rule, time, leo, hw, isr in out.partition[: out.filled[1]].tolist():
-        results[rule]["partition"].append(PartitionRow(time, leo, hw, members(isr)))
+    def having(runs: int) -> list[int]:
+        return [48 * (runs >> 48) + bit for bit in range(48) if runs >> bit & 1]
+
+    for runs, position, time, leo, lag_ms, lag, cu, in_isr in out.replica[: out.filled[0]].tolist():
+        for run in having(runs):
+            results[run]["replica"].append(ReplicaRow(time, replicas[position], leo, lag_ms, lag, cu, bool(in_isr)))
+    for runs, time, leo, hw, isr in out.partition[: out.filled[1]].tolist():
+        for run in having(runs):
+            results[run]["partition"].append(PartitionRow(time, leo, hw, members(isr)))
     for rule, time, kind, position, before, after, *rest in out.change[: out.filled[2]].tolist():
         hw, leo, follower_leo, cu, lag_ms, by, true_lag_ms, causes, held_ms, silent_ms = rest
         named = frozenset(cause for bit, cause in enumerate(CAUSES) if causes >> bit & 1)
@@ -170,6 +175,23 @@ def test_kernel_agrees_with_naive(part: int, record_property: Any) -> None:
     record_property("rules", list(RULES))
     record_property("witness", "naive")
     record_property("count", LOGS // PARTS)
+
+
+@seed(48)
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(cases_of_all_rules(), st.integers(1, 9), st.sampled_from([10_000, 0]))
+def test_more_runs_than_a_row_of_the_timelines_can_stand_for(
+    case: tuple[Log, list[Setting]], step_ms: int, spare: int
+) -> None:
+    """And more states at an instant than are looked through."""
+    log, runs = case
+    many = [
+        run._replace(replica_lag_time_max_ms=run.replica_lag_time_max_ms + n * step_ms)
+        for n in range(7)
+        for run in runs
+    ]
+    assert len(many) > 2 * RUNS_A_ROW
+    assert_agree(log, many, spare=spare)
 
 
 @pytest.mark.nightly

@@ -1,5 +1,6 @@
 """Packed segments: numbers come out as they went in, damage is told, and a replay cannot tell how a log was packed."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +17,7 @@ from tests.unit.test_fetch_runs import stream
 from udfs import segments
 from udfs.arrow import RuleRun, replay_batches
 from udfs.records import APPEND, FETCH, ROW_ORDER, Rows
-from udfs.results import schema_of
+from udfs.results import FILED, schema_of
 from udfs.segments import OF_FETCHES, PACKED, SEGMENT, DamagedSegmentError, one_row_an_event, packed, unpack, unpacked
 
 LOGS = 40
@@ -141,11 +142,17 @@ def test_a_replay_cannot_tell_how_its_log_was_packed(
     plain = results(several)
     assert plain == results(segments_of(rows))
     for kind in ("replica", "partition"):
+        filed = list(replay_batches(in_pieces(packed_stream(rows, several)), rules, (), filed=[kind]))
+        assert all(batch.schema == FILED[kind] for batch in filed)
+        assert all((np.diff(batch.column("runs").indices) >= 0).all() for batch in filed)
         names = schema_of([kind]).names
-        filed = list(replay_batches(in_pieces(packed_stream(rows, several)), rules, (), by_rule=[kind]))
-        assert all(batch.schema.names == names for batch in filed)
         told = [{name: row[name] for name in names} for row in plain if row["result"] == kind]
-        found = [row for batch in filed for row in batch.to_pylist()]
+        found = [
+            {name: (row | {"rule": rule, "params_json": params_json})[name] for name in names}
+            for batch in filed
+            for row in batch.to_pylist()
+            for rule, params_json in json.loads(row["runs"])
+        ]
         assert sorted(found, key=repr) == sorted(told, key=repr)
 
 
