@@ -144,6 +144,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
 
 
 def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window) -> ReplaySummary:
+    folders = _folders(lake)
     known = lines(lake, told)
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
@@ -151,7 +152,6 @@ def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window
     from_state, states = kept_before(lake, window, runs, known)
     stream = event_stream(lake, told, from_state, states)
     kinds = (*SCORED, STATE) if window.end else SCORED
-    folders = _folders(lake)
     results = replayed(stream, runs, kinds, window, folders).persist(StorageLevel.DISK_ONLY)
     where = f"{of_rules(runs)} AND {window.condition}"
     try:

@@ -140,9 +140,17 @@ class Lake:
         return int(last["rows"] or 0) if last["told"] == told else 0
 
     def folder(self, name: str) -> str | None:
-        """Where a table lies, if that is on a file system; elsewhere Spark alone knows how to write."""
+        """Where a table lies, if that is on a file system; elsewhere Spark alone knows how to write.
+
+        Raises
+        ------
+        SchemaError
+            When the table is partitioned in another way than its contract says.
+        """
         detail = DeltaTable.forName(self.spark, self.identifier(name)).detail()
-        location = str(detail.select("location").collect()[0][0])
+        location, partitioned_by = detail.select("location", "partitionColumns").collect()[0]
+        if list(partitioned_by) != list(TABLES[name].partitioned_by):
+            raise SchemaError(f"{name} is partitioned by {', '.join(partitioned_by) or 'nothing'}", OTHER_VERSION)
         # What commits files takes % in a path for the beginning of an escape.
         return re.sub("^file:/+", "/", location) if location.startswith("file:") and "%" not in location else None
 
@@ -169,22 +177,17 @@ class Lake:
 
         Raises
         ------
-        SchemaError
-            When the table is partitioned in another way than its contract says.
         WriteConflictError
             When others write to the same partitions.
         """
         there = deltalake.DeltaTable(folder)
-        partitioned_by = there.metadata().partition_columns
-        if partitioned_by != list(table.partitioned_by):
-            raise SchemaError(f"{table.name} is partitioned by {', '.join(partitioned_by) or 'nothing'}", OTHER_VERSION)
         now_ms = int(time.time() * 1000)
         added: list[AddAction | RemoveAction] = [
             AddAction(f["path"], f["size"], f["partition_values"], now_ms, True, json.dumps(f["stats"])) for f in files
         ]
         try:
             there.create_write_transaction(
-                added, "overwrite", there.schema(), partitioned_by, list(where) or None,
+                added, "overwrite", there.schema(), list(table.partitioned_by), list(where) or None,
                 commit_properties=CommitProperties(custom_metadata={"userMetadata": self._metadata()}),
             )  # fmt: skip
         except CommitFailedError as error:
