@@ -160,7 +160,7 @@ def _filed(
     order = np.argsort(key.astype(np.min_scalar_type(int(key.max()))), kind="stable")
     keys, of_key = np.unique(key[order], return_inverse=True)
     told = [_runs_told(runs[each % len(runs)], rules, params[each // len(runs)]) for each in keys]
-    found = _named(kind, _columns(rows[order], kind), identities, of_term[order])
+    found = _named(kind, _columns(rows.take(order, axis=0), kind), identities, of_term[order])
     found["runs"] = pa.DictionaryArray.from_arrays(pa.array(of_key.astype(np.int32)), pa.array(told))
     return pa.RecordBatch.from_arrays([_as(found[each.name], each.type) for each in FILED[kind]], schema=FILED[kind])
 
