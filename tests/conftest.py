@@ -30,18 +30,36 @@ def pytest_configure(config: pytest.Config) -> None:
 UNIT = Path(__file__).parent / "unit"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use Spark, and run them last, so that a quick mistake shows quickly."""
+LONGEST_FIRST = (
+    "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_generate.py", "test_ingest_kafka_logs.py",
+)  # fmt: skip
+"""Files whose tests take minutes in all."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests that use Spark, and run them last, so that a quick mistake shows quickly.
+
+    Several processes run them first: none should still have minutes to go when nothing is left for the others.
+    """
     for item in items:
         if "spark_session" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+    first = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    one_of_several = hasattr(config, "workerinput")
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        spark = item.get_closest_marker("spark") is not None
+        return spark is not one_of_several, first.get(item.path.name, len(first)) if one_of_several else 0
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Of several processes one takes all Spark tests of a file, and one those of the releases, which fetch jars."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # as `pytest_collection_modifyitems` has put them
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
@@ -75,8 +93,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             # Tests have a handful of rows: planning again between stages costs more than it saves.
             "spark.sql.adaptive.enabled": "false",
-            # Nor are they worth a Java class a query, nor one an expression; `make sample` and the processes that tests
-            # start compile them.
+            # Nor are they worth a Java class a query, nor one an expression; `make sample`, the processes that tests
+            # start, and the tests with `compiled_expressions` compile them.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # A wrong Arrow type from a function fails there instead of being read as something else.
@@ -96,6 +114,14 @@ def spark(spark_session: "SparkSession") -> "Iterator[SparkSession]":
     # The catalog's own list needs what is compiled.
     for view in spark_session.sql("SHOW VIEWS").where("isTemporary").collect():
         spark_session.catalog.dropTempView(view["viewName"])
+
+
+@pytest.fixture
+def compiled_expressions(spark_session: "SparkSession") -> "Iterator[None]":
+    """Compile expressions after all: of some hundred thousand rows, Delta's statistics took most of a test's time."""
+    spark_session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    yield
+    spark_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ def test_the_release_of_a_fleet_runs_its_rule() -> None:
     assert _release(Fleet("mixed-fleet", rule="kafka-3.7", params={"check_period_ms": 1})) is None
 
 
+@pytest.mark.usefixtures("compiled_expressions")
 def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> None:
     fleet = Fleet("mixed-fleet", partitions=6, hours=0.25, seed=4, partitions_a_group=2)
     counts = generate(lake, fleet)

@@ -1,6 +1,7 @@
 """Day by day as in one go, through the tables: states, what spans midnight, which days are done."""
 
 import random
+import shutil
 from datetime import date
 from pathlib import Path
 
@@ -60,20 +61,12 @@ def tables(lake: Lake) -> dict[str, list[str]]:
     }
 
 
-def copy_of(lake: Lake, folder: Path) -> Lake:
-    copy = Lake(lake.spark, str(folder), "copy")
-    for table in INPUT_TABLES:
-        if lake.has(table.name):
-            copy.replace(table, lake.read(table.name), "true")
-    return copy
-
-
 def told(lake: Lake) -> list[tuple[object, object]]:
     return [(row["event_date"], row["status"]) for row in status(lake, Window(), lines(lake))]
 
 
 def test_day_by_day_is_as_in_one_go(stories: Lake, tmp_path: Path) -> None:
-    by_day = copy_of(stories, tmp_path / "by-day")
+    by_day = Lake(stories.spark, str(shutil.copytree(stories.root, tmp_path / "by-day")), "copy")
     pack_stale_days(by_day)
     assert told(by_day) == [(FIRST, MISSING), (SECOND, MISSING)]
     days = Window.of_day(FIRST), Window.of_day(SECOND)
