@@ -76,7 +76,7 @@ def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> 
     assert generate(lake, fleet) == counts
 
     # Of a cluster that ran what no release has there is nothing to compare.
-    generate(lake, replace(fleet, rule="kip-501-pending"), "proposed")
+    generate(lake, replace(fleet, rule="kip-501-pending", hours=0.1), "proposed")
     assert not lake.read("observed_isr_changes").where("cluster_id = 'proposed' AND made_by = 'leader'").isEmpty()
     checked = validate(lake)
     assert (checked.matched_ratio, checked.matched > 0) == (1, True)
