@@ -21,8 +21,9 @@ help: ## list the targets
 run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, report (LOGS=..., LAKE=...)
 	$(BIN)/isr-batch run --logs $(LOGS) --lake $(LAKE)
 
+# Of two cores each has one of the two that take minutes, and the types fill in what the shorter one leaves.
 test: $(VENV)/test.stamp java ## lint, types, layers, the main job on the sample logs, and every test
-	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type sample kernels
+	$(MAKE) --no-print-directory --jobs=2 --output-sync lint sample kernels type
 	rm -rf build/witnesses
 	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=80
 	$(BIN)/python -m tests.witnesses
