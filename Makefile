@@ -10,6 +10,7 @@ SAMPLE := build/sample
 ROWS ?= 1000000
 PARTITIONS ?=
 GROUPS ?=
+ROUNDS ?= 3
 PAGE ?=
 
 .DEFAULT_GOAL := help
@@ -75,8 +76,8 @@ sample: $(VENV)/run.stamp
 witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into README.md and docs/confusion.md
 	$(BIN)/python -m tests.witnesses --write
 
-bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., PAGE=...)
-	$(BIN)/python -m benchmarks --rows $(ROWS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(PAGE),--page $(PAGE))
+bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., PAGE=...)
+	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(PAGE),--page $(PAGE))
 
 doctor: setup ## say what is wrong with this machine
 	$(BIN)/isr-batch doctor
