@@ -50,8 +50,8 @@ def main() -> None:
     page.write(
         given.page,
         sections,
-        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}' ROUNDS={given.rounds}"
-        f"{f' PAGE={given.page}' if given.page != PAGE else ''}",
+        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'"
+        f" ROUNDS={given.rounds}{f' PAGE={given.page}' if given.page != PAGE else ''}",
         f"""{f"Groups left out: {', '.join(left_out)}." if left_out else ""} Generated log
         (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
         {plan.partitions:,} partitions in {plan.seconds:.0f} s, Zipf rates, 40 % of the partitions idle, three

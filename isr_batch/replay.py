@@ -9,7 +9,6 @@ bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md).
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,12 +22,11 @@ from isr_batch.compiled import keep_compiled
 from isr_batch.days import Lines, keep, kept_before, lines, of_rules, unmark
 from isr_batch.errors import NoInputError
 from isr_batch.output_tables import TIMELINES
-from isr_batch.results import restore, scored_of, timeline_of
+from isr_batch.results import replace_together, restore, scored_of, timeline_of
 from isr_batch.segments import damage_told, pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream, facts
-from isr_batch.tables import Table
 from isr_batch.timeline_files import FILE, timelines_kept
 from isr_batch.timeline_files import SCHEMA as WITH_FILES
 from isr_batch.window import Window
@@ -165,19 +163,13 @@ def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window
                     )
                     for kind, table in TIMELINES.items()
                 }
-            rows_out |= _replace_together(lake, scored_of(results), window, where)
+            scored = {table: rows.where(window.condition) for table, rows in scored_of(results).items()}
+            rows_out |= replace_together(lake, scored, where)
             rows_out |= keep(lake, results, window, runs, known)
     finally:
         results.unpersist()
     restore(lake, of_rules(runs), window)
     return ReplaySummary(events_in(lake, window), rows_out, known)
-
-
-def _replace_together(lake: Lake, frames: Mapping[Table, DataFrame], window: Window, where: str) -> dict[str, int]:
-    """Side by side: the tables are small, and most of the time the driver plans."""
-    with ThreadPoolExecutor(len(frames)) as pool:
-        rows_out = pool.map(lambda table: lake.replace(table, frames[table].where(window.condition), where), frames)
-        return dict(zip((table.name for table in frames), rows_out, strict=True))
 
 
 def _folders(lake: Lake) -> dict[str, str]:

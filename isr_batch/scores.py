@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from isr_batch.results import scored_of
+from isr_batch.results import replace_together, scored_of
 from isr_batch.score_tables import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.store import Lake
 from udfs.notifications import notified_at_us
@@ -279,4 +279,4 @@ def write_scores(lake: Lake) -> int:
         every,
         [("cluster_id", *day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")],
     ).where("leader_id IS NOT NULL OR replica_id IS NOT NULL")
-    return lake.replace(RULE_SCORES, by_topic, "true") + lake.replace(RULE_SCORES_BY_BROKER, by_broker, "true")
+    return sum(replace_together(lake, {RULE_SCORES: by_topic, RULE_SCORES_BY_BROKER: by_broker}, "true").values())

@@ -40,6 +40,7 @@ STATE = "state"
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
+_ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
 """Bits of a number for an ISR; those above it count terms."""
 Results = Iterator[pa.RecordBatch]
@@ -171,36 +172,34 @@ def _runs_told(runs: int, rules: Sequence[str], params_json: Sequence[str]) -> s
     return json.dumps([(rules[run], params_json[run]) for run in having])
 
 
-def _one_run_a_row(rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Rows of a timeline, each again for every run that shares it, and told of that run alone; where they were."""
-    bits = np.unpackbits(np.ascontiguousarray(rows[:, :1]).view(np.uint8), axis=1, count=RUNS_A_ROW, bitorder="little")
-    row, bit = np.nonzero(bits)
-    rows = rows[row]
-    rows[:, 0] = (rows[:, 0] >> RUNS_A_ROW) * RUNS_A_ROW + bit
-    return rows, row
-
-
 def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]) -> Results:
-    """Name the rows of one kind; each belongs to the term ``identities[of_term]``."""
+    """Name the rows of one kind; each belongs to the term ``identities[of_term]``, and each run has rows of its own."""
     which = list(KINDS).index(kind)
     rows = out[which][: int(out.filled[which])]
-    if len(rows):
-        if kind in _OF_TIMELINES:
-            rows, row = _one_run_a_row(rows)
-            of_term = of_term[row]
-        values = _columns(rows, kind)
-        run = values.pop("runs") if kind in _OF_TIMELINES else values.pop("rule")
+    row, run = _each_run(rows[:, 0]) if kind in _OF_TIMELINES else (np.arange(len(rows)), rows[:, 0])
+    params = pa.array([text for identity in identities for text in identity["params_json"]])
+    for begin in range(0, len(row), _ROWS_A_BATCH):
+        of, of_run = row[begin : begin + _ROWS_A_BATCH], run[begin : begin + _ROWS_A_BATCH]
+        values = _columns(rows[of], kind)
         if kind == "score":
-            values["latency"] = out.latency[: len(rows)]
-        found = _named(kind, values, identities, of_term)
-        params = pa.array([text for identity in identities for text in identity["params_json"]])
-        found |= {"rule": _of(pa.array(rules), run), "params_json": _of(params, of_term * len(rules) + run)}
-        arrays = [_as(found[f.name], f.type) if f.name in found else pa.nulls(len(rows), f.type) for f in RESULT_SCHEMA]
+            values["latency"] = out.latency[of]
+        found = _named(kind, values, identities, of_term[of])
+        found["rule"] = _of(pa.array(rules), of_run)
+        found["params_json"] = _of(params, of_term[of] * len(rules) + of_run)
+        arrays = [_as(found[f.name], f.type) if f.name in found else pa.nulls(len(of), f.type) for f in RESULT_SCHEMA]
         yield pa.RecordBatch.from_arrays(arrays, schema=RESULT_SCHEMA)
 
 
+def _each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Place of each row of a timeline, once for every run that has it, and these runs."""
+    bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
+    row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
+    return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
+
+
 def _columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
-    return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind])}
+    """By name, without the first, which tells whose they are."""
+    return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
 
 
 def _named(
