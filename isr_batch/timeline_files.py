@@ -149,7 +149,10 @@ def _by_day_and_runs(
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(group)], strict=True):
-        yield int(days[start]), batch.column("runs")[start].as_py(), rows.slice(start, end - start)
+        few = rows.slice(start, end - start)
+        if 2 * len(few) < len(rows):  # a slice that waits would keep all of the batch
+            few = few.take(pa.array(np.arange(len(few))))
+        yield int(days[start]), batch.column("runs")[start].as_py(), few
 
 
 @dataclass

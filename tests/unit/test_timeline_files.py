@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,18 @@ def test_the_latest_time_is_rounded_up(tmp_path: Path) -> None:
     (told,), _ = kept(tmp_path, batch(replica("a", NOON_US + 1)))
     times = [told["stats"][name]["time"] for name in ("minValues", "maxValues")]
     assert times == ["1970-01-01T12:00:00.000Z", "1970-01-01T12:00:00.001Z"]
+
+
+def test_few_rows_that_wait_keep_no_others_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_files, "ROW_GROUP", 1000)
+    rows = batch(*[replica("ab", NOON_US + i) for i in range(2000)], replica("a", NOON_US))
+    held = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(40):
+            held.append(pa.total_allocated_bytes())
+            yield rows.take(pa.array(range(len(rows))))  # memory of its own
+
+    folders = {kind: str(tmp_path / table.name) for kind, table in TABLES.items()}
+    assert len(list(timelines_kept(batches(), folders, 0))) == 1
+    assert held[-1] - held[1] < 2 * rows.nbytes
