@@ -34,6 +34,9 @@ def test_every_table(sample_lake: Lake) -> None:
         stored = deltalake.DeltaTable(f"{sample_lake.root}/{table.name}")
         spark_says = tuple(sample_lake.read(table.name).selectExpr(*of_spark).collect()[0])
         assert stored.count() == spark_says[0], table.name
+        if not stored.file_uris():
+            assert spark_says[0] == 0, table.name
+            continue
         # Of what a table is partitioned by, the files themselves need not tell anything: its log does.
         rows = stored.to_pyarrow_dataset()
         duckdb_says = duckdb.connect().register("stored", rows).execute(f"SELECT {', '.join(of_duckdb)} FROM stored")
