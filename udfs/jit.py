@@ -5,11 +5,14 @@ from typing import Any, TypeVar
 
 from numba import njit
 
+from udfs.linking import ForCallers
+
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 # _nrt: nothing is allocated in a kernel, and without reference counts the replay ran in half the time.
 # Wrappers for the interpreter and for C took half of the compile time; only entry points need one.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
+_FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": ForCallers}
 
 
 def kernel(function: Compiled) -> Compiled:
@@ -17,7 +20,7 @@ def kernel(function: Compiled) -> Compiled:
 
     Only entry points are kept on disk (``isr_batch.compiled``), with all that they call.
     """
-    return njit(no_cpython_wrapper=True, **_OPTIONS)(function)
+    return njit(**_FOR_CALLERS)(function)
 
 
 def inlined(function: Compiled) -> Compiled:
@@ -25,7 +28,7 @@ def inlined(function: Compiled) -> Compiled:
 
     A tuple of arrays is handed over as some hundred numbers, which in a loop over partitions took most of the time.
     """
-    return njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)(function)
+    return njit(forceinline=True, **_FOR_CALLERS)(function)
 
 
 def entry(function: Compiled) -> Compiled:

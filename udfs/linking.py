@@ -1,0 +1,42 @@
+"""A function that only compiled functions call is left to them: it is not optimised, and no machine code is made of it.
+
+By itself numba does both for each function together with all that it calls, though its callers link what it was before
+and do the same again (docs/adr/0008 has what that took). This leans on inner parts of numba, for which reason numba is
+pinned to a release.
+"""
+
+from typing import Any
+
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+
+
+class _Linked(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
+    """The code of a function and of what it calls, for its callers to link."""
+
+    def _optimize_final_module(self) -> None:
+        """Leave it to the entry point, which has all of the code in view."""
+
+    def _finalize_final_module(self) -> None:
+        """Make no machine code."""
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+    @property
+    def codegen(self) -> "_Linked":
+        """Who sets the environment of the machine code: numba asks its generator for that alone."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Set nothing, where there is no machine code."""
+
+
+class ForCallers(Compiler):  # type: ignore[misc]
+    """Pipeline of ``numba.njit`` for such a function."""
+
+    def define_pipelines(self) -> Any:
+        """Take numba's own passes, and another place for what they make."""
+        state = self.state
+        state.library = _Linked(state.targetctx.codegen(), state.func_id.func_qualname)
+        return super().define_pipelines()
