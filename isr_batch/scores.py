@@ -127,19 +127,16 @@ def results_in(replayed: DataFrame) -> Results:
 
 
 Facts = Mapping[str, DataFrame]
-"""By source: DIMENSIONS, and what its AGGREGATES name."""
+"""By source: DIMENSIONS (without a follower, where it tells of whole partitions), and what its AGGREGATES name."""
 
 
 def facts(results: Results) -> Facts:
     """All that scores are made of."""
     changes = results.isr_changes
-    of_partitions = {
+    return {
         "costs": _costs(results.partition_scores),
         "latencies": _latencies(results.partition_scores),
         "notifications": _notifications(changes.where("made_by = 'rule'")),
-    }
-    nobody = F.lit(None).cast("int")
-    return {source: rows.withColumn("replica_id", nobody) for source, rows in of_partitions.items()} | {
         "followers": results.replica_scores.select(*DIMENSIONS, "judged_us", "agreed_us", "misses"),
         "changes": changes.select(*DIMENSIONS, "kind"),
         "verdicts": _judged(results.shrink_verdicts),
@@ -212,13 +209,18 @@ def scores(facts: Facts, groups: Sequence[Sequence[str]]) -> DataFrame:
     """
     keys = [*RUN, *(name for name in DIMENSIONS if any(name in group for group in groups))]
 
+    def keys_of(rows: DataFrame) -> list[str]:
+        return [name for name in keys if name in rows.columns]
+
     def grouped(rows: DataFrame, *more: str) -> GroupedData:
-        return rows.groupingSets([[F.col(name) for name in (*RUN, *group, *more)] for group in groups], *keys, *more)
+        known = keys_of(rows)
+        sets = [[F.col(name) for name in (*RUN, *group, *more)] for group in groups if {*group} <= {*known}]
+        return rows.groupingSets(sets, *known, *more)
 
     def summed_up(source: str, rows: DataFrame) -> DataFrame:
         # Percentiles are dear: of latencies, as few rows as there are buckets in a group.
         of_group = (
-            grouped(rows, "latency_ms").agg(F.sum("appends").alias("appends")).groupBy(*keys)
+            grouped(rows, "latency_ms").agg(F.sum("appends").alias("appends")).groupBy(*keys_of(rows))
             if source == "latencies"
             else grouped(rows)
         )  # fmt: skip
@@ -271,12 +273,19 @@ def write_scores(lake: Lake) -> int:
     int
         Rows written.
     """
-    every = facts(results_of(lake))
-    by_topic = scores(
-        every, [("cluster_id", *more) for more in (("event_date", "topic"), ("event_date",), ("topic",), ())]
+    by_topic = [("event_date", "topic"), ("event_date",), ("topic",), ()]
+    by_broker = [(*day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")]
+    found = scores(facts(results_of(lake)), [("cluster_id", *more) for more in (*by_topic, *by_broker)])
+    # Both tables are of one pass, as planning it takes longer than its rows do.
+    scored = found.localCheckpoint()
+    of_brokers = "leader_id IS NOT NULL OR replica_id IS NOT NULL"
+    return sum(
+        replace_together(
+            lake,
+            {
+                RULE_SCORES: scored.where(f"NOT ({of_brokers})").drop("leader_id", "replica_id"),
+                RULE_SCORES_BY_BROKER: scored.where(of_brokers).drop("topic"),
+            },
+            "true",
+        ).values()
     )
-    by_broker = scores(
-        every,
-        [("cluster_id", *day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")],
-    ).where("leader_id IS NOT NULL OR replica_id IS NOT NULL")
-    return sum(replace_together(lake, {RULE_SCORES: by_topic, RULE_SCORES_BY_BROKER: by_broker}, "true").values())
