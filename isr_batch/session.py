@@ -46,6 +46,8 @@ _LOCAL: Final = {
     "spark.sql.codegen.cache.maxEntries": "2000",
     # Delta reads a table's log with 50 tasks unless told otherwise, which on one machine takes longer than the data.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # VACUUM lists a table's folders with as many tasks, 10,000 by default: 24 s for a table of two folders.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     # Each sort, window and aggregate of a task holds a page. By default they have 64 MB with the heap given here, and
     # six million lines were ingested until there was none left. With the header of Java's array a page fills two of
     # its collector's regions; of 2 MB it took three, and a sort of 20 M rows filled the heap.
