@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from isr_batch import timeline_files
 from isr_batch.errors import SchemaError
 from isr_batch.generate import generate
+from isr_batch.maintain import maintain
 from isr_batch.output_tables import REPLICA_TIMELINE, TIMELINES
 from isr_batch.replay import replay, rule_runs
 from isr_batch.scenarios.plans import Fleet
@@ -38,6 +39,11 @@ def over_midnight(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 def rows(lake: Lake) -> dict[str, list[str]]:
     return {table.name: sorted(map(str, lake.read(table.name).collect())) for table in TIMELINES.values()}
+
+
+def files(lake: Lake) -> set[str]:
+    tables = (DeltaTable(str(lake.folder(table.name))) for table in TIMELINES.values())
+    return {file for table in tables for file in table.file_uris()}
 
 
 def test_workers_write_what_spark_would(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,16 +86,20 @@ def test_runs_share_files_that_nobody_has_to_know_of(over_midnight: Lake, monkey
         assert len(table.to_pyarrow_table()) == len(expected)
 
     # One run's names can go while others keep theirs, and files can be made few.
-    names = {file for name in alone for file in DeltaTable(str(over_midnight.folder(name))).file_uris()}
+    names = files(over_midnight)
     replay(over_midnight, RUNS[1:2])
+    left = files(over_midnight)
+    monkeypatch.setattr("isr_batch.maintain.TABLES", list(alone))
     over_midnight.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    for statement in ("VACUUM {} RETAIN 0 HOURS", "OPTIMIZE {}"):
-        for name in alone:
-            over_midnight.spark.sql(statement.format(over_midnight.identifier(name)))
-        assert rows(over_midnight) == alone
+    maintain(over_midnight, 0, 14)
     over_midnight.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
-    gone = {file for file in names if not Path(file).exists()}
-    assert gone == {file for file in names if "/rule=kafka-3.7/" in file}
+    assert {file for file in names if not Path(file).exists()} == {file for file in names if "/rule=kafka-3.7/" in file}
+    assert files(over_midnight) == left
+    assert rows(over_midnight) == alone
+    for name in alone:
+        over_midnight.spark.sql(f"OPTIMIZE {over_midnight.identifier(name)}")
+    assert files(over_midnight) != left
+    assert rows(over_midnight) == alone
 
 
 def test_a_window_and_a_rule_replace_their_own_rows_alone(over_midnight: Lake) -> None:
