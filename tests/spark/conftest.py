@@ -1,6 +1,7 @@
 """A lake of the samples, for all who ask it something."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,11 @@ def sample_report(sample_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -
     page = tmp_path_factory.mktemp("report") / "report.html"
     write_report(sample_lake, page)
     return page
+
+
+@pytest.fixture
+def vacuum_at_once(spark_session: SparkSession) -> Iterator[None]:
+    """Let VACUUM remove what was replaced just now, which Delta refuses as somebody might still read it."""
+    spark_session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    yield
+    spark_session.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")

@@ -23,6 +23,7 @@ NAMES = ["fetch_log", "append_log", "fetch_segments", "replica_timeline", "repla
 FIRST = Window("2023-12-31", "2024-01-01")
 
 
+@pytest.mark.usefixtures("vacuum_at_once")
 def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("isr_batch.generate.START_MS", START_MS - 20_000)
     generate(lake, Fleet("kip-501-example"))
@@ -40,12 +41,7 @@ def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     # Each takes seconds, and all are treated alike.
     monkeypatch.setattr("isr_batch.maintain.TABLES", NAMES)
     files = set(Path(lake.root).rglob("*.parquet"))
-    lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    try:
-        told = maintain(lake, 0, 14)
-    finally:
-        lake.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
-
+    told = maintain(lake, 0, 14)
     assert [row["table"] for row in told] == NAMES
     assert files - set(Path(lake.root).rglob("*.parquet"))
     before["replay_state"] = [row for row in before["replay_state"] if "2023, 12, 31" in row]

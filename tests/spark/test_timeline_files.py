@@ -69,6 +69,7 @@ def test_workers_write_what_spark_would(over_midnight: Lake, monkeypatch: pytest
     assert rows(over_midnight) == by_workers
 
 
+@pytest.mark.usefixtures("vacuum_at_once")
 def test_runs_share_files_that_nobody_has_to_know_of(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     replay(over_midnight, RUNS)
     alone = rows(over_midnight)
@@ -90,9 +91,7 @@ def test_runs_share_files_that_nobody_has_to_know_of(over_midnight: Lake, monkey
     replay(over_midnight, RUNS[1:2])
     left = files(over_midnight)
     monkeypatch.setattr("isr_batch.maintain.TABLES", list(alone))
-    over_midnight.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     maintain(over_midnight, 0, 14)
-    over_midnight.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     assert {file for file in names if not Path(file).exists()} == {file for file in names if "/rule=kafka-3.7/" in file}
     assert files(over_midnight) == left
     assert rows(over_midnight) == alone
