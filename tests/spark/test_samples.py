@@ -156,8 +156,10 @@ def test_scores_add_up_and_true_lag_is_always_right(sample_lake: Lake) -> None:
         assert row["leader_outside_isr"] == row["isr_outside_assignment"] == row["high_watermark_decreases"] == 0
     shrinks = {key: row["shrinks"] for key, row in totals.items()}
     by_topic = sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NOT NULL")
-    by_leader = sample_lake.read("rule_scores_by_broker").where("event_date IS NULL AND leader_id IS NOT NULL")
-    for parts in by_topic, by_leader:
+    by_broker = sample_lake.read("rule_scores_by_broker").where("event_date IS NULL")
+    by_follower = by_broker.where("replica_id IS NOT NULL")
+    assert by_follower.where("under_replicated_seconds IS NOT NULL OR metadata_writes IS NOT NULL").isEmpty()
+    for parts in by_topic, by_broker.where("leader_id IS NOT NULL"), by_follower:
         summed = parts.groupBy("cluster_id", "rule").agg(F.sum("shrinks").alias("n")).collect()
         assert {(row["cluster_id"], row["rule"]): row["n"] for row in summed} == shrinks
 
