@@ -13,14 +13,16 @@ from udfs.ledger import ISR_WRITES, settle_follower, show_leader
 from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, RELINQUISH, SHRINK
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
 from udfs.timeline import show
+from udfs.together import join, part, stands_in
 from udfs.verdict import CONTROLLER, causes_of_shrink, true_lag_us
 
 NO_CAUSE = np.int64(0)
 
 
 @inlined
-def await_rule(term, at_us):
+def await_rule(term, due_us, r, at_us):
     """A timer of a rule run was set; it may be moved to later without a word."""
+    due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)
 
 
@@ -140,7 +142,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader = state.leaders[r]
         for p in range(leader.replicas):
             if p != state.term[0].leader:
-                show(out, since, r, p, now_us, state.followers[r, p], leader)
+                show(out, since, p, now_us, state.followers[r, p], leader)
 
     @inlined
     def show_all(state, r, now_us, out):
@@ -169,7 +171,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         if latency_us == 0:
             commit(state, r, now_us)
         else:
-            await_rule(state.term[0], leader.commit_us)
+            await_rule(state.term[0], state.due_us, r, leader.commit_us)
 
     @kernel
     def expand(state, r, p, now_us, out):
@@ -200,18 +202,19 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
             fetch = state.fetches[p]
             advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
-        show(out, since, r, p, now_us, follower, leader)
+        show(out, since, p, now_us, follower, leader)
 
     @kernel
     def check(state, r, now_us, out):
         """isr-expiration: drop every member that is out of sync, judge each, write the new ISR."""
-        leader = state.leaders[r]
         params = state.params[r]
-        if leader.commit_us != NEVER_US:
+        if state.leaders[r].commit_us != NEVER_US:
             return
+        place = stands_in(state, r)
+        leader = state.leaders[place]
         isr = leader.isr
         for p in range(leader.replicas):
-            follower = state.followers[r, p]
+            follower = state.followers[place, p]
             if (
                 p != state.term[0].leader
                 and follower.in_isr != 0
@@ -223,7 +226,10 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
                 advance_high_watermark(state, r, now_us // 1000)
                 show_leader(state, r, now_us, out)
+            join(state, r, now_us)
             return
+        part(state, r)
+        leader = state.leaders[r]
         for p in range(leader.replicas):
             if (leader.isr & ~isr) >> p & 1:
                 fetch = state.fetches[p]

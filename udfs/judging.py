@@ -7,6 +7,8 @@ that only the others are looked at run by run.
 from udfs.jit import inlined, kernel
 from udfs.ledger import AT_RISK, late_at_us, look_at_risk, miss_at_us, settle, settle_follower
 from udfs.records import NEVER_US
+from udfs.timeline import active_place
+from udfs.together import join_all, part, part_all
 from udfs.verdict import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
 
 NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
@@ -16,7 +18,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 def note_lack(state, p, now_us):
     """The follower lacks something since another instant than before: look for a miss in time, after the rules did."""
     term = state.term[0]
-    due_us = max(miss_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
+    due_us = max(late_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
 
 
@@ -32,7 +34,10 @@ def before_arrival(state, p, now_us, log_end_offset):
 @kernel
 def _settle_for_each(state, p, now_us, back):
     fetch = state.fetches[p]
-    for r in range(len(state.leaders)):
+    if back:
+        part_all(state)
+    for k in range(state.term[0].active):
+        r = active_place(state.active, k)
         late_us = late_at_us(fetch, state.params[r].replica_lag_time_max_ms)
         if state.followers[r, p].in_isr == 0 or late_us <= now_us or back:
             settle_follower(state, r, p, now_us)
@@ -54,7 +59,8 @@ def _look_at_each(state, p, now_us):
     """What the fetch means for the books of each run; quiet is who leaves nothing open in any of them."""
     fetch = state.fetches[p]
     fetch.quiet = 1
-    for r in range(len(state.leaders)):
+    for k in range(state.term[0].active):
+        r = active_place(state.active, k)
         mine = state.ledger.followers[r, p]
         if fetch.error_code == 0:
             if mine.judged == 0 or mine.settled_us > now_us:
@@ -70,28 +76,40 @@ def _look_at_each(state, p, now_us):
             mine.missed = 0
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
             fetch.quiet = 0
+    if fetch.quiet != 0:
+        join_all(state, now_us)
 
 
 @kernel
 def stop_judging(state, p, now_us):
     """The controller took it out: until it fetches again its absence is nobody's mistake."""
     state.fetches[p].quiet = 0
-    for r in range(len(state.leaders)):
+    part_all(state)
+    for r in range(state.term[0].runs):
         settle_follower(state, r, p, now_us)
         state.ledger.followers[r, p].judged = 0
 
 
 @kernel
 def look_for_misses(state, now_us):
-    """Followers that failed genuinely one and a half lag times ago and are still in the ISR."""
+    """Followers that failed genuinely one and a half lag times ago and are still in the ISR.
+
+    A run parts from its group before, when a follower is late by its lag time.
+    """
     term = state.term[0]
     state.term[0].miss_due_us = NEVER_US
-    for r in range(len(state.leaders)):
+    for r in range(term.runs):
         leader, params = state.leaders[r], state.params[r]
         for p in range(term.replicas):
             fetch, mine = state.fetches[p], state.ledger.followers[r, p]
             if p == term.leader or fetch.missing_since_us in (NEVER_US, mine.looked_at_us):
                 continue
+            if leader.along != 0:
+                due_us = late_at_us(fetch, params.replica_lag_time_max_ms)
+                if due_us > now_us:
+                    term.miss_due_us = min(term.miss_due_us, due_us)
+                    continue
+                part(state, r)
             due_us = miss_at_us(fetch, params.replica_lag_time_max_ms)
             if due_us > now_us:
                 state.term[0].miss_due_us = min(state.term[0].miss_due_us, due_us)

@@ -13,6 +13,8 @@ TIME, END, FIRST_RUN = 0, 1, 2
 """Columns of waits: time and end of each append; then for each run how many appends of the entry wait under it."""
 COUNT = -1
 """The last row: entries in use (column TIME); the first entry that each run waits for (its own column)."""
+FOR_NOTHING = np.int64(2**62)
+"""No entry: the run waits for none, nor for those to come."""
 
 
 def new_waits(runs: int, capacity: int) -> Int64Array:
@@ -75,7 +77,8 @@ def _make_room(waits):
             waits[kept, run] = appends
         kept += 1
     for run in range(FIRST_RUN, waits.shape[1]):
-        waits[COUNT, run] = (waits[COUNT, run] - done) // step
+        if waits[COUNT, run] != FOR_NOTHING:
+            waits[COUNT, run] = (waits[COUNT, run] - done) // step
     waits[COUNT, TIME] = kept
 
 
@@ -118,6 +121,33 @@ def acknowledge(waits, r, high_watermark, now_us, latencies):
         i += 1
     waits[COUNT, own] = i
     return acknowledged, longest_us
+
+
+@kernel
+def forget_waits(waits, r):
+    """The run waits for nothing, whatever is to come."""
+    waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
+
+
+@kernel
+def take_over_waits(waits, to, of):
+    """One run waits for what another does."""
+    to, of = FIRST_RUN + to, FIRST_RUN + of
+    for i in range(waits[COUNT, of], waits[COUNT, TIME]):
+        waits[i, to] = waits[i, of]
+    waits[COUNT, to] = waits[COUNT, of]
+
+
+@kernel
+def wait_alike(waits, r, other):
+    """Two runs wait for the same."""
+    r, other = FIRST_RUN + r, FIRST_RUN + other
+    if waits[COUNT, r] != waits[COUNT, other]:
+        return False
+    for i in range(waits[COUNT, r], waits[COUNT, TIME]):
+        if waits[i, r] != waits[i, other]:
+            return False
+    return True
 
 
 @kernel

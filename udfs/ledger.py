@@ -12,11 +12,11 @@ import numpy.typing as npt
 from udfs.jit import inlined, kernel
 from udfs.latencies import FIRST_RUN, acknowledge, append_waits, await_none, give_up_waiting, new_waits, some_are_done
 from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
-from udfs.timeline import write_leader
+from udfs.timeline import active_place, write_leader
 
 DAY_US = 86_400_000_000
 NO_VIOLATION = np.int64(-1)
-FIRST = np.int64(0)
+EACH = np.int64(-1)
 
 (
     EXPOSURE_US,
@@ -46,6 +46,8 @@ SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
 LATENCIES = len(MEASURES) + 2
 """Then acknowledged appends by bucket of latency."""
 PLACES = LATENCIES + BUCKETS
+NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
+"""What two pages of a run do not add up to."""
 
 FOLLOWER_PAGE = int64_record(
     *FOLLOWER_MEASURES,
@@ -98,7 +100,7 @@ def _violate(page, promise, now_us):
 
 
 @kernel
-def _clear(page, followers):
+def clear(page, followers):
     """An empty page; what is at risk stays so."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
@@ -123,12 +125,12 @@ def begin(state, isr_at_start):
     term.runs_at_risk = 0
     for p in range(term.replicas):
         state.fetches[p].quiet = 0
-    for r in range(len(ledger.pages)):
+    for r in range(term.runs):
         lag_time_ms = state.params[r].replica_lag_time_max_ms
         term.least_lag_time_ms = min(term.least_lag_time_ms, lag_time_ms)
         ledger.pages[r][AT_RISK] = 0
         ledger.pages[r][SETTLED_US] = term.start_us
-        _clear(ledger.pages[r], ledger.followers[r])
+        clear(ledger.pages[r], ledger.followers[r])
         for p in range(term.replicas):
             follower = ledger.followers[r, p]
             follower.judged = (isr_at_start >> p) & 1
@@ -231,31 +233,32 @@ def is_shown(leader):
 def show_leader(state, r, now_us, out):
     """Write the partition's state under one run if it changed, and account for the one before."""
     if not is_shown(state.leaders[r]):
-        _show(state, r, r + 1, now_us, out)
+        _show(state, r, now_us, out)
 
 
 @inlined
 def show_leaders(state, now_us, out):
     """The same under all runs."""
-    _show(state, FIRST, np.int64(len(state.leaders)), now_us, out)
+    _show(state, EACH, now_us, out)
 
 
 @inlined
-def _show(state, first, end, now_us, out):
+def _show(state, which, now_us, out):
     _show_leaders(
-        state.term[0], state.leaders, state.params, state.followers, state.fetches, state.ledger,
-        out.partition, out.filled, first, end, now_us,
+        state.term[0], state.active, state.leaders, state.params, state.followers, state.fetches, state.ledger,
+        out.partition, out.filled, which, now_us,
     )  # fmt: skip
 
 
 @kernel
-def _show_leaders(term, leaders, params, followers, fetches, ledger, rows, filled, first, end, now_us):
+def _show_leaders(term, active, leaders, params, followers, fetches, ledger, rows, filled, which, now_us):
     # Handed over one by one: a call passes each array as seven to nine numbers, and half of them are not needed.
     since = filled[1]
-    for r in range(first, end):
+    for k in range(term.active if which == EACH else 1):
+        r = active_place(active, k) if which == EACH else which
         if not is_shown(leaders[r]):
             _account(term, leaders[r], params[r], followers[r], fetches, ledger, r, now_us)
-            write_leader(rows, filled, since, r, now_us, leaders[r])
+            write_leader(rows, filled, since, now_us, leaders[r])
 
 
 @inlined
@@ -295,15 +298,16 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
 
 
 @kernel
-def produce(ledger, leaders, params, log_end_offset, now_us):
+def produce(term, active, ledger, leaders, params, log_end_offset, now_us):
     """A producer that waits for all; a rule whose ISR is too small refuses it."""
-    i = append_waits(ledger.waits, log_end_offset, now_us)
-    for r in range(len(ledger.pages)):
+    place = append_waits(ledger.waits, log_end_offset, now_us)
+    for k in range(term.active):
+        r = active_place(active, k)
         leader = leaders[r]
         if leader.isr_size < min(params[r].min_insync_replicas, leader.replicas):
             ledger.pages[r][REFUSED_APPENDS] += 1
         else:
-            ledger.waits[i, FIRST_RUN + r] += 1
+            ledger.waits[place, FIRST_RUN + r] += 1
             _acknowledge(ledger.waits, ledger.pages[r], r, leader.high_watermark, now_us)
 
 
@@ -327,7 +331,7 @@ def close(state, now_us, out):
     ledger, term = state.ledger, state.term[0]
     day = term.day_ends_us // DAY_US - 1
     term.day_ends_us += DAY_US
-    for r in range(len(ledger.pages)):
+    for r in range(term.runs):
         settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
         _write(ledger, r, day, out)
         for p in range(term.replicas):
@@ -342,13 +346,13 @@ def close(state, now_us, out):
                 row[3] = mine.judged_us
                 row[4] = mine.agreed_us
                 row[5] = mine.misses
-        _clear(ledger.pages[r], ledger.followers[r])
+        clear(ledger.pages[r], ledger.followers[r])
 
 
 @kernel
 def end(state, now_us, out):
     """Close the pages of a term; what has waited for longer than the lag time was never acknowledged."""
-    for r in range(len(state.leaders)):
+    for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000
         state.ledger.pages[r][NEVER_ACKNOWLEDGED] = give_up_waiting(state.ledger.waits, r, now_us - lag_us)
     close(state, now_us, out)

@@ -110,6 +110,10 @@ LEADER = int64_record(
     "give_up_us",  # when the rule gives up leadership; NEVER_US: no fetch takes that long
     "check_due_us",  # next run of isr-expiration by its schedule
     "check_us",  # and when it really runs (later when the leader was stopped)
+    # with which other runs it shares its state (udfs.together)
+    "runs",  # as rows of the timelines tell of them: the run; of a group, those that go along with it
+    "group",  # its place; NO_GROUP: none
+    "along",  # 1: goes along with its group; of a group, how many do
     "shown_log_end_offset",
     "shown_high_watermark",
     "shown_isr",
@@ -166,6 +170,8 @@ TERM = int64_record(
     "day_ends_us",  # midnight at which the open pages of the ledger are closed
     "miss_due_us",  # no miss is to be looked for before
     "rules_due_us",  # no timer of a rule run is due before
+    "runs",
+    "active",  # places that are replayed by themselves: runs, and groups of them
     "rules",  # bit c set: a run has the rule of code c
     "least_lag_time_ms",  # of all rule runs
     "highest_high_watermark",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from udfs import ledger
+from udfs import ledger, together
 from udfs.jit import entry, inlined, kernel
 from udfs.rules import REGISTRY
 from udfs.rules.base import Rule
@@ -81,6 +81,7 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             midnight_us = term.day_ends_us
             come_to(state, min(now_us, midnight_us - 1), out)
             if midnight_us <= now_us:
+                together.part_all(state)
                 ledger.close(state, midnight_us, out)
             elif i == len(rows.time_us):
                 return 1
@@ -92,11 +93,13 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
     @entry
     def close_day(state, out):
         """Close the pages at midnight, after ``advance`` has come to just before it."""
+        together.part_all(state)
         ledger.close(state, state.term[0].day_ends_us, out)
 
     @entry
     def end_term(state, out):
         """Close the pages, after ``advance`` has come to the end of the term."""
+        together.part_all(state)
         ledger.end(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
     return Kernels(entry_to_begin_term, advance, close_day, end_term, has_room)

@@ -46,6 +46,8 @@ def view(world, p):
         world.leaders[p],
         world.params,
         world.codes,
+        world.active,
+        world.due_us[p : p + 1],
         History(world.history_offset[p], world.history_us[p], world.history_used[p]),
         Ledger(world.ledger.pages[p], world.ledger.followers[p], world.ledger.waits[p]),
     )

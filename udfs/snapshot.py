@@ -1,7 +1,7 @@
 """What the replay of a set knows at an instant, as bytes, so that another day can go on from there.
 
 Bytes are the arrays of ``udfs.state.State`` one after the other, little-endian, of history and waits only the part in
-use; before them a header of int64: the layout's hash, runs, replicas, and what is in use. Another layout, as another
+use; before them a header of int64: the layout's hash, places, replicas, and what is in use. Another layout, as another
 version of this package may have, is refused: its days are replayed from the beginning.
 """
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from udfs.latencies import COUNT, TIME
 from udfs.ledger import FOLLOWER_PAGE, PLACES
 from udfs.records import FETCH_STATE, FOLLOWER, LEADER, TERM
-from udfs.state import PARAMS, State, new_state
+from udfs.state import PARAMS, State, empty_state
 
 _RECORDS = (TERM, FETCH_STATE, FOLLOWER, LEADER, PARAMS, FOLLOWER_PAGE)
 LAYOUT = int.from_bytes(
@@ -44,8 +44,8 @@ def unpacked(data: bytes) -> State:
     if len(data) < header.nbytes or header[0] != LAYOUT:
         message = "the state was kept by another version"
         raise ValueError(message)
-    _, runs, replicas, first, end, waiting = header.tolist()
-    state = new_state([0] * runs, replicas)
+    _, places, replicas, first, end, waiting = header.tolist()
+    state = empty_state(places, replicas)
     state.history.used[:] = first, end
     state.ledger.waits[COUNT, TIME] = waiting
     at = header.nbytes
@@ -60,7 +60,7 @@ def unpacked(data: bytes) -> State:
 
 def _parts(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDArray[np.generic]]:
     """Views of everything that counts; places that were never used, or not any more, are left out."""
-    yield from (state.term, state.fetches, state.followers, state.leaders, state.params, state.codes)
+    yield from (state.term, state.fetches, state.followers, state.leaders, state.params, state.codes, state.active, state.due_us)
     yield from (state.history.log_end_offset[first:end], state.history.time_us[first:end])
     yield from (state.ledger.pages, state.ledger.followers)
     yield from (state.ledger.waits[:waiting], state.ledger.waits[COUNT])

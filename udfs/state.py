@@ -1,5 +1,6 @@
 """Everything that the replay of one partition keeps between two rows."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from udfs.rules import COMMON_PARAMS, REGISTRY
 
 
 class State(NamedTuple):
-    """Everything between two rows. R rule runs, n replicas of the assignment."""
+    """Everything between two rows. R places: rule runs, then groups of them (``udfs.together``); n replicas."""
 
     term: npt.NDArray[np.void]
     """TERM, shape (1,)."""
@@ -27,6 +28,10 @@ class State(NamedTuple):
     """One int64 field a parameter, shape (R,)."""
     codes: npt.NDArray[np.int64]
     """Position of the rule in the registry, shape (R,)."""
+    active: npt.NDArray[np.int64]
+    """Places that are replayed by themselves, shape (R,); the first ``TERM.active`` count."""
+    due_us: npt.NDArray[np.int64]
+    """Of each run: none of its timers is due before, shape (R,)."""
     history: History
     ledger: Ledger
 
@@ -46,21 +51,30 @@ PARAMS = np.dtype(
 
 def new_state(codes: Sequence[int], replicas: int) -> State:
     """State for rule runs of the given codes and an assignment of ``replicas``, before any term."""
-    runs = len(codes)
-    state = State(
-        np.zeros(1, TERM),
-        np.zeros(replicas, FETCH_STATE),
-        np.zeros((runs, replicas), FOLLOWER),
-        np.zeros(runs, LEADER),
-        np.zeros(runs, PARAMS),
-        np.array(codes, np.int64),
-        new_history(),
-        new_ledger(runs, replicas, WAITS),
-    )
+    groups = sum(runs // 2 for runs in Counter(codes).values())
+    state = empty_state(len(codes) + groups, replicas)
+    state.term["runs"] = len(codes)
+    state.codes[: len(codes)] = codes
     for name in ("last_caught_up_time_ms", "log_end_offset"):
         state.followers[name] = -1
     state.followers["eligible"] = 1
     return state
+
+
+def empty_state(places: int, replicas: int) -> State:
+    """State with so many places, all zero."""
+    return State(
+        np.zeros(1, TERM),
+        np.zeros(replicas, FETCH_STATE),
+        np.zeros((places, replicas), FOLLOWER),
+        np.zeros(places, LEADER),
+        np.zeros(places, PARAMS),
+        np.zeros(places, np.int64),
+        np.zeros(places, np.int64),
+        np.zeros(places, np.int64),
+        new_history(),
+        new_ledger(places, replicas, WAITS),
+    )
 
 
 def room_for_a_row(runs: int, replicas: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from udfs import facts, history, judging, ledger
+from udfs import facts, history, judging, ledger, together
 from udfs.isr import await_rule, isr_calls, rule_calls
 from udfs.jit import inlined, kernel
 from udfs.records import (
@@ -29,7 +29,8 @@ from udfs.records import (
     SILENCE,
 )
 from udfs.rules.base import NOTHING, Rule, never_gives_up, nothing
-from udfs.timers import bits_of, first_rule, rule_timers
+from udfs.timeline import active_place
+from udfs.timers import bits_of, first_rule, rule_timers, set_anew
 
 CHECK_SLACK_US = 2_000
 """A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
@@ -75,19 +76,20 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         term.silent_until_us = 0
         term.rules_due_us = NEVER_US
         term.rules = 0
-        for r in range(len(state.leaders)):
+        for r in range(term.runs):
             term.rules |= 1 << state.codes[r]
         history.begin(state.history, term.start_offset, term.start_us)
         for p in range(term.replicas):
             facts.begin(state.fetches[p], term)
         ledger.begin(state, isr_at_start)
+        together.form_groups(state, give_up)
         term.highest_high_watermark = high_watermark
         for p in range(term.replicas):
             state.fetches[p].outsider_in = 0
-            for r in range(len(state.leaders)):
+            for r in range(term.runs):
                 state.fetches[p].outsider_in += 1 - state.followers[r, p].in_isr
         since = out.filled[0]
-        for r in range(len(state.leaders)):
+        for r in range(term.runs):
             leader = state.leaders[r]
             leader.log_end_offset = term.start_offset
             leader.high_watermark = high_watermark
@@ -97,6 +99,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             leader.last_append_time_ms = 0
             leader.shown_log_end_offset = -2
             leader.check_us = NEVER_US
+            leader.check_due_us = LONG_AGO
+            state.due_us[r] = NEVER_US
             leader.epoch_start_us = term.start_us
             leader.give_up_us = NEVER_US
             leader.last_isr_write_time_ms = LONG_AGO
@@ -127,9 +131,10 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         """The leader's log has grown."""
         term = state.term[0]
         if acks == ALL:
-            ledger.produce(state.ledger, state.leaders, state.params, log_end_offset, now_us)
+            ledger.produce(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
         elif acks != NOBODY_WAITS:
-            for r in range(len(state.leaders)):
+            for k in range(term.active):
+                r = active_place(state.active, k)
                 state.leaders[r].acknowledged_offset = max(state.leaders[r].acknowledged_offset, log_end_offset)
         if log_end_offset <= term.log_end_offset:
             return
@@ -143,7 +148,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 held_by_all = min(held_by_all, state.fetches[p].log_end_offset)
         history.remember(state.history, log_end_offset, now_us, held_by_all)
         since = out.filled[0]
-        for r in range(len(state.leaders)):
+        for k in range(term.active):
+            r = active_place(state.active, k)
             leader = state.leaders[r]
             leader.log_end_offset = log_end_offset
             leader.last_append_time_ms = now_us // 1000
@@ -168,7 +174,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             fetch = state.fetches[p]
             shown = True
             since = out.filled[0]
-            for r in range(len(state.leaders)):
+            for k in range(state.term[0].active):
+                r = active_place(state.active, k)
                 if heeds >> state.codes[r] & 1:
                     todo = call(state.codes[r], state.followers[r, p], state.leaders[r], fetch, state.params[r])
                     if todo != NOTHING:
@@ -219,7 +226,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     due, which = state.fetches[p].due, p
             due_us, before_us = due >> 1, (due + 1) >> 1
             if term.rules_due_us < before_us and term.rules_due_us <= until_us:
-                r = first_rule(term, state.leaders)
+                r = first_rule(term, state.due_us, state.leaders)
                 if term.rules_due_us < before_us:
                     which = r
             ruled = term.rules_due_us < before_us
@@ -243,6 +250,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 # A check that the log has a little early must not run again when it was due.
                 schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
                 schedule_crossing(state, which, due_us)
+                set_anew(state.due_us, state.leaders, which)
 
     @kernel
     def fire_timers(state, until_us, out):
@@ -269,19 +277,19 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 facts.settle(state.fetches[p], term, now_us)
             term.silent_from_us = now_us
             term.silent_until_us = rows.until_us[i]
-            for r in range(len(state.leaders)):
+            for r in range(term.runs):
                 if state.params[r].check_period_ms != 0:
                     defer_check(state, r)
             return
         if kind == CHECK:
-            for r in range(len(state.leaders)):
+            for r in range(term.runs):
                 leader = state.leaders[r]
                 if (
                     state.params[r].check_period_ms != 0
                     and now_us - CHECK_SLACK_US <= leader.check_us <= rows.until_us[i] + CHECK_SLACK_US
                 ):
                     leader.check_us = rows.until_us[i]
-                    await_rule(term, leader.check_us)
+                    await_rule(term, state.due_us, r, leader.check_us)
             return
         p = position_of(state, rows.replica_id[i])
         if p < 0:
@@ -301,12 +309,13 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             judging.after_arrival(state, p, now_us)
             on_arrival(state, p, now_us, out)
             if give_up & term.rules != 0:
-                for r in range(len(state.leaders)):
+                for r in range(term.runs):
                     schedule_giving_up(state, r, now_us)
             return
         if kind == REMOVED:
             judging.stop_judging(state, p, now_us)
-        for r in range(len(state.leaders)):
+        for k in range(term.active):
+            r = active_place(state.active, k)
             if kind == REMOVED:
                 remove(state, r, p, now_us, out)
             elif kind == ELIGIBLE:

@@ -3,6 +3,8 @@
 Most runs agree at nearly every instant, so that 15 rules write some three rows an event and not sixteen.
 """
 
+import numpy as np
+
 from udfs.jit import inlined
 from udfs.records import RUNS_A_ROW
 
@@ -10,22 +12,33 @@ LOOK_BACK = 16
 """Latest rows of an instant that are looked through; where runs have more states than that, some rows stay double."""
 
 
+BITS = np.int64((1 << RUNS_A_ROW) - 1)
+"""The part of a row's ``runs`` that says which of a stretch of runs they are."""
+
+
 @inlined
-def _runs_of(r):
+def active_place(active, k):
+    """The k-th of the places that are replayed by themselves; the mask says that it is no place from the end."""
+    return active[k] & 0xFFFF
+
+
+@inlined
+def runs_of(r):
+    """Number of the stretch that the run is in, and its bit."""
     return r // RUNS_A_ROW << RUNS_A_ROW | 1 << r % RUNS_A_ROW
 
 
 @inlined
-def _joins(row, r):
-    """Note the run in a row with its state, unless it has that row already, or belongs to another stretch of runs."""
-    if row[0] >> RUNS_A_ROW != r // RUNS_A_ROW or row[0] >> r % RUNS_A_ROW & 1:
+def _joins(row, runs):
+    """Note runs in a row with their state, unless they have that row already, or belong to another stretch of runs."""
+    if row[0] >> RUNS_A_ROW != runs >> RUNS_A_ROW or row[0] & runs & BITS:
         return False
-    row[0] |= 1 << r % RUNS_A_ROW
+    row[0] |= runs
     return True
 
 
 @inlined
-def show(out, since, r, p, now_us, follower, leader):
+def show(out, since, p, now_us, follower, leader):
     """Write the follower's state if its position, its membership, or its last catching up while behind changed.
 
     Rows from ``since`` on are of this instant.
@@ -49,12 +62,12 @@ def show(out, since, r, p, now_us, follower, leader):
             and rows[i, 5] == lag
             and rows[i, 6] == follower.last_caught_up_time_ms
             and rows[i, 7] == follower.in_isr
-            and _joins(rows[i], r)
+            and _joins(rows[i], leader.runs)
         ):
             return
     row = rows[filled]
     out.filled[0] += 1
-    row[0] = _runs_of(r)
+    row[0] = leader.runs
     row[1] = p
     row[2] = now_us
     row[3] = follower.log_end_offset
@@ -66,19 +79,19 @@ def show(out, since, r, p, now_us, follower, leader):
 
 
 @inlined
-def write_leader(rows, filled, since, r, now_us, leader):
+def write_leader(rows, filled, since, now_us, leader):
     """Write the partition's state; rows from ``since`` on are of this instant."""
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (
             rows[i, 2] == leader.log_end_offset
             and rows[i, 3] == leader.high_watermark
             and rows[i, 4] == leader.isr
-            and _joins(rows[i], r)
+            and _joins(rows[i], leader.runs)
         ):
             return
     row = rows[filled[1]]
     filled[1] += 1
-    row[0] = _runs_of(r)
+    row[0] = leader.runs
     row[1] = now_us
     row[2] = leader.log_end_offset
     row[3] = leader.high_watermark

@@ -29,15 +29,24 @@ def bits_of(answers: Iterable[bool]) -> np.int64:
 
 
 @kernel
-def first_rule(term, leaders):
+def first_rule(term, due_us, leaders):
     """The rule run whose timer is due first, and when that is: few instants of fetches have to look again."""
-    first = 0
-    term.rules_due_us = NEVER_US
-    for r in range(len(leaders)):
-        at_us = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
-        if at_us < term.rules_due_us:
-            term.rules_due_us, first = at_us, r
-    return first
+    while True:
+        first, least_us = 0, NEVER_US
+        for r in range(term.runs):
+            least_us = min(least_us, due_us[r])
+        while due_us[first] != least_us:
+            first += 1
+        term.rules_due_us = least_us
+        set_anew(due_us, leaders, first)
+        if due_us[first] == least_us:
+            return first
+
+
+@inlined
+def set_anew(due_us, leaders, r):
+    """One of its timers went off, or was moved to later."""
+    due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 
 def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
@@ -53,7 +62,10 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
         if period_us == 0:
             return
         phase_us = state.params[r].check_phase_ms * 1000
-        leader.check_due_us = phase_us + ((after_us - phase_us) // period_us + 1) * period_us
+        if after_us == leader.check_due_us:
+            leader.check_due_us += period_us
+        else:
+            leader.check_due_us = phase_us + ((after_us - phase_us) // period_us + 1) * period_us
         leader.check_us = leader.check_due_us
         defer_check(state, r)
 
@@ -63,7 +75,7 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
         leader = state.leaders[r]
         if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
             leader.check_us = state.term[0].silent_until_us
-        await_rule(state.term[0], leader.check_us)
+        await_rule(state.term[0], state.due_us, r, leader.check_us)
 
     @inlined
     def schedule_crossing(state, r, now_us):
@@ -72,11 +84,14 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
         The outsider has nothing to leave, but the high watermark may have waited for it.
         """
         if state.params[r].check_period_ms == 0:
-            leader, params, code = state.leaders[r], state.params[r], state.codes[r]
-            find_crossing(state.term[0], leader, state.followers[r], state.fetches, params, code, now_us)
+            params, code = state.params[r], state.codes[r]
+            find_crossing(
+                state.term[0], state.due_us, r, state.leaders[r], state.followers[r], state.fetches, params, code,
+                now_us,
+            )  # fmt: skip
 
     @kernel
-    def find_crossing(term, leader, followers, fetches, params, code, now_us):
+    def find_crossing(term, due_us, r, leader, followers, fetches, params, code, now_us):
         check_us = NEVER_US
         if leader.commit_us == NEVER_US:
             for p in range(leader.replicas):
@@ -89,16 +104,17 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
                     elif overdue_ms * 1000 > now_us:
                         check_us = overdue_ms * 1000
         leader.check_us = check_us
-        await_rule(term, check_us)
+        await_rule(term, due_us, r, check_us)
 
     @inlined
     def schedule_giving_up(state, r, now_us):
         """The next instant at which a fetch of the rule's present epoch has taken too long."""
         if give_up >> state.codes[r] & 1:
-            find_giving_up(state.term[0], state.leaders[r], state.fetches, state.params[r], state.codes[r], now_us)
+            params, code = state.params[r], state.codes[r]
+            find_giving_up(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
 
     @kernel
-    def find_giving_up(term, leader, fetches, params, code, now_us):
+    def find_giving_up(term, due_us, r, leader, fetches, params, code, now_us):
         leader.give_up_us = NEVER_US
         for p in range(leader.replicas):
             fetch = fetches[p]
@@ -106,6 +122,6 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
                 at_us = gives_up_at_us(code, fetch, params)
                 if at_us > now_us:
                     leader.give_up_us = min(leader.give_up_us, at_us)
-        await_rule(term, leader.give_up_us)
+        await_rule(term, due_us, r, leader.give_up_us)
 
     return RuleTimers(schedule_check, defer_check, schedule_crossing, schedule_giving_up)

@@ -157,6 +157,8 @@ class World(NamedTuple):
     leaders: npt.NDArray[np.void]
     params: npt.NDArray[np.void]
     codes: Int64Array
+    active: Int64Array
+    due_us: Int64Array
     history_offset: Int64Array
     history_us: Int64Array
     history_used: Int64Array
@@ -172,6 +174,8 @@ HISTORY, WAITS = 256, 16
 def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:
     """A group before its first event; ``group``, ``peers``, ``partitions`` and ``params`` are to be filled in."""
     heap = 4 * partitions + 16 * replicas + len(faults) + 64
+    terms = np.zeros(partitions, TERM)
+    terms["runs"] = 1
     leaves = 1 << (partitions + replicas - 1).bit_length()
     fetches = np.zeros((partitions, replicas), FETCH_STATE)
     fetches["replica_id"] = np.arange(replicas)
@@ -198,12 +202,14 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
         answered=np.zeros((partitions, replicas), np.int64),
         waiting=np.zeros((partitions, max_in_flight, 3), np.int64),
         remembered=remembered,
-        term=np.zeros(partitions, TERM),
+        term=terms,
         fetches=fetches,
         followers=remembered[:, 0:1, :].copy(),
         leaders=np.zeros((partitions, 1), LEADER),
         params=np.zeros(1, PARAMS),
         codes=np.zeros(1, np.int64),
+        active=np.zeros(1, np.int64),
+        due_us=np.full(partitions, NEVER_US),
         history_offset=np.zeros((partitions, HISTORY), np.int64),
         history_us=np.zeros((partitions, HISTORY), np.int64),
         history_used=np.zeros((partitions, 2), np.int64),

@@ -64,7 +64,7 @@ def new_replay(runs: Sequence[Setting], replicas: Sequence[int]) -> State:
     """State for these runs, before any term."""
     state = new_state([CODES[run.rule] for run in runs], len(replicas))
     state.fetches["replica_id"] = replicas
-    for params, run in zip(state.params, runs, strict=True):
+    for params, run in zip(state.params[: len(runs)], runs, strict=True):
         checks = REGISTRY[run.rule].checks_per_lag_time
         params["replica_lag_time_max_ms"] = run.replica_lag_time_max_ms
         params["min_insync_replicas"] = run.min_insync_replicas

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from tests.strategies import Log, Setting
@@ -14,16 +15,19 @@ from udfs.state import State
 
 def assert_together(state: State) -> None:
     term: Any = state.term[0]
-    timers = [state.leaders[name].min() for name in ("check_us", "commit_us", "give_up_us")]
-    assert term["rules_due_us"] <= min(timers)
-    assert term["rules"] == sum(1 << code for code in range(len(REGISTRY)) if code in state.codes)
-    assert term["least_lag_time_ms"] == state.params["replica_lag_time_max_ms"].min()
-    assert term["highest_high_watermark"] == state.leaders["high_watermark"].max()
-    assert term["runs_at_risk"] == (state.ledger.pages[:, AT_RISK] > 0).sum()
-    assert state.fetches["outsider_in"].tolist() == (state.followers["in_isr"] == 0).sum(axis=0).tolist()
+    runs = slice(term["runs"])
+    active = state.active[: term["active"]]
+    timers = np.min([state.leaders[name][runs] for name in ("check_us", "commit_us", "give_up_us")], axis=0)
+    assert (state.due_us[runs] <= timers).all()
+    assert term["rules_due_us"] <= timers.min()
+    assert term["rules"] == sum(1 << code for code in range(len(REGISTRY)) if code in state.codes[runs])
+    assert term["least_lag_time_ms"] == state.params["replica_lag_time_max_ms"][runs].min()
+    assert term["highest_high_watermark"] == state.leaders["high_watermark"][active].max()
+    assert term["runs_at_risk"] == (state.ledger.pages[active, AT_RISK] > 0).sum()
+    assert state.fetches["outsider_in"].tolist() == (state.followers["in_isr"][active] == 0).sum(axis=0).tolist()
     for p in range(len(state.fetches)):
         if state.fetches[p]["quiet"]:
-            pages = state.ledger.followers[:, p]
+            pages = state.ledger.followers[active, p]
             assert pages["judged"].all()
             assert not pages["missed"].any()
             assert (pages["looked_at_us"] == NEVER_US).all()

@@ -98,7 +98,7 @@ def test_nothing_of_the_state_is_left_out() -> None:
         return sum(map(arrays, part)) if isinstance(part, tuple) else 1
 
     state = some_state()
-    assert arrays(state) == 12
+    assert arrays(state) == 14
     again = put_away(state)
-    for name in ("term", "fetches", "followers", "leaders", "params", "codes"):
+    for name in ("term", "fetches", "followers", "leaders", "params", "codes", "active", "due_us"):
         assert np.array_equal(getattr(state, name), getattr(again, name)), name

@@ -1,0 +1,70 @@
+"""Runs of a rule that share their state (``udfs.together``) give what each of them gives by itself."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.strategies import VARIANT_IDS, VARIANTS, Log, Setting, instants, logs, logs_over_midnight
+from tests.unit.test_kernel_against_naive import append, begin, columns, fetch, new_replay, term
+from tests.unit.test_snapshot import Scores, put_away, replay
+from udfs.records import BY_RULE, CHANGE_COLUMNS, RUNS_A_ROW, SHRINK, new_output
+from udfs.replay import kernels
+from udfs.rules import REGISTRY
+from udfs.state import State
+
+LOGS = 60
+LOGS_NIGHTLY = 3000
+
+
+@st.composite
+def lag_times(draw: st.DrawFn, variant: int) -> tuple[Log, list[Setting], list[int]]:
+    """A log, a rule with several lag times, and where to put the replay away."""
+    log = draw(logs())
+    if draw(st.booleans()):
+        log = draw(logs_over_midnight(log))
+    rule, flags = VARIANTS[variant]
+    lags_ms = draw(st.lists(st.integers(1, 4 * log.lag_ms), min_size=2, max_size=6))
+    min_isr, latency_ms = draw(st.integers(1, 3)), draw(st.sampled_from([0, 0, 10]))
+    runs = [Setting(rule, max(2, lag_ms), min_isr, 0, flags) for lag_ms in lags_ms]
+    if REGISTRY[rule].isr_write_in_background:
+        runs[-1] = runs[-1]._replace(flags=(*dict(flags).items(), ("isr_write_latency_ms", latency_ms)))
+    return log, runs, sorted(draw(st.lists(st.sampled_from(instants(log)), max_size=2)))
+
+
+def of_run(found: Scores, r: int) -> list[list[list[int]]]:
+    """What a run wrote, without its number; rows of an instant in any order."""
+    replica, partition, change, score, follower, latency = found
+    timelines = [
+        sorted(row[1:] for row in rows if row[0] >> RUNS_A_ROW == r // RUNS_A_ROW and row[0] >> r % RUNS_A_ROW & 1)
+        for rows in (replica, partition)
+    ]
+    settled = CHANGE_COLUMNS.index("leader_held_ms")  # up to then only for what a rule drops
+    changes = [row if row[2] == SHRINK and row[11] == BY_RULE else row[:settled] for row in change]
+    numbered = [[row[1:] for row in rows if row[0] == r] for rows in (changes, score, follower)]
+    return [*timelines, *numbered, [row for row, of in zip(latency, score, strict=True) if of[0] == r]]
+
+
+def alone(variant: int, examples: int) -> None:
+    @seed(variant)
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(lag_times(variant))
+    def compare(case: tuple[Log, list[Setting], list[int]]) -> None:
+        log, runs, cuts = case
+        together = replay(log, runs, cuts, put_away)
+        for r, run in enumerate(runs):
+            assert of_run(together, r) == of_run(replay(log, [run], [], lambda state: state), 0), run
+
+    compare()
+
+
+@pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=VARIANT_IDS)
+def test_runs_that_share_a_state_give_what_each_gives_alone(variant: int) -> None:
+    alone(variant, LOGS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=VARIANT_IDS)
+def test_runs_that_share_a_state_on_many_logs(variant: int) -> None:
+    alone(variant, LOGS_NIGHTLY)
