@@ -39,7 +39,7 @@ def kernels() -> Kernels:
 
 @inlined
 def _room_in(state, out):
-    runs, replicas = len(state.leaders), state.term[0].replicas
+    runs, replicas = state.term[0].runs, state.term[0].replicas
     return (
         max(out.filled[0], out.filled[1], out.filled[2]) + compiled_room_for_a_row(runs, replicas) <= len(out.replica)
         and out.filled[3] + runs <= len(out.score)

@@ -71,6 +71,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
     def begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
         """Reset for a term that ``state.term`` and ``state.params`` already describe."""
         term = state.term[0]
+        together.part_all(state)
         term.log_end_offset = term.start_offset
         term.silent_from_us = 0
         term.silent_until_us = 0

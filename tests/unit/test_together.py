@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.strategies import VARIANT_IDS, VARIANTS, Log, Setting, instants, logs, logs_over_midnight
 from tests.unit.test_kernel_against_naive import append, begin, columns, fetch, new_replay, term
 from tests.unit.test_snapshot import Scores, put_away, replay
-from udfs.records import BY_RULE, CHANGE_COLUMNS, RUNS_A_ROW, SHRINK, new_output
+from udfs.records import BY_RULE, CHANGE_COLUMNS, EXPAND, RUNS_A_ROW, SHRINK, new_output
 from udfs.replay import kernels
 from udfs.rules import REGISTRY
 from udfs.state import State
@@ -68,3 +68,30 @@ def test_runs_that_share_a_state_give_what_each_gives_alone(variant: int) -> Non
 @pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=VARIANT_IDS)
 def test_runs_that_share_a_state_on_many_logs(variant: int) -> None:
     alone(variant, LOGS_NIGHTLY)
+
+
+def test_who_drops_a_follower_parts_from_the_others_and_comes_back() -> None:
+    """Follower 3 lacks a record for 180 ms, which is longer than two of three lag times; one of them checks meanwhile."""
+    fetches = [fetch(1000 * ms, 2, 1 if ms < 300 else 2) for ms in range(1, 1000, 10)]
+    fetches += [fetch(1000 * ms, 3, 1) for ms in range(1, 300, 10)]
+    fetches += [fetch(1000 * ms, 3, 2) for ms in range(480, 1000, 10)]
+    rows = [append(0, 1), append(300_000, 2), *fetches]
+    begun = term(*sorted(rows, key=lambda row: row.time_us))
+    runs = [Setting("kafka-3.7", lag_ms) for lag_ms in (100, 150, 200)]
+    state, out = new_replay(runs, begun.replicas), new_output(20_000, 64)
+    begin(state, begun, out)
+    along: dict[int, list[int]] = {}
+    since_us = -1
+    for ms in (0, 299, 402, 479, 999):
+        until_us = begun.start_us + 1000 * ms
+        state.term["row"] = 0
+        stretch = columns([row for row in begun.rows if since_us < row.time_us <= until_us])
+        assert kernels().advance(state, stretch, until_us, out)
+        along[ms], since_us = state.leaders["along"][: len(runs)].tolist(), until_us
+    assert along[0] == [0, 0, 0], "nobody is judged before it fetches"
+    assert along[299] == [1, 1, 1]
+    assert along[402] == [0, 1, 1], "late by the lag time of the first"
+    assert along[479] == [0, 0, 1]
+    assert along[999] == [1, 1, 1], "again since a check after the follower was back"
+    assert state.term["active"] == 1
+    assert out.change[: out.filled[2], [0, 2]].tolist() == [[0, SHRINK], [0, EXPAND]]
