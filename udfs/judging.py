@@ -8,7 +8,7 @@ from udfs.jit import inlined, kernel
 from udfs.ledger import AT_RISK, late_at_us, look_at_risk, miss_at_us, settle, settle_follower
 from udfs.records import NEVER_US
 from udfs.timeline import active_place
-from udfs.together import join_all, part, part_all
+from udfs.together import join_all, part, part_all, parts_at_us
 from udfs.verdict import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
 
 NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
@@ -18,7 +18,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 def note_lack(state, p, now_us):
     """The follower lacks something since another instant than before: look for a miss in time, after the rules did."""
     term = state.term[0]
-    due_us = max(late_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
+    due_us = max(parts_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
 
 
@@ -34,8 +34,6 @@ def before_arrival(state, p, now_us, log_end_offset):
 @kernel
 def _settle_for_each(state, p, now_us, back):
     fetch = state.fetches[p]
-    if back:
-        part_all(state)
     for k in range(state.term[0].active):
         r = active_place(state.active, k)
         late_us = late_at_us(fetch, state.params[r].replica_lag_time_max_ms)
@@ -94,7 +92,7 @@ def stop_judging(state, p, now_us):
 def look_for_misses(state, now_us):
     """Followers that failed genuinely one and a half lag times ago and are still in the ISR.
 
-    A run parts from its group before, when a follower is late by its lag time.
+    A run parts from its group before, when a follower is about to be late by its lag time.
     """
     term = state.term[0]
     state.term[0].miss_due_us = NEVER_US
@@ -105,7 +103,7 @@ def look_for_misses(state, now_us):
             if p == term.leader or fetch.missing_since_us in (NEVER_US, mine.looked_at_us):
                 continue
             if leader.along != 0:
-                due_us = late_at_us(fetch, params.replica_lag_time_max_ms)
+                due_us = parts_at_us(fetch, params.replica_lag_time_max_ms)
                 if due_us > now_us:
                     term.miss_due_us = min(term.miss_due_us, due_us)
                     continue

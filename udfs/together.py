@@ -3,7 +3,7 @@
 What such runs know of a follower does not depend on the lag time, and their high watermark waits for everybody. So
 their state is kept once, in the place of a group, which comes after those of the runs; they go along with it. A run
 parts from its group, and takes over its state, before it has something of its own: a follower to drop, one that is
-late by its lag time, a page to close. It goes along again when nothing tells it from the group.
+about to be late by its lag time, a page to close. It goes along again when nothing tells it from the group.
 
 What they count is counted once as well: the page of a run that goes along has what the run counted beyond its group.
 A group has the least lag time of those that go along with it.
@@ -31,6 +31,12 @@ _OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)
 _OF_FOLLOWER = FOLLOWER.names or ()
 TIMERS = ("commit_us", "give_up_us", "check_us")
 """When a run acts without being asked; a group never does."""
+
+
+@inlined
+def parts_at_us(fetch, lag_time_ms):
+    """The last microsecond at which nobody may tell the run from others by its lag time."""
+    return ledger.late_at_us(fetch, lag_time_ms) - 1
 
 
 @kernel
@@ -230,7 +236,7 @@ def _join(state, r, now_us):
     state.params[g].replica_lag_time_max_ms = min(state.params[g].replica_lag_time_max_ms, lag_time_ms)
     for p in range(term.replicas):
         if p != term.leader:
-            term.miss_due_us = min(term.miss_due_us, ledger.late_at_us(state.fetches[p], lag_time_ms))
+            term.miss_due_us = min(term.miss_due_us, parts_at_us(state.fetches[p], lag_time_ms))
 
 
 @kernel
@@ -244,10 +250,7 @@ def _settle(state, place, now_us):
 
 @kernel
 def _has_nothing_of_its_own(state, r, now_us):
-    """No ISR write is under way, nothing is at risk, and every follower is judged and not late.
-
-    Where the leader takes a follower to hold more than it does, promises may be broken, but not to all runs alike.
-    """
+    """No ISR write is under way, nothing is at risk, and every follower is judged and not late."""
     term = state.term[0]
     if state.leaders[r].commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
         return False
@@ -257,9 +260,7 @@ def _has_nothing_of_its_own(state, r, now_us):
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
             return False
-        if ledger.late_at_us(fetch, state.params[r].replica_lag_time_max_ms) <= now_us:
-            return False
-        if state.followers[r, p].log_end_offset > fetch.log_end_offset:
+        if parts_at_us(fetch, state.params[r].replica_lag_time_max_ms) <= now_us:
             return False
     return True
 
