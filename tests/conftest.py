@@ -116,7 +116,7 @@ def spark(spark_session: "SparkSession") -> "Iterator[SparkSession]":
         spark_session.catalog.dropTempView(view["viewName"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def compiled_expressions(spark_session: "SparkSession") -> "Iterator[None]":
     """Compile expressions after all: of some hundred thousand rows, Delta's statistics took most of a test's time."""
     spark_session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")

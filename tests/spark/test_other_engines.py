@@ -2,6 +2,7 @@
 
 import deltalake
 import duckdb
+import pytest
 
 from isr_batch.output_tables import TABLES
 from isr_batch.store import Lake
@@ -21,6 +22,7 @@ ASKED = {
 ASKED["INT"] = ASKED["BIGINT"]
 
 
+@pytest.mark.usefixtures("compiled_expressions")
 def test_every_table(sample_lake: Lake) -> None:
     read = []
     for table in TABLES.values():
