@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,7 +22,7 @@ from udfs.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_results
 from udfs.rules import REGISTRY, Param, Rule
 from udfs.segments import one_row_an_event
 from udfs.snapshot import packed, unpacked
-from udfs.state import State, new_state, room_for_a_row
+from udfs.state import PARAMS, State, new_state, room_for_a_row
 
 TERM_FIELDS = (
     ("leader_epoch", pa.int32()),
@@ -37,6 +38,9 @@ TERM_FIELDS = (
     ("isr_write_ms", pa.int64()),
 )
 """What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
+
+OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
+"""What of it says which parameters a run has that sets none."""
 
 KEPT_FIELDS = (
     ("leader_epoch", pa.int32()),
@@ -54,6 +58,8 @@ RESULT_ROWS = 1 << 15
 SCORE_ROWS = 1 << 10
 STATES = 64
 """Kept states that are held before they leave as a batch."""
+TERMS_ALIKE = 64
+"""Kinds of terms whose runs' parameters are remembered."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
 """Replicas of a partition that the results of one row must have room for."""
 
@@ -101,6 +107,7 @@ class SetReplay:
         self.state: State | None = None
         self.term_is_over = False
         self.kept: list[dict[str, Any]] = []
+        self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
         """Forget the former set; the next row starts a term, or is not replayed."""
@@ -124,14 +131,26 @@ class SetReplay:
         state.term["replicas"] = len(assigned)
         state.term["start_us"], state.term["end_us"] = start_us, term["end_us"]
         state.term["start_offset"] = start_offset
-        for r, run in enumerate(self.runs):
-            for name, value in resolved_params(run, term).items():
-                state.params[r][name] = value
+        params, told = self._params_in(term)
+        state.params[: len(self.runs)] = params
         self.state, self.term_is_over = state, False
-        self._identify(term["leader_epoch"], assigned, [params_json(run, term) for run in self.runs])
+        self._identify(term["leader_epoch"], assigned, told)
         yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
         kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
+
+    def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
+        """Parameters of all runs, as the kernel takes them and as they are told; most terms have those of another."""
+        key = tuple(term[name] for name in OF_BROKER)
+        if key not in self.params:
+            if len(self.params) == TERMS_ALIKE:
+                self.params.clear()
+            params = np.zeros(len(self.runs), PARAMS)
+            for of_run, run in zip(params, self.runs, strict=True):
+                for name, value in resolved_params(run, term).items():
+                    of_run[name] = value
+            self.params[key] = params, [params_json(run, term) for run in self.runs]
+        return self.params[key]
 
     def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str]) -> None:
         of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))

@@ -142,12 +142,10 @@ def take_over_waits(waits, to, of):
 def wait_alike(waits, r, other):
     """Two runs wait for the same."""
     r, other = FIRST_RUN + r, FIRST_RUN + other
-    if waits[COUNT, r] != waits[COUNT, other]:
-        return False
+    alike = waits[COUNT, r] == waits[COUNT, other]
     for i in range(waits[COUNT, r], waits[COUNT, TIME]):
-        if waits[i, r] != waits[i, other]:
-            return False
-    return True
+        alike = alike and waits[i, r] == waits[i, other]
+    return alike
 
 
 @kernel

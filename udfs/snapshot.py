@@ -60,7 +60,16 @@ def unpacked(data: bytes) -> State:
 
 def _parts(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDArray[np.generic]]:
     """Views of everything that counts; places that were never used, or not any more, are left out."""
-    yield from (state.term, state.fetches, state.followers, state.leaders, state.params, state.codes, state.active, state.due_us)
+    yield from (
+        state.term,
+        state.fetches,
+        state.followers,
+        state.leaders,
+        state.params,
+        state.codes,
+        state.active,
+        state.due_us,
+    )
     yield from (state.history.log_end_offset[first:end], state.history.time_us[first:end])
     yield from (state.ledger.pages, state.ledger.followers)
     yield from (state.ledger.waits[:waiting], state.ledger.waits[COUNT])

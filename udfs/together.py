@@ -61,7 +61,11 @@ def form_groups(state, by_itself):
     for group in range(term.runs, len(state.leaders)):
         forget_waits(state.ledger.waits, group)
     for r in range(term.runs):
-        if state.leaders[r].group != NO_GROUP or by_itself >> state.codes[r] & 1 or state.params[r].check_period_ms == 0:
+        if (
+            state.leaders[r].group != NO_GROUP
+            or by_itself >> state.codes[r] & 1
+            or state.params[r].check_period_ms == 0
+        ):
             continue
         # A row of a timeline tells of so many runs, and a group writes one.
         end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)

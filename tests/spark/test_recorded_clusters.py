@@ -59,7 +59,7 @@ def found(
     spark_session: SparkSession,
     compiled_expressions: None,  # noqa: ARG001 for what it does
     request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Found:
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("recorded")), "run-1")
     done = ingest_kafka_logs(lake, TRACES / request.param, request.param)

@@ -1,7 +1,5 @@
 """Runs of a rule that share their state (``udfs.together``) give what each of them gives by itself."""
 
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from tests.unit.test_snapshot import Scores, put_away, replay
 from udfs.records import BY_RULE, CHANGE_COLUMNS, EXPAND, RUNS_A_ROW, SHRINK, new_output
 from udfs.replay import kernels
 from udfs.rules import REGISTRY
-from udfs.state import State
 
 LOGS = 60
 LOGS_NIGHTLY = 3000
@@ -71,7 +68,7 @@ def test_runs_that_share_a_state_on_many_logs(variant: int) -> None:
 
 
 def test_who_drops_a_follower_parts_from_the_others_and_comes_back() -> None:
-    """Follower 3 lacks a record for 180 ms, which is longer than two of three lag times; one of them checks meanwhile."""
+    """Follower 3 lacks a record for 180 ms, longer than two of three lag times; one of them checks meanwhile."""
     fetches = [fetch(1000 * ms, 2, 1 if ms < 300 else 2) for ms in range(1, 1000, 10)]
     fetches += [fetch(1000 * ms, 3, 1) for ms in range(1, 300, 10)]
     fetches += [fetch(1000 * ms, 3, 2) for ms in range(480, 1000, 10)]
