@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.kernel import read_only, replay_in_memory
+from benchmarks.kernel import read_only, replay_in_memory, runs_of_lag_times
 from benchmarks.log import Log, Plan, append_rates, log_of
 from udfs.arrow import RuleRun
 from udfs.jit import entry
-from udfs.records import FETCH, Int64Array, Rows
+from udfs.records import FETCH, RUNS_A_ROW, Int64Array, Rows
 from udfs.rules import BASELINE, REGISTRY
 
 FEWEST, MOST = 5, 40
@@ -25,6 +25,8 @@ NOISE = 1.5
 # As measured: to be lowered when the kernel gets faster.
 RULES_BY_ONE = 6.5
 """All rules in one pass, by one rule."""
+LAG_TIMES_BY_ONE = 5.1
+"""As many lag times as a row of the timelines can stand for, by one; 13 if they shared nothing."""
 BUSY_BY_SMALL_LOOP = 9.4
 """One rule on a partition with appends, by the small loop."""
 IDLE_BY_SMALL_LOOP = 10.0
@@ -96,6 +98,12 @@ def replay(log: Log, *rules: str) -> None:
 def test_all_rules_share_the_work_that_no_rule_changes(busy: Log) -> None:
     bound = NOISE * RULES_BY_ONE
     assert ratio(lambda: replay(busy, *REGISTRY), lambda: replay(busy, BASELINE), bound) < bound
+
+
+def test_lag_times_of_a_rule_share_their_state(busy: Log) -> None:
+    bound = NOISE * LAG_TIMES_BY_ONE
+    lag_times = runs_of_lag_times(int(RUNS_A_ROW))
+    assert ratio(lambda: replay_in_memory(busy, lag_times), lambda: replay(busy, BASELINE), bound) < bound
 
 
 def test_a_row_of_a_busy_partition_costs_no_more_than_it_did(busy: Log) -> None:
