@@ -34,6 +34,21 @@ def test_kernel_keeps_the_same_books(part: int) -> None:
     against_naive(part, LOGS // PARTS)
 
 
+@seed(16)
+@settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(cases_of_all_rules(), st.integers(1, 50))
+def test_lag_times_that_share_their_books_keep_their_own(case: tuple[Log, list[Setting]], step_ms: int) -> None:
+    log, rules = case
+    lags_ms = [run.replica_lag_time_max_ms for run in rules]
+    runs = [
+        run._replace(replica_lag_time_max_ms=lag_ms + n * step_ms)
+        for run, lag_ms in zip(rules, lags_ms, strict=True)
+        for n in range(3)
+    ]
+    for run, found in zip(runs, ledgers(log, runs), strict=True):
+        assert found == in_buckets(ledger(log, run)), run
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(PARTS, 2 * PARTS))
 def test_kernel_keeps_the_same_books_on_many_logs(part: int) -> None:
