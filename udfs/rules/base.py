@@ -122,8 +122,9 @@ def never_overdue(_follower, _leader, _fetch, _params):
 class Rule:
     """One rule. Its module's docstring tells its story; this is what the replay calls.
 
-    While all followers are in the ISR, the high watermark waits for each of them, and none but ``out_of_sync`` and
-    ``overdue_at_ms`` may look at the lag time, the checks or the latency: runs that differ by them share a state then.
+    While all followers are in the ISR, the high watermark waits for each of them, and no answer but those of
+    ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, the checks or the latency of ISR writes: runs that
+    differ by them share a state then.
 
     Attributes
     ----------
