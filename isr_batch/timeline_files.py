@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,8 +120,10 @@ class _Files:
             if len(each_run := json.loads(runs)) > 1:
                 few = self.waiting.pop(key)
                 del self.rows_waiting[key]
-                for run, rows in product(each_run, few):
-                    self._keep((kind, day, json.dumps([run])), rows)
+                for run in each_run:
+                    of_run = kind, day, json.dumps([run])
+                    for rows in few:
+                        self._keep(of_run, rows)
         for key in list(self.waiting):
             self._write(key)
         for file in self.files.values():
@@ -151,7 +152,7 @@ def _by_day_and_runs(
     for start, end in zip(starts, [*starts[1:], len(group)], strict=True):
         few = rows.slice(start, end - start)
         if 2 * len(few) < len(rows):  # a slice that waits would keep all of the batch
-            few = few.take(pa.array(np.arange(len(few))))
+            few = pa.concat_batches([few, few.slice(0, 0)])
         yield int(days[start]), batch.column("runs")[start].as_py(), few
 
 
@@ -189,7 +190,8 @@ class _File:
         )
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        rows = pa.Table.from_batches(batches, self.schema).unify_dictionaries()
+        # In one piece: Parquet's writer begins anew with each, and there are hundreds.
+        rows = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
         self.writer.write_table(rows, row_group_size=len(rows))
 
     def close(self) -> Iterator[dict[str, Any]]:

@@ -53,7 +53,7 @@ KEPT_FIELDS = (
 
 All but ``end_us``, the end of its term, is as the result of kind STATE told it."""
 
-RESULT_ROWS = 1 << 15
+RESULT_ROWS = 1 << 17
 """Result rows of a kind that are held before they leave as a batch, at the least."""
 SCORE_ROWS = 1 << 10
 STATES = 64
