@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from isr_batch.ddl import literal
 from isr_batch.fetch_runs import take_runs_apart
-from isr_batch.store import Lake, literal
+from isr_batch.store import Lake
 from isr_batch.tables import (
     APPEND_LOG,
     BROKER_EVENTS,

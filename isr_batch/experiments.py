@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.compiled import keep_compiled
+from isr_batch.ddl import literal
 from isr_batch.errors import UsageError
 from isr_batch.scenarios.faults import FLEETS
 from isr_batch.scenarios.loops import LOOPED
@@ -28,7 +29,7 @@ from isr_batch.scenarios.stories import START_MS
 from isr_batch.score_tables import EXPERIMENT_RESULTS
 from isr_batch.scores import facts, results_in, scores
 from isr_batch.settings import did_you_mean
-from isr_batch.store import Lake, literal
+from isr_batch.store import Lake
 from udfs.results import RESULT_SCHEMA
 from udfs.rules import REGISTRY
 from udfs.simulation_arrow import score_group

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.compiled import keep_compiled
+from isr_batch.ddl import literal
 from isr_batch.errors import UsageError
 from isr_batch.runs import Counts
 from isr_batch.scenarios.faults import FLEETS
@@ -20,7 +21,7 @@ from isr_batch.scenarios.loops import LOOPED
 from isr_batch.scenarios.plans import ISR_WRITE_MS, Fleet, plan_groups
 from isr_batch.scenarios.stories import START_MS, STORIES, Story
 from isr_batch.settings import did_you_mean
-from isr_batch.store import Lake, literal
+from isr_batch.store import Lake
 from isr_batch.tables import (
     APPEND_LOG,
     BROKER_EVENTS,

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.covered import CUT_BY, of_cluster, replace_covered
+from isr_batch.ddl import literal
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.fetch_runs import take_runs_apart
 from isr_batch.kafka_logs import read_kafka_logs, survey
@@ -16,7 +17,7 @@ from isr_batch.kafka_logs.account import READ, Tally, refused_as_bad, total
 from isr_batch.kafka_logs.files import find_logs
 from isr_batch.reingest import Ingested, Plan, beginnings, kept_time, overlaps, plan, records, remaining, rows_of_files
 from isr_batch.runs import Counts
-from isr_batch.store import Lake, literal
+from isr_batch.store import Lake
 from isr_batch.tables import (
     APPEND_LOG,
     BROKER_EVENTS,

@@ -22,8 +22,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from isr_batch import __version__
+from isr_batch.ddl import literal
 from isr_batch.kafka_logs.files import PROPERTIES, REQUEST, LogFile, LogFolder
-from isr_batch.store import literal
 
 OVERLAP = timedelta(seconds=1)
 """Threads write lines some milliseconds out of order, also across a rotation."""

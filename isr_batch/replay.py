@@ -110,7 +110,7 @@ def ready_to_replay(lake: Lake) -> None:
     NoInputError
         When the lake holds no term of a leader, or no fetch.
     """
-    if lake.read("fetch_log").isEmpty() or lake.read("leader_epochs").isEmpty():
+    if not lake.files("fetch_log") or lake.read("leader_epochs").isEmpty():
         raise NoInputError(f"{lake.root} holds no fetches with their leaders' terms", _LOOK)
     pack_stale_days(lake)
 
@@ -177,6 +177,7 @@ def _folders(lake: Lake) -> dict[str, str]:
     folders = {}
     for kind, table in TIMELINES.items():
         lake.ensure(table)
+        lake.require_layout(table)
         if folder := lake.folder(table.name):
             folders[kind] = folder
     return folders if len(folders) == len(TIMELINES) else {}

@@ -75,7 +75,7 @@ def _files_by_day(lake: Lake) -> dict[date, str]:
     """A hash of the names of each day's data files, which never change under their name."""
     names = defaultdict(list)
     for table in (FETCH_LOG, APPEND_LOG):
-        for path in lake.read(table.name).inputFiles():
+        for path in lake.files(table.name):
             if match := _DAY.search(path):
                 names[date.fromisoformat(match[1])].append(path.rpartition("/")[2])
     return {day: hashlib.sha256("\n".join(sorted(of_day)).encode()).hexdigest() for day, of_day in names.items()}

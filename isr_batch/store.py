@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import delta.exceptions
 import deltalake
@@ -17,12 +17,12 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from isr_batch.addresses import absolute
+from isr_batch.addresses import absolute, is_address
+from isr_batch.ddl import create_statement, differences, types_of, with_nullable
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.output_tables import TABLES
-from isr_batch.tables import Column, Table
+from isr_batch.tables import Table
 
 RETRIES: Final = 3
 OTHER_VERSION: Final = "it was written by another version: use a new lake, or move this table away and write it again"
@@ -30,6 +30,12 @@ OTHER_VERSION: Final = "it was written by another version: use a new lake, or mo
 _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
     getattr(delta.exceptions, name) for name in delta.exceptions.__all__
 )
+
+
+class _Commit(NamedTuple):
+    version: int
+    told: str | None
+    rows: int
 
 
 class Lake:
@@ -53,6 +59,7 @@ class Lake:
         self.run_id = run_id
         self.catalog = catalog
         self._checked: set[str] = set()
+        self._folders: dict[str, str | None] = {}
 
     def identifier(self, name: str) -> str:
         """Name of a table as SQL takes it: a path-based one, or the catalog's."""
@@ -137,22 +144,48 @@ class Lake:
         _retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         last = self._last_commit(table.name)
         # Nothing in place of nothing is no commit, and the last one is another.
-        return int(last["rows"] or 0) if last["told"] == told else 0
+        return last.rows if last.told == told else 0
 
     def folder(self, name: str) -> str | None:
-        """Where a table lies, if that is on a file system; elsewhere Spark alone knows how to write.
+        """Where a table lies, if that is on a file system; elsewhere Spark alone knows how to read and write.
+
+        Spark takes half a second to come to know a table's files, and as long to tell its last commit; where the log
+        can be read as files that is done in milliseconds.
+        """
+        if name not in self._folders:
+            location = self._location(name)
+            # What reads and commits files takes % in a path for the beginning of an escape.
+            local = location.startswith("file:") and "%" not in location
+            self._folders[name] = re.sub("^file:/+", "/", location) if local else None
+        return self._folders[name]
+
+    def require_layout(self, table: Table) -> None:
+        """Check what a table is partitioned by, which the types of its columns do not tell.
 
         Raises
         ------
         SchemaError
-            When the table is partitioned in another way than its contract says.
+            When it is not what the contract says.
         """
-        detail = DeltaTable.forName(self.spark, self.identifier(name)).detail()
-        location, partitioned_by = detail.select("location", "partitionColumns").collect()[0]
-        if list(partitioned_by) != list(TABLES[name].partitioned_by):
-            raise SchemaError(f"{name} is partitioned by {', '.join(partitioned_by) or 'nothing'}", OTHER_VERSION)
-        # What commits files takes % in a path for the beginning of an escape.
-        return re.sub("^file:/+", "/", location) if location.startswith("file:") and "%" not in location else None
+        folder = self.folder(table.name)
+        found = (
+            deltalake.DeltaTable(folder).metadata().partition_columns
+            if folder
+            else self._detail(table.name)["partitionColumns"]
+        )
+        if list(found) != list(table.partitioned_by):
+            raise SchemaError(f"{table.name} is partitioned by {', '.join(found) or 'nothing'}", OTHER_VERSION)
+
+    def files(self, name: str) -> list[str]:
+        """Paths or addresses of a table's data files.
+
+        Raises
+        ------
+        NoInputError, SchemaError
+            As of `read`.
+        """
+        rows, folder = self.read(name), self.folder(name)
+        return deltalake.DeltaTable(folder).file_uris() if folder else rows.inputFiles()
 
     def replace_files(
         self, table: Table, folder: str, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
@@ -218,7 +251,7 @@ class Lake:
 
     def version(self, name: str) -> int:
         """Delta version of a table, as time travel takes it."""
-        return int(self._last_commit(name)["version"])
+        return self._last_commit(name).version
 
     def register_views(self) -> list[str]:
         """Make tables and views known to SQL by bare name, as far as the lake has them, and our functions.
@@ -280,78 +313,27 @@ class Lake:
     def _metadata(self, **more: str) -> str:
         return json.dumps({"run_id": self.run_id, **more})
 
-    def _last_commit(self, name: str) -> Row:
-        history = self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1")
-        rows = F.col("operationMetrics.numOutputRows").alias("rows")
-        return history.select("version", rows, F.col("userMetadata").alias("told")).collect()[0]
+    def _location(self, name: str) -> str:
+        if self.catalog:
+            return str(self._detail(name)["location"])
+        place = f"{self.root.rstrip('/')}/{name}"
+        if is_address(place):
+            return place
+        # What Spark takes a path without a scheme for; there is no public way to ask.
+        default = self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
+        return f"{default.rstrip('/')}{place}"
 
+    def _detail(self, name: str) -> Row:
+        return DeltaTable.forName(self.spark, self.identifier(name)).detail().collect()[0]
 
-def differences(table: Table, found: Mapping[str, str]) -> list[str]:
-    """Say where columns by type are not those of the contract."""
-    expected = _types(table.columns)
-    return [
-        *(f"no column {name} {expected[name]}" for name in expected if name not in found),
-        *(
-            f"{name} is {found[name]}, not {expected[name]}"
-            for name in expected
-            if name in found and found[name] != expected[name]
-        ),
-        *(f"unknown column {name}" for name in found if name not in expected),
-    ]
-
-
-def types_of(schema: StructType) -> dict[str, str]:
-    """Columns of a stored table by type, as `differences` takes them."""
-    return {field.name: field.dataType.simpleString() for field in schema}
-
-
-def with_nullable(table: Table, found: Mapping[str, str]) -> dict[str, str]:
-    """Columns by type when those that can be added are."""
-    return _types([column for column in table.columns if column.nullable]) | dict(found)
-
-
-def _types(columns: Iterable[Column]) -> dict[str, str]:
-    return {column.name: column.type.lower().replace(" ", "") for column in columns}
-
-
-def create_statement(table: Table, identifier: str) -> str:
-    """``CREATE TABLE`` with comments, NOT NULL, constraints and layout.
-
-    Constraints go in as table properties, where Delta keeps them, because a statement each would be a commit each.
-    Delta refuses a row whose condition is NULL; the contracts mean what SQL means, which lets it pass.
-    """
-    columns = ",\n  ".join(map(column_ddl, table.columns))
-    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties_of(table).items())
-    return "\n".join(
-        part
-        for part in (
-            f"CREATE TABLE IF NOT EXISTS {identifier} (\n  {columns})",
-            "USING DELTA",
-            f"PARTITIONED BY ({', '.join(table.partitioned_by)})" if table.partitioned_by else "",
-            f"COMMENT {literal(table.comment)}",
-            f"TBLPROPERTIES ({properties})" if properties else "",
-        )
-        if part
-    )
-
-
-def column_ddl(column: Column) -> str:
-    """Name, type, NOT NULL and comment of a column."""
-    return f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {literal(column.comment)}"
-
-
-def properties_of(table: Table) -> dict[str, str]:
-    """Table properties of a contract: constraints, and what Delta is to keep."""
-    given = {
-        f"delta.constraints.{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()
-    }
-    if len(table.partitioned_by) > 1:  # Spark's folders would be named after parameters: longer than a name may be
-        given["delta.randomizeFilePrefixes"] = "true"
-    if table.skipped_by:
-        given["delta.dataSkippingStatsColumns"] = ",".join(table.skipped_by)
-    if table.change_feed:
-        given["delta.enableChangeDataFeed"] = "true"
-    return given
+    def _last_commit(self, name: str) -> _Commit:
+        if folder := self.folder(name):
+            (last,) = deltalake.DeltaTable(folder).history(1)
+        else:
+            (row,) = self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1").collect()
+            last = row.asDict()
+        metrics = last.get("operationMetrics") or {}
+        return _Commit(last["version"], last.get("userMetadata"), int(metrics.get("numOutputRows") or 0))
 
 
 def sql_texts(folder: str = "") -> dict[str, str]:
@@ -362,11 +344,6 @@ def sql_texts(folder: str = "") -> dict[str, str]:
         for entry in sorted(entries, key=lambda entry: entry.name)
         if entry.name.endswith(".sql")
     }
-
-
-def literal(text: str) -> str:
-    """Text as SQL takes it: a name may hold anything."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _conform(table: Table, rows: DataFrame) -> DataFrame:

@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.advice import Row, advice, line, with_rates
+from isr_batch.ddl import literal
 from isr_batch.grids import LAG_TIME, Grid, NamedGrid
 from isr_batch.replay import events_in, ready_to_replay, replayed, small_batches
 from isr_batch.score_tables import SWEEP_ADVICE, SWEEP_SCORES
 from isr_batch.scores import facts, results_in, scores
 from isr_batch.segments import damage_told
-from isr_batch.store import Lake, literal
+from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.stream import facts as told_of
 from isr_batch.tables import Table

@@ -119,7 +119,7 @@ def test_a_table_that_is_laid_out_otherwise_is_refused(lake: Lake) -> None:
     columns = ", ".join(f"{column.name} {column.type}" for column in REPLICA_TIMELINE.columns)
     lake.spark.sql(f"CREATE TABLE {lake.identifier('replica_timeline')} ({columns}) USING DELTA")
     with pytest.raises(SchemaError, match="partitioned by nothing"):
-        lake.folder("replica_timeline")
+        lake.require_layout(REPLICA_TIMELINE)
 
 
 def test_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
