@@ -84,9 +84,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
 
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "local")
-    # A test's JVM runs nothing long enough for its second compiler, which takes a third of its time, nor for
-    # a collector of several threads.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+    # No test has a heap for a collector of several threads.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
     session = start_session(
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
         **{

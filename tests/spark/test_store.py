@@ -2,7 +2,9 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, datetime
+from pathlib import Path
 
 import deltalake
 import pyarrow as pa
@@ -204,6 +206,27 @@ def test_schema_in_a_catalog(spark: SparkSession) -> None:
         assert _content(lake) == [("b", 2, FIRST)]
     finally:
         spark.sql("DROP SCHEMA isr CASCADE")
+
+
+@pytest.mark.parametrize("name", ["of files", "of%20addresses"])
+def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Spark alone reads the second lake."""
+    lake = Lake(spark, str(tmp_path / name), "test-run")
+    two = spark.createDataFrame([("a", 1, FIRST), ("b", 2, SECOND)], "cluster_id STRING, lag_ms INT, event_date DATE")
+    assert lake.replace(SMALL, two, "true") == 2
+    assert lake.folder("small") == (f"{tmp_path}/{name}/small" if "%" not in name else None)
+    written = sorted(path.name for path in (tmp_path / name / "small").rglob("*.parquet"))
+    assert sorted(path.rpartition("/")[2] for path in lake.files("small")) == written
+    assert len(written) == 2
+    lake.require_layout(SMALL)
+    with pytest.raises(SchemaError, match="small is partitioned by event_date"):
+        lake.require_layout(replace(SMALL, partitioned_by=()))
+    # Nothing in place of nothing is no commit: what the last one wrote does not count.
+    assert lake.replace(SMALL, two.where("false"), "cluster_id = 'c'") == 0
+    assert lake.version("small") == 1
+    assert lake.replace(SMALL, two.where("false"), "cluster_id = 'a'") == 0
+    assert lake.version("small") == 2
+    assert len(lake.files("small")) == 1
 
 
 def test_another_engine_reads_the_table(lake: Lake) -> None:
