@@ -3,9 +3,10 @@
 All read the same input tables. What each leaves out is in its docstring, and on the page.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,10 +25,11 @@ from isr_batch.scores import write_scores
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
-from isr_batch.stream import appends_of, fetches_of, terms_of
+from isr_batch.stream import terms_of
 from isr_batch.window import Window
 from udfs.arrow import RuleRun, replay_batches
-from udfs.records import ROW_ORDER
+from udfs.pieces import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES
+from udfs.records import APPEND, FETCH, ROW_ORDER, UNKNOWN, Rows
 from udfs.results import RESULT_SCHEMA, SET_COLUMNS
 
 OURS = (*SET_COLUMNS, "replica_id")
@@ -60,11 +62,20 @@ def whole_command(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> P
 
 def rows_of(lake: Lake) -> DataFrame:
     """Terms, fetches and appends as single rows of one stream: what a replay has to move without packed segments."""
-    fetches, appends = fetches_of(lake.read("fetch_log")).drop("later_by"), appends_of(lake.read("append_log"))
-    return (
-        terms_of(lake.read("leader_epochs"))
-        .unionByName(fetches, allowMissingColumns=True)
-        .unionByName(appends, allowMissingColumns=True)
+    fetches = _events(lake.read("fetch_log"), FETCH, COLUMNS_OF_FETCHES)
+    appends = _events(lake.read("append_log"), APPEND, COLUMNS_OF_APPENDS)
+    return terms_of(lake.read("leader_epochs")).unionByName(fetches.unionByName(appends), allowMissingColumns=True)
+
+
+def _events(rows: DataFrame, kind: np.int64, columns: Mapping[str, str]) -> DataFrame:
+    given = {
+        name: F.unix_micros(column) if column.endswith("_time") else F.col(column).cast("bigint")
+        for name, column in columns.items()
+    }
+    unknown = F.lit(int(UNKNOWN))
+    values = {name: F.coalesce(given[name], unknown) if name in given else unknown for name in Rows._fields}
+    return rows.select(
+        *SET_COLUMNS, *(value.alias(name) for name, value in (values | {"kind": F.lit(int(kind))}).items())
     )
 
 

@@ -9,11 +9,10 @@ bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md).
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
@@ -23,7 +22,7 @@ from isr_batch.days import Lines, keep, kept_before, lines, of_rules, unmark
 from isr_batch.errors import NoInputError
 from isr_batch.output_tables import TIMELINES
 from isr_batch.results import replace_together, restore, scored_of, timeline_of
-from isr_batch.segments import damage_told, pack_stale_days
+from isr_batch.segments import SEGMENTS_AT_A_TIME, damage_told, pack_stale_days, rows_at_a_time
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream, facts
@@ -38,24 +37,6 @@ from udfs.rules import REGISTRY
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
-
-
-SEGMENTS_AT_A_TIME = 128
-"""Rows that are read from a file at a time, and that go to a worker at a time: a segment has some 300 kB."""
-_ROWS_AT_A_TIME = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
-@contextmanager
-def small_batches(spark: SparkSession) -> Iterator[None]:
-    """While a plan that reads segments is made and run: batches of few rows."""
-    usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
-    for name in _ROWS_AT_A_TIME:
-        spark.conf.set(name, str(SEGMENTS_AT_A_TIME))
-    try:
-        yield
-    finally:
-        for name, value in usual.items():
-            spark.conf.set(name, value)
 
 
 @dataclass(frozen=True)
@@ -153,7 +134,7 @@ def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window
     results = replayed(stream, runs, kinds, window, folders).persist(StorageLevel.DISK_ONLY)
     where = f"{of_rules(runs)} AND {window.condition}"
     try:
-        with damage_told(), small_batches(lake.spark):
+        with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):
             if folders:
                 rows_out = _commit_files(lake, results, runs, window, folders)
             else:  # A pass for each timeline, straight to its table: nearly all rows are theirs.

@@ -187,6 +187,16 @@ class Lake:
         rows, folder = self.read(name), self.folder(name)
         return deltalake.DeltaTable(folder).file_uris() if folder else rows.inputFiles()
 
+    def is_plain(self, name: str) -> bool:
+        """Whether a table's data files say by themselves what its rows are: no deletion vectors, no names mapped."""
+        folder = self.folder(name)
+        protocol = (
+            deltalake.DeltaTable(folder).protocol().min_reader_version
+            if folder
+            else self._detail(name)["minReaderVersion"]
+        )
+        return int(protocol) == 1
+
     def replace_files(
         self, table: Table, folder: str, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
     ) -> int:

@@ -14,12 +14,10 @@ from isr_batch.tables import SET_KEY
 from isr_batch.window import Window
 from udfs.arrow import KEPT_FIELDS
 from udfs.records import (
-    APPEND,
     CHECK,
     ELIGIBLE,
     FETCH,
     GOES_ON,
-    NOBODY_WAITS,
     REMOVED,
     SILENCE,
     TERM_STARTS,
@@ -127,37 +125,6 @@ def _kept(kept: DataFrame, terms: DataFrame, window: Window) -> DataFrame:
     ends = begun.groupBy(*SET_KEY).agg(F.max_by(_us("end_time"), "start_time").alias("end_us"))
     row = F.struct(*(name for name, _ in KEPT_FIELDS)).alias("kept")
     return _rows(kept.join(F.broadcast(ends), list(SET_KEY)), GOES_ON, row, time_us=F.lit(window.start_us))
-
-
-def fetches_of(fetches: DataFrame, *more: str) -> DataFrame:
-    """Rows of ``fetch_log``, and more of their columns."""
-    return _rows(
-        fetches,
-        FETCH,
-        *more,
-        "later_by",
-        time_us=_us("arrival_time"),
-        replica_id=F.col("replica_id"),
-        offset=F.col("fetch_offset"),
-        code=F.col("error_code"),
-        leader_log_end_offset=F.coalesce("leader_log_end_offset", F.lit(int(UNKNOWN))),
-        handled_us=_us("handled_time"),
-        processed_us=_us("processed_time"),
-        released_us=_us("released_time"),
-        until_us=_us("completed_time"),
-    )
-
-
-def appends_of(appends: DataFrame, *more: str) -> DataFrame:
-    """Rows of ``append_log``, and more of their columns."""
-    return _rows(
-        appends.where("log_end_offset IS NOT NULL"),
-        APPEND,
-        *more,
-        time_us=_us("append_time"),
-        offset=F.col("log_end_offset"),
-        code=F.coalesce("acks", F.lit(int(NOBODY_WAITS))),
-    )
 
 
 def _removals(changes: DataFrame) -> DataFrame:

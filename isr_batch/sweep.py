@@ -14,10 +14,10 @@ from pyspark.storagelevel import StorageLevel
 from isr_batch.advice import Row, advice, line, with_rates
 from isr_batch.ddl import literal
 from isr_batch.grids import LAG_TIME, Grid, NamedGrid
-from isr_batch.replay import events_in, ready_to_replay, replayed, small_batches
+from isr_batch.replay import events_in, ready_to_replay, replayed
 from isr_batch.score_tables import SWEEP_ADVICE, SWEEP_SCORES
 from isr_batch.scores import facts, results_in, scores
-from isr_batch.segments import damage_told
+from isr_batch.segments import SEGMENTS_AT_A_TIME, damage_told, rows_at_a_time
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.stream import facts as told_of
@@ -45,7 +45,7 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
     ready_to_replay(lake)
     results = replayed(event_stream(lake, told_of(lake)), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
     try:
-        with damage_told(), small_batches(lake.spark):
+        with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):
             results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
         told = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
         with_class = _classes(lake, named.grid)

@@ -1,12 +1,13 @@
 """The replay's stream as Spark gives it: fetches and appends in packed segments, all else a row each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from udfs.arrow import TERM_FIELDS
+from udfs.pieces import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES, PIECES, pieces_of_appends, pieces_of_fetches
 from udfs.records import APPEND, FETCH, ROW_ORDER, Rows
 from udfs.results import SET_COLUMNS
 from udfs.segments import SEGMENT, SEGMENTS, pack
@@ -19,7 +20,6 @@ ROWS = (
     *(field.with_nullable(False) for field in SET),
     *(pa.field(name, pa.int64(), nullable=name in ("replica_id", "offset")) for name in Rows._fields),
 )
-EVENTS = pa.schema([*ROWS, ("leader_epoch", pa.int32()), ("later_by", pa.list_(pa.int32()))])
 STREAM = pa.schema([*ROWS, ("term", pa.struct(TERM_FIELDS)), ("segment", SEGMENT)])
 
 
@@ -33,9 +33,23 @@ def in_pieces(
 
 
 def segments_of(rows: Sequence[dict[str, Any]], cuts: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """Rows of SEGMENTS, of what is a fetch or an append among these rows."""
-    events = [{"leader_epoch": 0} | row for row in rows if row["kind"] in (APPEND, FETCH)]
-    return [segment for batch in pack(in_pieces(events, cuts, EVENTS)) for segment in batch.to_pylist()]
+    """Rows of SEGMENTS, of what is a fetch or an append among these rows; cut as files, and as Spark's batches."""
+    fetches = _as_in_table([row for row in rows if row["kind"] == FETCH], COLUMNS_OF_FETCHES, cuts)
+    appends = _as_in_table([row for row in rows if row["kind"] == APPEND], COLUMNS_OF_APPENDS, cuts)
+    pieces = pa.Table.from_batches([*pieces_of_fetches(fetches), *pieces_of_appends(appends)], PIECES)
+    by_set = pieces.sort_by([(name, "ascending") for name in (*SET_COLUMNS, "first_us")]).to_pylist()
+    return [segment for batch in pack(in_pieces(by_set, cuts, PIECES)) for segment in batch.to_pylist()]
+
+
+def _as_in_table(
+    rows: Sequence[dict[str, Any]], columns: Mapping[str, str], cuts: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Rows with the names of their table's columns."""
+    keys = [*SET, ("leader_epoch", pa.int32())]
+    lists = [("later_by", pa.list_(pa.int32()))]
+    schema = pa.schema([*keys, *((name, pa.int64()) for name in columns.values()), *lists])
+    named = [{"leader_epoch": 0, **row, **{columns[name]: row.get(name) for name in columns}} for row in rows]
+    return in_pieces(named, cuts, schema)
 
 
 def packed_stream(rows: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.ledger import DAY_US
-from udfs.order import changes, in_order, order_of
-from udfs.records import ROW_ORDER
-from udfs.results import SET_COLUMNS
+from udfs.order import changes
 from udfs.sessions import Fetches
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
@@ -27,7 +25,7 @@ _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us
 _MOST = 2**31 - 1
 """A difference is an INT."""
 PIECE = 1 << 15
-"""Fetches to put in order at once, but for those of a single run."""
+"""Fetches to take apart at once, but for those of a single run."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -131,25 +129,27 @@ def compressed(rows: Fetches, requests: Requests) -> Runs:
 
 
 def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take runs apart in the stream of the replay; memory is bounded by the runs that are open at a time.
+    """Take runs apart; memory is bounded by a batch, PIECE and the longest run.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        SET_COLUMNS, the columns of ``udfs.records.Rows`` (int64), more of any kind, and ``later_by`` (list of int32,
-        null but in runs). Where there are runs, sorted by set, then ROW_ORDER.
+        ``time_us``, ``handled_us``, ``processed_us``, ``released_us``, ``until_us`` (int64), more of any kind, and
+        ``later_by`` (list of int32, null but in runs).
 
     Yields
     ------
     RecordBatch
-        The same without ``later_by``, in the same order.
-
-    Raises
-    ------
-    ValueError
-        When rows among which later fetches must go are not in order.
+        The same without ``later_by``; a run's fetches stand together.
     """
-    return in_order(_pieces(batches))
+    for batch in batches:
+        later_by = batch.column("later_by")
+        rows = batch.drop_columns(["later_by"])
+        if later_by.null_count == len(later_by):
+            yield rows
+        else:
+            for first, end in _cuts(later_by):
+                yield _taken_apart(rows.slice(first, end - first), later_by.slice(first, end - first))
 
 
 def _steps(column: Ints) -> Ints:
@@ -159,17 +159,6 @@ def _steps(column: Ints) -> Ints:
 
 def _ints(batch: pa.RecordBatch, name: str) -> Ints:
     return np.asarray(batch.column(name).cast(pa.int64()))
-
-
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        later_by = batch.column("later_by")
-        rows = batch.drop_columns(["later_by"])
-        if later_by.null_count == len(later_by):
-            yield rows
-        else:
-            for first, end in _cuts(later_by):
-                yield _taken_apart(rows.slice(first, end - first), later_by.slice(first, end - first))
 
 
 def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
@@ -183,26 +172,16 @@ def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _taken_apart(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
-    """Rows and later fetches, in order."""
     counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
-    origin = np.repeat(np.arange(rows.num_rows), counts)
+    source = np.repeat(np.arange(rows.num_rows), 1 + counts)
+    is_later = np.append(False, np.diff(source) == 0)
+    steps = np.zeros((len(source), len(LATER)), np.int64)
+    steps[is_later] = np.asarray(later_by.flatten()).reshape(-1, len(LATER))
     # Sums from the run's first fetch on: those over all runs, less what they were where the run begins.
-    later = np.asarray(later_by.flatten()).reshape(-1, len(LATER)).cumsum(axis=0, dtype=np.int64)
-    begins = np.cumsum(counts) - counts
-    before = np.concatenate([np.zeros((1, len(LATER)), np.int64), later])
-    later -= np.repeat(before[begins], counts, axis=0)
-    # Later fetches stand behind their run's first, so that those of a set stay together.
-    source = np.concatenate([np.arange(rows.num_rows), origin])
-    together = np.argsort(source, kind="stable")
-    columns = {name: rows.column(name).take(pa.array(source[together])) for name in rows.schema.names}
+    later = steps.cumsum(axis=0)
+    later -= np.repeat(later[~is_later], 1 + counts, axis=0)
+    columns = {name: rows.column(name).take(pa.array(source)) for name in rows.schema.names}
     for name, which in zip(_LATER_ROWS, range(len(_LATER_ROWS)), strict=True):
-        column = np.asarray(rows.column(name))
-        columns[name] = pa.array(np.concatenate([column, column[origin] + later[:, which]])[together])
+        columns[name] = pa.array(np.asarray(columns[name]) + later[:, which])
     # Spark says of columns that they have no nulls, and batches with other schemas do not go together.
-    whole = pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)
-    order = order_of(whole)
-    given = order[together[order] < rows.num_rows]
-    if (np.diff(given) < 0).any():
-        message = f"rows are not in order of {', '.join((*SET_COLUMNS, *ROW_ORDER))}"
-        raise ValueError(message)
-    return whole.take(pa.array(order))
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)

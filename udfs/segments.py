@@ -7,7 +7,8 @@ tells what the numbers are. ``checksum`` is the CRC-32 of the binaries one after
 """
 
 import zlib
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from udfs.fetch_runs import one_row_a_fetch
 from udfs.ledger import DAY_US
-from udfs.order import changes, in_order, set_of
+from udfs.order import in_order, set_of
+from udfs.pieces import Events, events_of, joined, sorted_events
 from udfs.records import FETCH, UNKNOWN, Rows
 from udfs.results import SET_COLUMNS
 
@@ -114,14 +115,13 @@ def unpacked(binary: bytes, count: int) -> Ints:
     return np.cumsum(values, out=values)
 
 
-def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack fetches and appends; memory is bounded by a segment and a batch.
+def pack(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack fetches and appends; memory is bounded by a segment, a batch, and the pieces that overlap with its last.
 
     Parameters
     ----------
-    batches : iterator of RecordBatch
-        SET_COLUMNS, ``leader_epoch`` (int32), the columns of ``Rows`` (int64), ``later_by`` (list of int32); sorted by
-        set, then ROW_ORDER.
+    pieces : iterator of RecordBatch
+        Of ``udfs.pieces.PIECES``; sorted by set, then ``first_us``.
 
     Yields
     ------
@@ -129,63 +129,79 @@ def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         Of SEGMENTS. A segment has SEGMENT_ROWS events at most, of one leader epoch, and one day of both ``day`` and
         time.
     """
-    key, number = None, 0
-    for piece in _stretches(one_row_a_fetch(batches)):
-        key, number = (key, number + 1) if set_of(piece, 0) == key else (set_of(piece, 0), 0)
-        yield _segment(piece, number)
-
-
-def _stretches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of a segment each."""
-    rest: pa.RecordBatch | None = None
-    for batch in batches:
-        whole = pa.concat_batches([rest, batch]) if rest else batch
-        starts = _starts(whole)
-        for first, end in pairwise(starts):
-            yield whole.slice(first, end - first)
-        # What begins last may go on.
-        rest = whole.slice(starts[-1]) if starts else None
+    number = _Number()
+    rest: Events | None = None
+    for batch in pieces:
+        if not batch.num_rows:
+            continue
+        events = events_of(batch)
+        if rest and set_of(rest.sets, -1) == set_of(events.sets, 0):
+            events = joined(rest, events)
+        elif rest:
+            yield _segments(rest, [*_starts(rest), len(rest)], number)
+        events = sorted_events(events)
+        starts = _starts(events)
+        # Nothing to come is earlier than the last piece begins. The last segment that begins before that may go on.
+        begins = int(np.searchsorted(events.columns["set"], events.columns["set"][-1]))
+        last_us = batch.column("first_us")[-1].as_py()
+        known = begins + int(np.searchsorted(events.columns["time_us"][begins:], last_us))
+        whole = bisect_left(starts, max(known, begins + 1))
+        yield _segments(events, starts[:whole], number)
+        rest = events.part(starts[whole - 1], len(events))
     if rest:
-        yield rest
+        yield _segments(rest, [*_starts(rest), len(rest)], number)
 
 
-def _starts(batch: pa.RecordBatch) -> list[int]:
+class _Number:
+    """Segments of a set are counted from 0 on."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        self._next = 0
+
+    def next_of(self, key: tuple[object, ...]) -> int:
+        self._next = self._next + 1 if key == self._of else 0
+        self._of = key
+        return self._next
+
+
+def _starts(events: Events) -> list[int]:
     """Where segments begin."""
-    if not batch.num_rows:
-        return []
-    new = changes(batch, (*SET_COLUMNS, "leader_epoch"))
-    new[1:] |= np.diff(_days(batch)) != 0
+    columns = events.columns
+    new = np.ones(len(events), np.bool_)
+    new[1:] = False
     # A day ends with what arrived on it, though it was handled on the next.
-    new[1:] |= np.diff(np.asarray(batch.column("time_us")) // DAY_US) != 0
-    new[0] = True
-    starts = np.flatnonzero(new)
-    sizes = np.diff(starts, append=batch.num_rows)
-    return [
-        int(first + part) for first, size in zip(starts, sizes, strict=True) for part in range(0, size, SEGMENT_ROWS)
-    ]
+    for values in (columns["set"], columns["leader_epoch"], _days(columns), columns["time_us"] // DAY_US):
+        new[1:] |= np.diff(values) != 0
+    edges = [*np.flatnonzero(new).tolist(), len(events)]
+    return [start for first, end in pairwise(edges) for start in range(first, end, SEGMENT_ROWS)]
 
 
-def _days(batch: pa.RecordBatch) -> Ints:
-    fetches = np.asarray(batch.column("kind")) == FETCH
-    return np.where(fetches, np.asarray(batch.column("handled_us")), np.asarray(batch.column("time_us"))) // DAY_US
+def _days(columns: dict[str, Ints]) -> Ints:
+    return np.where(columns["kind"] == FETCH, columns["handled_us"], columns["time_us"]) // DAY_US
 
 
-def _segment(piece: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    columns = {name: np.asarray(piece.column(name)) for name in PACKED}
+def _segments(events: Events, edges: Sequence[int], number: _Number) -> pa.RecordBatch:
+    rows = [_segment(events.part(first, end), number) for first, end in pairwise(edges)]
+    return pa.RecordBatch.from_pylist(rows, schema=SEGMENTS)
+
+
+def _segment(events: Events, number: _Number) -> dict[str, Any]:
+    columns = events.columns
     fetches = columns["kind"] == FETCH
-    row = {
-        **dict(zip(SET_COLUMNS, set_of(piece, 0), strict=True)),
-        "leader_epoch": piece.column("leader_epoch")[0].as_py(),
-        "day": int(_days(piece.slice(0, 1))[0]),
-        "segment_number": number,
+    key = set_of(events.sets, int(columns["set"][0]))
+    return {
+        **dict(zip(SET_COLUMNS, key, strict=True)),
+        "leader_epoch": int(columns["leader_epoch"][0]),
+        "day": int(_days({name: column[:1] for name, column in columns.items()})[0]),
+        "segment_number": number.next_of(key),
         "first_us": int(columns["time_us"][0]),
         "last_us": int(columns["time_us"][-1]),
         "format_version": FORMAT,
-        "events": piece.num_rows,
+        "events": len(events),
         "fetches": int(fetches.sum()),
-        **_binaries(columns, fetches),
+        **_binaries({name: columns[name] for name in PACKED}, fetches),
     }
-    return pa.RecordBatch.from_pylist([row], schema=SEGMENTS)
 
 
 def _binaries(columns: dict[str, Ints], fetches: npt.NDArray[np.bool_]) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.errors import SchemaError
-from isr_batch.replay import SEGMENTS_AT_A_TIME, events_in, ready_to_replay, replay, rule_runs
-from isr_batch.segments import pack_stale_days
+from isr_batch.replay import events_in, ready_to_replay, replay, rule_runs
+from isr_batch.segments import SEGMENTS_AT_A_TIME, pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.tables import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
@@ -67,6 +68,37 @@ def test_days_that_changed_are_packed_again_and_no_others(lake: Lake) -> None:
     lake.replace(FETCH_LOG, lake.read("fetch_log").where("false"), of_next)
     assert pack_stale_days(lake) == 0
     assert days(lake) == {DAY: (350, 100)}
+
+
+def test_rows_are_read_by_spark_where_files_do_not_say_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def packed_anew() -> list[Row]:
+        assert pack_stale_days(lake) == 1
+        return lake.read("fetch_segments").drop("packed_from").collect()
+
+    by_files = packed_anew()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(Lake, "is_plain", lambda *_: False)
+        assert packed_anew() == by_files
+    table = lake.identifier("fetch_log")
+    lake.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    files = lake.files("fetch_log")
+    lake.spark.sql(f"DELETE FROM {table} WHERE replica_id = 2")
+    assert lake.files("fetch_log") == files
+    left = lake.read("fetch_log").count()
+    assert 0 < left < 350
+    assert pack_stale_days(lake) == 1
+    assert days(lake) == {DAY: (left, 300)}
+    assert pack_stale_days(lake) == 0
+
+
+@pytest.mark.parametrize("rows_a_group", [1000, 50])
+def test_large_files_are_read_by_several_tasks(lake: Lake, monkeypatch: pytest.MonkeyPatch, rows_a_group: int) -> None:
+    """Parts that have no row group among them have no rows."""
+    (path,) = lake.files("fetch_log")
+    pq.write_table(pq.read_table(path), path, row_group_size=rows_a_group)
+    monkeypatch.setattr("isr_batch.segments.SHARE_BYTES", Path(path).stat().st_size // 3)
+    assert pack_stale_days(lake) == 1
+    assert days(lake) == {DAY: (350, 300)}
 
 
 def test_damage_is_told_with_what_to_do(lake: Lake) -> None:

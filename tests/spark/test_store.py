@@ -227,6 +227,9 @@ def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, 
     assert lake.replace(SMALL, two.where("false"), "cluster_id = 'a'") == 0
     assert lake.version("small") == 2
     assert len(lake.files("small")) == 1
+    assert lake.is_plain("small")
+    spark.sql(f"ALTER TABLE {lake.identifier('small')} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    assert not lake.is_plain("small")
 
 
 def test_another_engine_reads_the_table(lake: Lake) -> None:

@@ -19,14 +19,15 @@ from isr_batch.scenarios.stories import START_MS
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings, Settings
 from isr_batch.store import Lake
-from isr_batch.stream import _kept, appends_of, facts, fetches_of
+from isr_batch.stream import _kept, facts
 from isr_batch.tables import INPUT_TABLES
 from isr_batch.window import Window
 from pipelines.job import Job, replay_window
 from pipelines.output import Output
 from tests.unit.test_windows import in_order, in_windows, results
 from udfs.records import NEVER_US
-from udfs.results import STATE
+from udfs.results import SET_COLUMNS, STATE
+from udfs.segments import unpack
 
 RULES = ["kafka-0.9", "kafka-3.7", "kip-501-pending", "kip-501-relinquish", "true-lag"]
 FIRST, SECOND = date(2023, 12, 31), date(2024, 1, 1)
@@ -131,10 +132,12 @@ def test_a_killed_run_holds_nothing_up(lake: Lake, monkeypatch: pytest.MonkeyPat
 def test_recorded_brokers_cut_anywhere(sample_lake: Lake, cluster: str) -> None:
     """The law of tests/unit/test_windows.py, of brokers: the window's edges fall on any instants of some partitions."""
     of_cluster = f"cluster_id = '{cluster}' AND partition_id < 2"
-    fetches = fetches_of(sample_lake.read("fetch_log").where(of_cluster), "leader_epoch")
-    appends = appends_of(sample_lake.read("append_log").where(of_cluster), "leader_epoch")
-    parts = (facts(sample_lake).where(of_cluster), fetches.unionByName(appends, allowMissingColumns=True))
-    rows = [row.asDict(recursive=True) for part in parts for row in part.orderBy(*ORDER).collect()]
+    rows = [row.asDict(recursive=True) for row in facts(sample_lake).where(of_cluster).collect()]
+    for segment in (row.asDict() for row in sample_lake.read("fetch_segments").where(of_cluster).collect()):
+        of_segment = {name: segment[name] for name in (*SET_COLUMNS, "leader_epoch")}
+        columns = {name: values.tolist() for name, values in unpack(segment).items()}
+        rows += [of_segment | dict(zip(columns, event, strict=True)) for event in zip(*columns.values(), strict=True)]
+    rows.sort(key=lambda row: [row[name] for name in ORDER])
     times = sorted(row["time_us"] for row in rows)
     cuts = sorted(random.Random(20261122).sample(range(times[0], times[-1]), 3))
     runs = rule_runs(ReplaySettings(rules=RULES))

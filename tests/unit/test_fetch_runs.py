@@ -263,13 +263,3 @@ def test_a_replay_cannot_tell_runs_from_single_fetches(
     with patch.object(fetch_runs, "PIECE", data.draw(st.sampled_from([1, 3, 10, fetch_runs.PIECE]))):
         found = results(runs, rules, cuts)
     assert found == results(single, rules)
-
-
-def test_rows_that_are_not_in_order_are_told_where_there_are_runs() -> None:
-    known = dict.fromkeys(Rows._fields, 0) | {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_id": 1}
-    rows = [
-        known | {"time_us": 9, "kind": int(FETCH), "later_by": [1, 1, 1, 1, 1, 0]},
-        known | {"time_us": 8, "kind": int(FETCH)},
-    ]
-    with pytest.raises(ValueError, match="not in order"):
-        segments_of(rows)

@@ -1,6 +1,7 @@
 """Packed segments: numbers come out as they went in, damage is told, and a replay cannot tell how a log was packed."""
 
 import json
+import random
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from tests.segments import in_pieces, packed_stream, segments_of
 from tests.strategies import Log, Setting, cases_of_all_rules, logs
 from tests.unit.test_fetch_runs import stream
-from udfs import segments
+from udfs import pieces, segments
 from udfs.arrow import RuleRun, replay_batches
-from udfs.records import APPEND, FETCH, ROW_ORDER, Rows
-from udfs.results import FILED, schema_of
+from udfs.pieces import COLUMNS_OF_FETCHES, pieces_of_fetches
+from udfs.records import APPEND, FETCH, NOBODY_WAITS, ROW_ORDER, Rows
+from udfs.results import FILED, SET_COLUMNS, schema_of
 from udfs.segments import OF_FETCHES, PACKED, SEGMENT, DamagedSegmentError, one_row_an_event, packed, unpack, unpacked
 
 LOGS = 40
@@ -28,7 +30,7 @@ NUMBERS = st.one_of(
 )
 
 
-def event(time_us: int, replica_id: int = 2, **given: int) -> dict[str, Any]:
+def event(time_us: int, replica_id: int = 2, **given: Any) -> dict[str, Any]:
     kind = FETCH if replica_id > 0 else APPEND
     known = dict.fromkeys(Rows._fields, -1) | {"kind": int(kind), "time_us": time_us, "replica_id": replica_id}
     if kind == FETCH:
@@ -99,10 +101,70 @@ def test_segments_end_with_day_epoch_set_and_size() -> None:
     assert events_of(packed_stream([], found)) == [{name: row[name] for name in (*SET, *Rows._fields)} for row in rows]
 
 
+@pytest.mark.parametrize("number", range(LOGS))
+def test_events_may_come_in_any_order(number: int) -> None:
+    """Of several sets and epochs, with many at the same time; whatever is read, brought together or sorted at once."""
+    choose = random.Random(number)
+    rows = [
+        event(DAY_US - 9 + choose.randrange(16), choose.choice([-1, 2, 3]), offset=choose.randrange(2))
+        | {"partition_id": choose.randrange(2), "leader_epoch": choose.randrange(2)}
+        for _ in range(choose.randrange(1, 150))
+    ]
+    in_order = sorted(rows, key=lambda row: [row[name] for name in (*SET_COLUMNS, *ROW_ORDER)])
+    cuts = [choose.randrange(len(rows)) for _ in range(choose.randrange(12))]
+    of_segment = choose.choice([2, 5])
+    with (
+        patch.object(pieces, "CHUNK_ROWS", choose.choice([2, 7, 1000])),
+        patch.object(pieces, "PIECE_ROWS", choose.choice([1, 3])),
+        patch.object(pieces, "PIECE_US", choose.choice([3, 1000])),
+        patch.object(segments, "SEGMENT_ROWS", of_segment),
+    ):
+        found = segments_of(rows, cuts)
+    assert events_of(packed_stream([], found)) == [
+        {name: row[name] for name in (*SET, *Rows._fields)} for row in in_order
+    ]
+    keys = [(*(segment[name] for name in SET_COLUMNS), segment["segment_number"]) for segment in found]
+    assert keys == sorted(set(keys))
+    assert max(segment["events"] for segment in found) <= of_segment
+    with patch.object(segments, "SEGMENT_ROWS", of_segment):
+        assert segments_of(in_order) == found
+
+
 def test_what_appends_lack_is_not_packed() -> None:
     (segment,) = segments_of([event(20, -1, offset=3, code=1), event(30, -1, offset=5, code=1)])
     assert [len(segment[name]) for name in PACKED] == [10, 9, 10, 9, 0, 0, 0, 0, 0, 0]
     assert unpack({field.name: segment[field.name] for field in SEGMENT})["handled_us"].tolist() == [-1, -1]
+
+
+def test_refused_appends_are_left_out_and_nobody_waits_where_no_request_is_logged() -> None:
+    (segment,) = segments_of([event(20, -1, code=None), event(25, -1, offset=None, code=-1), event(30, -1, code=1)])
+    columns = unpack({field.name: segment[field.name] for field in SEGMENT})
+    assert (columns["time_us"].tolist(), columns["code"].tolist()) == ([20, 30], [NOBODY_WAITS, 1])
+
+
+@pytest.mark.parametrize("unit", [pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.timestamp("ms", "UTC")])
+def test_times_are_read_whatever_their_unit_and_text_as_dictionaries(unit: pa.DataType) -> None:
+    """As Spark hands them over, and as they are in files that it or others have written."""
+    times = {name: 1_000 for name in COLUMNS_OF_FETCHES.values() if name.endswith("_time")}
+    numbers = dict.fromkeys(("replica_id", "fetch_offset", "error_code"), 2)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "cluster_id": pa.array(["c"]).dictionary_encode(),
+            "topic": pa.array(["t"]),
+            **{name: pa.array([0], pa.int32()) for name in ("partition_id", "leader_id", "leader_epoch")},
+            **{name: pa.array([value]) for name, value in numbers.items()},
+            **{name: pa.array([value], pa.timestamp("us")).cast(unit) for name, value in times.items()},
+            "leader_log_end_offset": pa.nulls(1),
+            "later_by": pa.nulls(1),
+        }
+    )
+    (piece,) = [row for each in pieces_of_fetches(iter([batch])) for row in each.to_pylist()]
+    assert (piece["cluster_id"], piece["topic"], piece["first_us"]) == ("c", "t", 1_000)
+    found = {name: np.frombuffer(piece[name], np.int64).tolist() for name in COLUMNS_OF_FETCHES}
+    assert found == {
+        name: [{"leader_log_end_offset": -1}.get(column, times.get(column, 2))]
+        for name, column in COLUMNS_OF_FETCHES.items()
+    }
 
 
 def test_segments_out_of_order_are_told() -> None:
