@@ -6,7 +6,9 @@ from isr_batch.errors import IsrBatchError, SchemaError, StorageError
 
 _NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
 _NOT_ALLOWED = re.compile(r"Permission denied|Read-only file system")
-_NOT_READ = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.?\s")
+_NOT_READ = re.compile(
+    r"(?:\[FAILED_READ_FILE\.\w+\] Encountered error while reading file|UnreadableFileError:) (\S+?)[.:]?\s"
+)
 _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*", re.MULTILINE)
 
 

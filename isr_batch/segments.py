@@ -50,6 +50,10 @@ _OF = {
 """How pieces are made of a table, and of which columns."""
 
 
+class UnreadableFileError(Exception):
+    """In a worker: a table's file is damaged, or gone. `isr_batch.faults` knows it by its name."""
+
+
 class Part(NamedTuple):
     """Row groups of a file: every ``parts``-th from ``number`` on."""
 
@@ -153,7 +157,8 @@ def _shares(paths: Sequence[str]) -> list[list[Part]]:
     shares: list[list[Part]] = []
     room = 0
     for path in paths:
-        size = Path(path).stat().st_size
+        # Of a file that is gone the worker tells, as of one that is damaged.
+        size = Path(path).stat().st_size if Path(path).exists() else 1
         parts = -(-size // SHARE_BYTES)
         for number in range(parts):
             if room < size // parts:
@@ -166,17 +171,23 @@ def _shares(paths: Sequence[str]) -> list[list[Part]]:
 
 def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Those of the file's row groups that are the part's."""
-    with pq.ParquetFile(part.path, read_dictionary=["cluster_id", "topic"], coerce_int96_timestamp_unit="us") as file:
-        groups = list(range(part.number, file.num_row_groups, part.parts))
-        # A column that the table got later is in no older file.
-        lacking = set(columns) - set(file.schema_arrow.names)
-        for batch in file.iter_batches(
-            CHUNK_ROWS, groups, [name for name in columns if name not in lacking], use_threads=False
-        ):
-            missing = pa.nulls(batch.num_rows)
-            yield pa.RecordBatch.from_arrays(
-                [missing if name in lacking else batch.column(name) for name in columns], list(columns)
-            )
+    try:
+        with pq.ParquetFile(
+            part.path, read_dictionary=["cluster_id", "topic"], coerce_int96_timestamp_unit="us"
+        ) as file:
+            groups = list(range(part.number, file.num_row_groups, part.parts))
+            there = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(CHUNK_ROWS, groups, there, use_threads=False):
+                # A column that the table got later is in no older file.
+                missing = pa.nulls(batch.num_rows)
+                yield pa.RecordBatch.from_arrays(
+                    [batch.column(name) if name in there else missing for name in columns], list(columns)
+                )
+    except PermissionError:
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        message = f"{part.path}: {error}"
+        raise UnreadableFileError(message) from error
 
 
 def _packed(pieces: DataFrame) -> DataFrame:

@@ -101,13 +101,17 @@ def test_disk_full(told: Told, spark: SparkSession, lake: Path, capsys: pytest.C
     assert results(lake) == whole
 
 
-@pytest.mark.parametrize("table", ["fetch_segments", "append_log"])
-def test_damaged_file_of_a_table(told: Told, lake: Path, capsys: pytest.CaptureFixture[str], table: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "done"), [("fetch_segments", damage), ("append_log", damage), ("fetch_log", Path.unlink)]
+)
+def test_damaged_file_of_a_table(
+    told: Told, lake: Path, capsys: pytest.CaptureFixture[str], table: str, done: Callable[[Path], None]
+) -> None:
     if table != "fetch_segments":
         shutil.rmtree(lake / "fetch_segments")  # is packed again, from what is damaged
     whole = results(lake, "fetch_segments", table)
     file = data_file(lake, table)
-    damage(file)
+    done(file)
     text = told(capsys, 5, "replay", "--lake", lake, "--rules", RULE)
     assert file.name in text
     assert "bring the file back" in text
