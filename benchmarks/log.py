@@ -180,14 +180,14 @@ def _rows_of(plan: Plan, partition: int, rate: float) -> Rows:
         instants.append(fetches[:, 1:5])
     time_us = np.concatenate([part[0] for part in parts])
     order = np.argsort(time_us, kind="stable")
-    columns = (
-        time_us,
-        np.repeat([part[1] for part in parts], [len(part[0]) for part in parts]),
-        *(np.concatenate([part[i] for part in parts]) for i in (2, 3, 4)),
+    # One column after the other, so that few are held twice.
+    return Rows(
+        time_us[order],
+        np.repeat([part[1] for part in parts], [len(part[0]) for part in parts])[order],
+        *(np.concatenate([part[i] for part in parts])[order] for i in (2, 3, 4)),
         np.full(len(order), -1),  # the log end is what the appends say
-        *(np.concatenate([instant[:, i] for instant in instants]) for i in range(4)),
+        *(np.concatenate([instant[:, i] for instant in instants])[order] for i in range(4)),
     )
-    return Rows(*(np.asarray(column, np.int64)[order] for column in columns))
 
 
 @entry
