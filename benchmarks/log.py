@@ -181,13 +181,11 @@ def _rows_of(plan: Plan, partition: int, rate: float) -> Rows:
     time_us = np.concatenate([part[0] for part in parts])
     order = np.argsort(time_us, kind="stable")
     # One column after the other, so that few are held twice.
-    return Rows(
-        time_us[order],
-        np.repeat([part[1] for part in parts], [len(part[0]) for part in parts])[order],
-        *(np.concatenate([part[i] for part in parts])[order] for i in (2, 3, 4)),
-        np.full(len(order), -1),  # the log end is what the appends say
-        *(np.concatenate([instant[:, i] for instant in instants])[order] for i in range(4)),
-    )
+    columns = [np.concatenate([part[i] for part in parts])[order] for i in (2, 3, 4)]
+    columns.append(np.full(len(order), -1))  # the log end is what the appends say
+    columns.extend(np.concatenate([instant[:, i] for instant in instants])[order] for i in range(4))
+    kinds = np.repeat([part[1] for part in parts], [len(part[0]) for part in parts])
+    return Rows(time_us[order], kinds[order], *columns)
 
 
 @entry
