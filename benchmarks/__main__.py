@@ -15,6 +15,8 @@ from isr_batch.settings import SparkSettings
 PAGE = Path("docs", "benchmarks.md")
 FOLDER = Path("build", "benchmarks").resolve()
 LONGER = 4
+ALONE = 5
+"""Times as many rows as the log has are in the partition that is alone: 100 M where it has 20 M."""
 PANDAS_ROWS = 250_000
 """A group and its results have to fit into a worker as pandas frames."""
 
@@ -72,7 +74,7 @@ def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> It
         "few": _at_most(plan, PANDAS_ROWS),
         "shorter": Plan(plan.rows // LONGER, plan.partitions),
         "half": Plan(plan.rows, plan.partitions, "half"),
-        "alone": Plan(plan.rows, 1, "alone"),
+        "alone": Plan(ALONE * plan.rows, 1, "alone"),
     }
     names = {name for group in groups for name in NEEDED.get(group, ())}
     if names:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.log import CLUSTER, START_OFFSET, START_US, Log, Plan, chunks_of, replicas_of, term_of
+from benchmarks.log import CLUSTER, ROWS_A_CHUNK, START_OFFSET, START_US, Log, Plan, chunks_of, replicas_of, term_of
 from udfs.arrow import TERM_FIELDS
 from udfs.records import APPEND, FETCH, TERM_STARTS, Rows
 from udfs.segments import SEGMENT
@@ -53,15 +53,14 @@ def without_segments(rows: pa.RecordBatch) -> pa.RecordBatch:
 def write_parquet(plan: Plan, folder: Path) -> int:
     """Rows as plain Parquet, in folders fetch_log, append_log and leader_epochs; returns their number."""
     rows = 0
+    for name in ("fetch_log", "append_log", "leader_epochs"):
+        (folder / name).mkdir(parents=True)
     for i, chunk in enumerate(chunks_of(plan)):
         rows += len(chunk.rows.time_us)
-        for name, table in (
-            ("fetch_log", _fetches(chunk)),
-            ("append_log", _appends(chunk)),
-            ("leader_epochs", _terms(chunk)),
-        ):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, folder / name / f"{i:05}.parquet")
+        for j, fetches in enumerate(_fetches(chunk)):
+            pq.write_table(fetches, folder / "fetch_log" / f"{i:05}-{j:05}.parquet")
+        pq.write_table(_appends(chunk), folder / "append_log" / f"{i:05}.parquet")
+        pq.write_table(_terms(chunk), folder / "leader_epochs" / f"{i:05}.parquet")
     return rows
 
 
@@ -83,8 +82,14 @@ def _keys(log: Log, chosen: Any) -> dict[str, pa.Array]:
     return {**_set_columns(log, of), "leader_epoch": pa.repeat(np.int32(0), len(of))}
 
 
-def _fetches(log: Log) -> pa.Table:
-    chosen = np.flatnonzero(log.rows.kind == FETCH)
+def _fetches(log: Log) -> Iterator[pa.Table]:
+    """In tables of some million rows: a chunk is a whole partition, which may be long."""
+    every = np.flatnonzero(log.rows.kind == FETCH)
+    for begin in range(0, len(every), ROWS_A_CHUNK):
+        yield _fetches_at(log, every[begin : begin + ROWS_A_CHUNK])
+
+
+def _fetches_at(log: Log, chosen: Any) -> pa.Table:
     rows = Rows(*(column[chosen] for column in log.rows))
     handled = pa.array(rows.handled_us).cast(TIME)
     return pa.table(

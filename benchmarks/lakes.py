@@ -21,8 +21,9 @@ _numbers = itertools.count()
 
 def write_lake(spark: SparkSession, plan: Plan, folder: Path) -> int:
     """Write the log as an ingest's tables, in order of time as an ingest does; returns the number of rows."""
-    shutil.rmtree(folder, ignore_errors=True)
     raw = folder.with_name(f"{folder.name}.parquet")
+    for former in (folder, raw):
+        shutil.rmtree(former, ignore_errors=True)
     rows = write_parquet(plan, raw)
     # Partitions of a broker are logged side by side; rows that lie sorted by partition would flatter every sort.
     frames = {name: spark.read.parquet(str(raw / name)).orderBy(time) for name, time in TIME_OF.items()}

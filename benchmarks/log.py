@@ -84,14 +84,14 @@ def chunks_of(plan: Plan) -> Iterator[Log]:
     first = 0
     for partition in range(len(rates)):
         waiting.append(_rows_of(plan, partition, rates[partition]))
-        if partition == len(rates) - 1 or sum(len(rows.time_us) for rows in waiting) >= ROWS_A_CHUNK:
-            yield Log(
-                plan,
-                Rows(*(np.concatenate(columns) for columns in zip(*waiting, strict=True))),
-                np.arange(first, partition + 1),
-                np.concatenate([[0], np.cumsum([len(rows.time_us) for rows in waiting])]),
-            )
-            waiting, first = [], partition + 1
+        if partition == len(rates) - 1 or sum(len(each.time_us) for each in waiting) >= ROWS_A_CHUNK:
+            starts = np.concatenate([[0], np.cumsum([len(each.time_us) for each in waiting])])
+            columns = zip(*waiting, strict=True)
+            # A long partition is not held twice.
+            rows = waiting[0] if len(waiting) == 1 else Rows(*(np.concatenate(column) for column in columns))
+            waiting = []
+            yield Log(plan, rows, np.arange(first, partition + 1), starts)
+            first = partition + 1
 
 
 def replicas_of(partition: int) -> list[int]:
