@@ -77,7 +77,7 @@ def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -
     return Section(
         "Cores and skew",
         f"""{NOTE} A set is replayed by one task: a partition alone uses one core, and a second one for what the JVM
-        does beside its Python; so does local[1]. Alone it has five times as many rows as the log.""",
+        does beside its Python; so does local[1]. Alone it has {alone[1] / log[1]:.0f} times the rows of the log.""",
         HEADINGS,
         [_row(name, cases[name][1][1], figures) for name, figures in found.items()],
         [

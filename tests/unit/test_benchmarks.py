@@ -3,17 +3,20 @@
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import by_hand
+from benchmarks import arrow_log, by_hand
 from benchmarks.kernel import KernelAlone, read_only, replay_in_memory
 from benchmarks.log import Plan, Shape, log_of
 from benchmarks.measure import CpuOfTree
 from udfs.arrow import RuleRun
-from udfs.records import EXPAND, SHRINK
+from udfs.records import APPEND, EXPAND, FETCH, SHRINK
 from udfs.rules import BASELINE
 
 PLANS = [Plan(40_000, 8), Plan(40_000, 8, "half"), Plan(20_000, 1, "alone")]
@@ -55,6 +58,24 @@ def test_a_log_has_about_as_many_rows_as_were_asked_for_and_is_in_order(shape: S
         assert (np.diff(log.rows.time_us[first:end]) > 0).all()
     for column, again in zip(log.rows, log_of(plan).rows, strict=True):
         np.testing.assert_array_equal(column, again)
+
+
+def test_a_long_partition_is_written_in_several_tables_without_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_log, "ROWS_A_CHUNK", 1000)
+    plan = Plan(10_000, 1, "alone")
+    rows = log_of(plan).rows
+    assert arrow_log.write_parquet(plan, tmp_path) == len(rows.time_us)
+    assert len(list((tmp_path / "fetch_log").iterdir())) == -(-int((rows.kind == FETCH).sum()) // 1000) > 1
+    for table, kind, time, offset in (
+        ("fetch_log", FETCH, "arrival_time", "fetch_offset"),
+        ("append_log", APPEND, "append_time", "log_end_offset"),
+    ):
+        written = pq.read_table(tmp_path / table)
+        of_kind = rows.kind == kind
+        np.testing.assert_array_equal(written[time].cast(pa.int64()), rows.time_us[of_kind])
+        np.testing.assert_array_equal(written[offset], rows.offset[of_kind])
 
 
 BUSY = """
