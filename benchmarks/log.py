@@ -119,6 +119,8 @@ def term_of(plan: Plan, partition: int) -> dict[str, Any]:
         "min_insync_replicas": 2,
         "check_origin_ms": START_US // 1000,
         "isr_write_ms": 4,
+        "begins_mid_term": False,
+        "offsets_known": True,
     }
 
 

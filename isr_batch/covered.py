@@ -12,6 +12,7 @@ from isr_batch.store import Lake
 from isr_batch.tables import (
     APPEND_LOG,
     BROKER_EVENTS,
+    COVERAGE,
     FETCH_LOG,
     LEADER_EPOCHS,
     OBSERVED_ISR_CHANGES,
@@ -28,6 +29,7 @@ CUT_BY = (
     (LEADER_EPOCHS, "start_time"),
     (OBSERVED_ISR_CHANGES, "change_time"),
     (BROKER_EVENTS, "event_time"),
+    (COVERAGE, "from_time"),
 )
 """The time by which a table is cut: the one that event_date is the day of."""
 

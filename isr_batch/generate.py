@@ -168,7 +168,8 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
             replica_lag_time_max_ms=F.lit(fleet.replica_lag_time_max_ms),
             min_insync_replicas=F.lit(fleet.min_insync_replicas), check_origin_ms=F.lit(START_MS),
             check_origin_source=F.lit("startup"), isr_write_ms=F.lit(ISR_WRITE_MS),
-            broker_version=F.lit(_release(fleet)).cast("string"),
+            broker_version=F.lit(_release(fleet)).cast("string"), begins_mid_term=F.lit(False),
+            ends_mid_term=F.lit(False), term_source=F.lit("logged"),
         ),
         OBSERVED_ISR_CHANGES.name: table(
             "changes", **leader, replica_id=broker("replica"), isr_before=members("isr_before"),
@@ -233,6 +234,9 @@ def _story_rows(lake: Lake, name: str, story: Story) -> dict[str, DataFrame]:
         "min_insync_replicas": [story.min_insync_replicas],
         "check_origin_ms": [START_MS],
         "check_origin_source": ["startup"],
+        "begins_mid_term": [False],
+        "ends_mid_term": [False],
+        "term_source": ["logged"],
     }
     tables = {FETCH_LOG.name: fetches, LEADER_EPOCHS.name: terms}
     if story.appends:

@@ -21,6 +21,7 @@ from isr_batch.store import Lake
 from isr_batch.tables import (
     APPEND_LOG,
     BROKER_EVENTS,
+    COVERAGE,
     FETCH_LOG,
     INGESTED_FILES,
     INPUT_TABLES,
@@ -34,7 +35,8 @@ _DONE_AT = {
     FETCH_LOG.name: ("completed_time",),
     APPEND_LOG.name: ("acknowledged_time", "append_time"),
 }
-_BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id"}
+_BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
+           COVERAGE.name: "broker_id"}  # fmt: skip
 
 
 def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path]:

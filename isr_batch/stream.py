@@ -96,7 +96,7 @@ def terms_of(terms: DataFrame) -> DataFrame:
     term = F.struct(
         "leader_epoch",
         _us("end_time").alias("end_us"),
-        F.col("start_high_watermark").alias("high_watermark"),
+        F.coalesce("start_high_watermark", F.lit(0)).alias("high_watermark"),
         "assigned",
         "isr_at_start",
         (F.coalesce("previous_leader_id", F.lit(-1)) != F.col("leader_id")).alias("leader_is_new"),
@@ -105,8 +105,11 @@ def terms_of(terms: DataFrame) -> DataFrame:
         F.col("min_insync_replicas").cast("bigint").alias("min_insync_replicas"),
         "check_origin_ms",
         F.coalesce("isr_write_ms", F.lit(0)).alias("isr_write_ms"),
+        "begins_mid_term",
+        F.col("start_offset").isNotNull().alias("offsets_known"),
     )
-    return _rows(terms, TERM_STARTS, term.alias("term"), time_us=_us("start_time"), offset=F.col("start_offset"))
+    offset = F.coalesce("start_offset", F.lit(0))
+    return _rows(terms, TERM_STARTS, term.alias("term"), time_us=_us("start_time"), offset=offset)
 
 
 def _segments(segments: DataFrame, window: Window) -> DataFrame:

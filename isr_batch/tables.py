@@ -88,7 +88,12 @@ FETCH_LOG = Table(
             nullable=False,
         ),
         Column("completed_time", "TIMESTAMP", "response written to the socket", nullable=False),
-        Column("fetch_offset", "BIGINT", "offset asked for: the follower's log end offset", nullable=False),
+        Column(
+            "fetch_offset",
+            "BIGINT",
+            "offset asked for: the follower's log end offset. Null where no line names it: the fetch session is older "
+            "than the log and has not listed the partition yet; without records in the answer it was the log end",
+        ),
         Column("leader_log_end_offset", "BIGINT", "leader's log end offset at handled_time, where the input knows it"),
         Column(
             "leader_leo_source", "STRING", "logged, appends or inferred: where the leader's log end offset comes from"
@@ -101,7 +106,8 @@ FETCH_LOG = Table(
         Column(
             "error_code",
             "INT",
-            "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch",
+            "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch; -2 records were sent from "
+            "an offset that no line names",
             nullable=False,
         ),
         Column(
@@ -207,22 +213,52 @@ LEADER_EPOCHS = Table(
     "A leader's term, from the leader's own state-change log",
     (
         *_SET,
-        Column("start_time", "TIMESTAMP", "the leader took up its term", nullable=False),
+        Column(
+            "start_time",
+            "TIMESTAMP",
+            "the leader took up its term; where begins_mid_term, the first instant for which its request log can vouch",
+            nullable=False,
+        ),
         Column("end_time", "TIMESTAMP", "it stopped leading, or its log ends", nullable=False),
+        Column(
+            "begins_mid_term",
+            "BOOLEAN",
+            "the term had begun before start_time, where the log begins or goes on after a hole: what held then was "
+            "found out, and what depends on the time before is unknown",
+            nullable=False,
+        ),
+        Column(
+            "ends_mid_term",
+            "BOOLEAN",
+            "no line tells that the term ended at end_time: the log ends there, or has a hole",
+            nullable=False,
+        ),
+        Column(
+            "term_source",
+            "STRING",
+            "leader and epoch: logged, snapshot, or inferred from what followers asked for",
+            nullable=False,
+        ),
         Column(
             "start_offset",
             "BIGINT",
-            "leader's log end offset at start_time (Kafka: leader epoch start offset)",
-            nullable=False,
+            "leader's log end offset at start_time (Kafka: leader epoch start offset); null where no line names an "
+            "offset of the partition",
         ),
-        Column("start_high_watermark", "BIGINT", "high watermark at start_time", nullable=False),
+        Column("start_high_watermark", "BIGINT", "high watermark at start_time; null as start_offset"),
         Column(
             "start_offset_source",
             "STRING",
-            "logged, or inferred from what followers had fetched: then a lower bound",
+            "logged, or inferred from what producers were answered and followers fetched: then a lower bound",
         ),
         Column("assigned", "ARRAY<INT>", "assigned replicas, leader included", nullable=False),
+        Column("assigned_source", "STRING", "logged, snapshot, or inferred: then followers that were down are missing"),
         Column("isr_at_start", "ARRAY<INT>", "in-sync replicas at start_time", nullable=False),
+        Column(
+            "isr_source",
+            "STRING",
+            "logged, snapshot, or inferred from the high watermark and what followers asked for",
+        ),
         Column("previous_leader_id", "INT", "leader before, as this broker knew it; equal to leader_id when it stayed"),
         Column("replica_lag_time_max_ms", "BIGINT", "replica.lag.time.max.ms of this broker", nullable=False),
         Column("min_insync_replicas", "INT", "min.insync.replicas of the topic", nullable=False),
@@ -257,6 +293,29 @@ LEADER_EPOCHS = Table(
         "leader_assigned": "array_contains(assigned, leader_id)",
         "lag_time_positive": "replica_lag_time_max_ms > 0",
         "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'unknown')",
+        "term_source_known": "term_source IN ('logged', 'snapshot', 'inferred')",
+    },
+    ("event_date",),
+)
+
+COVERAGE = Table(
+    "coverage",
+    "Time of a broker for which a log of it can vouch: outside of it nothing is silent, stopped or caught up, but unknown",
+    (
+        *_key("cluster_id", "broker_id"),
+        Column("log", "STRING", "request, server or state-change", nullable=False),
+        Column("from_time", "TIMESTAMP", "its first line, or the first one after a hole", nullable=False),
+        Column("until_time", "TIMESTAMP", "its last line, or the last one before a hole", nullable=False),
+        Column(
+            "begins_mid_term",
+            "BOOLEAN",
+            "followers had been fetching before from_time, of which this log has nothing; of the other logs null",
+        ),
+        _DATE,
+    ),
+    {
+        "log_known": "log IN ('request', 'server', 'state-change')",
+        "not_negative": "until_time >= from_time",
     },
     ("event_date",),
 )
@@ -355,7 +414,7 @@ INGESTED_FILES = Table(
     (
         *_key("cluster_id"),
         Column("source_file", "STRING", "file, as in the other tables", nullable=False),
-        Column("kind", "STRING", "request, server, state-change, metadata or properties", nullable=False),
+        Column("kind", "STRING", "request, server, state-change, metadata, snapshot or properties", nullable=False),
         Column("broker_id", "INT", "broker that wrote it; null for the metadata log"),
         Column("size_bytes", "BIGINT", "size on disk", nullable=False),
         Column("content_bytes", "BIGINT", "size unpacked", nullable=False),
@@ -367,8 +426,8 @@ INGESTED_FILES = Table(
         Column("code_version", "STRING", "version of isr-batch that read it", nullable=False),
         Column("ingest_run", "STRING", "run that wrote this row", nullable=False),
     ),
-    {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'properties')"},
+    {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'snapshot', 'properties')"},
 )
 
-INPUT_TABLES = (FETCH_LOG, APPEND_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, BROKER_EVENTS, QUARANTINE)
+INPUT_TABLES = (FETCH_LOG, APPEND_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, BROKER_EVENTS, COVERAGE, QUARANTINE)
 """What an ingest writes."""

@@ -119,6 +119,8 @@ class Leader:
         self.truth.note_caught(term.start_us)
         self.remote = [self.followers.setdefault(r, Follower(r)) for r in term.replicas if r != term.leader]
         self._begin_epoch(leader_is_new=term.leader_is_new)
+        if term.begins_mid_term:
+            self.epoch_start_offset = term.start_high_watermark  # where the epoch really began is not known
         for follower in self.remote:
             follower.known = True
             follower.shown = None
@@ -145,6 +147,13 @@ class Leader:
                 self.now_us = max(self.now_us, row.time_us)
                 self._take(row)
         self._pass_time(min(until_us, self.term.end_us))
+
+    @property
+    def known_from_us(self) -> int:
+        """When nothing from before a log that begins in mid-term can matter any more: a lag time and a check later."""
+        if not self.term.begins_mid_term:
+            return self.term.start_us
+        return self.term.start_us + 1000 * (self.rule.lag_time_max_ms + (self.rule.period_ms or 0) + 1)
 
     @property
     def now_ms(self) -> int:
@@ -255,6 +264,8 @@ class Leader:
             while former := self.waiting.get(row.replica_id):
                 self._go_on(former)
                 self.write()
+            if row.offset == -1:
+                row = row._replace(offset=self.leo)  # no line names it: it was at the log end
             if row.code == 0:
                 self.grow(row.offset)  # a follower holds nothing that its leader lacks
             self.waiting[row.replica_id] = fetch = Fetch(row)
@@ -344,6 +355,9 @@ class Leader:
 
     def _causes(self, replica: int) -> frozenset[str]:
         truth, position, limit_us = self.truth, self.truth.position(replica), self.rule.lag_time_max_ms * 1000
+        began_us, mid_term = self.term.start_us, self.term.begins_mid_term
+        if mid_term and self.followers[replica].cu <= began_us // 1000 and self.now_us < self.known_from_us:
+            return frozenset({"unknown"})  # what the leader knew from before may have decided
         if position < 0:
             return frozenset({"follower_stopped" if self.now_us - self.term.start_us > limit_us else "unknown"})
         arrivals = [fetch.row.time_us for fetch in truth.fetches.get(replica, [])]
@@ -355,6 +369,9 @@ class Leader:
             "slow_leader": 10 * (held + silent) > limit_us and (self.now_us - caught) - (held + silent) <= limit_us,
             "unacked_only": alive and truth.acknowledged_without(replica, self.isr, self.hw) <= position,
         }
+        never_caught_up = truth.caught_us[replica] <= began_us and not holds["caught_up"]
+        if mid_term and never_caught_up and (holds["keeping_pace"] or holds["slow_leader"]):
+            return frozenset({"unknown"})  # since when it has lagged is not in the log
         if causes := frozenset(cause for cause, true in holds.items() if true):
             return causes
         return frozenset({"follower_slow" if alive else "follower_stopped"})

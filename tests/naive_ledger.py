@@ -194,6 +194,8 @@ def lag_ok(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
 
 def is_judged(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
     """Say whether enough is known: nothing is of somebody who has not fetched, unless it had the time to."""
+    if us < leader.known_from_us and leader.term.begins_mid_term:
+        return False
     if replica in moment.heard:
         return moment.heard[replica] == FETCH
     return replica in leader.term.isr and us >= overdue_us(leader, leader.term.start_us)
@@ -227,7 +229,8 @@ def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
         if moment.wrote and before and moment.row.high_watermark > before.high_watermark:
             for replica, end in moment.positions.items():
                 keeps_pace = lag_ok(books, moment, replica, moment.time_us)
-                if 0 <= end < moment.row.high_watermark and keeps_pace:
+                known = moment.time_us >= books.known_from_us
+                if 0 <= end < moment.row.high_watermark and keeps_pace and known:
                     yield moment.time_us, PASSED
         if moment.wrote and books.term.leader not in moment.row.isr:
             yield moment.time_us, LEADER_OUTSIDE
@@ -249,7 +252,7 @@ def pieces(books: Bookkeeper) -> Iterator[Piece]:
     ends_us = [moment.time_us for moment in books.moments[1:]] + [books.term.end_us]
     for moment, end_us in zip(books.moments, ends_us, strict=True):
         late = [overdue_us(books, since) for since in moment.missing_us.values() if since is not None]
-        edges = {moment.time_us, end_us, overdue_us(books, books.term.start_us), *late, *midnights}
+        edges = {moment.time_us, end_us, books.known_from_us, overdue_us(books, books.term.start_us), *late, *midnights}
         for begin, end in pairwise(sorted(us for us in edges if moment.time_us <= us <= end_us)):
             yield Piece(begin, end, moment)
 
@@ -262,16 +265,17 @@ def acknowledged_us(books: Bookkeeper, produced: Produced) -> int | None:
 
 def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
     of_day = [piece for piece in all_pieces if piece.begin_us // DAY_US == day]
+    counted = [piece for piece in of_day if piece.begin_us >= books.known_from_us]
     min_isr = min(books.rule.min_insync_replicas, len(books.term.replicas))
 
     def time_us(holds: Callable[[Moment], bool]) -> int:
-        return sum(piece.end_us - piece.begin_us for piece in of_day if holds(piece.moment))
+        return sum(piece.end_us - piece.begin_us for piece in counted if holds(piece.moment))
 
     def today(instants: list[int]) -> int:
         return sum(us // DAY_US == day for us in instants)
 
     looked_at = [moment for moment in books.moments if moment.wrote or moment.arrived]
-    held = [piece.moment for piece in of_day] + [moment for moment in looked_at if moment.time_us // DAY_US == day]
+    held = [piece.moment for piece in counted] + [moment for moment in looked_at if moment.time_us // DAY_US == day]
     accepted = [produced for produced in books.produced if produced.isr_size >= min_isr]
     waited = [(produced.time_us, acknowledged_us(books, produced)) for produced in accepted]
     latencies = sorted(done - begun for begun, done in waited if done is not None and done // DAY_US == day)

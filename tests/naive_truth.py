@@ -35,6 +35,8 @@ class Term(NamedTuple):
     isr: tuple[int, ...]
     leader_is_new: bool
     rows: tuple[Row, ...] = ()
+    begins_mid_term: bool = False
+    """The leader led before ``start_us``; nothing from before is in the log."""
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Truth:
         for fetch in reversed(self.fetches.get(replica, [])):
             if fetch.row.code == 0:
                 return fetch.row.offset
-        return 0 if self.term.start_offset == 0 else -1
+        return 0 if self.term.start_offset == 0 and not self.term.begins_mid_term else -1
 
     def missing_since_us(self, replica: int) -> int | None:
         """When the first record was appended that the follower lacks; None if it lacks none."""

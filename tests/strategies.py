@@ -137,6 +137,8 @@ class _Builder:
         choices = (self.seen.get(replica, self.leo), self.leo, self.asked.get(replica, self.leo), behind, behind - 5, 0)
         offset = max(0, choices[what // 3 % len(choices)]) if what < 250 else self.leo + what - 249
         error = how % 16 == 15
+        if self.term.begins_mid_term and what % 16 == 9:
+            offset = -1
         self.asked[replica], self.seen[replica] = offset, self.leo
         times = [self.now_us]
         for choice in more[1:5]:
@@ -191,7 +193,7 @@ def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
         isr = {leader} | {f for bit, f in enumerate(followers) if not who >> bit & 1}
         begun = Term(
             replicas, leader, start_us, start_us, leo, max(0, leo - (0, 1, 5, leo)[high_watermark % 4]),
-            tuple(sorted(isr)), leader_is_new=not new & 1,
+            tuple(sorted(isr)), leader_is_new=not new & 1, begins_mid_term=new >> 3 & 3 == 3,
         )  # fmt: skip
         builder = _Builder(followers, lag_ms, phase_ms, begun, ACKS[head[8] % len(ACKS)])
         for move in moves[len(moves) * number // count : len(moves) * (number + 1) // count]:

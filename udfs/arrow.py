@@ -36,6 +36,8 @@ TERM_FIELDS = (
     ("min_insync_replicas", pa.int64()),
     ("check_origin_ms", pa.int64()),
     ("isr_write_ms", pa.int64()),
+    ("begins_mid_term", pa.bool_()),
+    ("offsets_known", pa.bool_()),
 )
 """What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
 
@@ -131,6 +133,7 @@ class SetReplay:
         state.term["replicas"] = len(assigned)
         state.term["start_us"], state.term["end_us"] = start_us, term["end_us"]
         state.term["start_offset"] = start_offset
+        state.term["begins_mid_term"], state.term["offsets_known"] = term["begins_mid_term"], term["offsets_known"]
         params, told = self._params_in(term)
         state.params[: len(self.runs)] = params
         self.state, self.term_is_over = state, False
@@ -154,7 +157,11 @@ class SetReplay:
 
     def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str]) -> None:
         of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))
-        self.identity = {**of_set, "leader_epoch": leader_epoch, "assigned": assigned, "params_json": params}
+        assert self.state is not None
+        self.identity = {
+            **of_set, "leader_epoch": leader_epoch, "assigned": assigned, "params_json": params,
+            "offsets_known": bool(self.state.term["offsets_known"][0]),
+        }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
         if not kernels().has_room(self.state, self.out):

@@ -90,7 +90,7 @@ def _explain_since_caught(fetch):
 
 
 @inlined
-def arrive(fetch, term, history: History, rows, i):
+def arrive(fetch, term, history: History, rows, i, fetch_offset):
     """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
     now_us = rows.time_us[i]
     settle(fetch, term, now_us)
@@ -102,7 +102,7 @@ def arrive(fetch, term, history: History, rows, i):
     fetch.released_us = rows.released_us[i]
     fetch.completed_us = rows.until_us[i]
     enter(fetch, ARRIVED)
-    fetch.fetch_offset = rows.offset[i]
+    fetch.fetch_offset = fetch_offset
     fetch.error_code = rows.code[i]
     fetch.leader_log_end_offset = rows.leader_log_end_offset[i]
     fetch.last_arrival_us = now_us
@@ -151,8 +151,9 @@ def append(fetch, term, now_us):
 def begin(fetch, term):
     """A new term: nothing is known of the follower before its first fetch, unless there is nothing to hold."""
     enter(fetch, NO_FETCH)
-    fetch.log_end_offset = 0 if term.start_offset == 0 else -1
-    fetch.missing_since_us = NEVER_US if term.start_offset == 0 else term.start_us
+    nothing_to_hold = term.start_offset == 0 and term.begins_mid_term == 0
+    fetch.log_end_offset = 0 if nothing_to_hold else -1
+    fetch.missing_since_us = NEVER_US if nothing_to_hold else term.start_us
     fetch.previous_leader_log_end_offset = -1
     fetch.previous_read_us = term.start_us
     fetch.held_at_previous_read_us = 0

@@ -5,7 +5,7 @@ that only the others are looked at run by run.
 """
 
 from udfs.jit import inlined, kernel
-from udfs.ledger import AT_RISK, late_at_us, look_at_risk, miss_at_us, settle, settle_follower
+from udfs.ledger import AT_RISK, known_from_us, late_at_us, look_at_risk, miss_at_us, settle, settle_follower
 from udfs.records import NEVER_US
 from udfs.timeline import active_place
 from udfs.together import join_all, part, part_all, parts_at_us
@@ -63,7 +63,7 @@ def _look_at_each(state, p, now_us):
         if fetch.error_code == 0:
             if mine.judged == 0 or mine.settled_us > now_us:
                 mine.judged = 1
-                mine.settled_us = now_us
+                mine.settled_us = max(now_us, known_from_us(state.term[0], state.params[r]))
             page, leader = state.ledger.pages[r], state.leaders[r]
             if page[AT_RISK] > 0 or (leader.isr >> p & 1 and fetch.log_end_offset < leader.high_watermark):
                 settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)

@@ -92,6 +92,18 @@ def miss_at_us(fetch, lag_time_ms):
 
 
 @kernel
+def known_from_us(term, params):
+    """From when on the state of a rule run hangs on nothing that was before the log.
+
+    In a stretch that begins in mid-term, who was last caught up before it and has not been since is out after a lag
+    time and a check, whatever the instant was.
+    """
+    if term.begins_mid_term == 0:
+        return term.start_us
+    return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000
+
+
+@kernel
 def _violate(page, promise, now_us):
     page[promise] += 1
     if page[FIRST_VIOLATION] == NO_VIOLATION:
@@ -129,12 +141,13 @@ def begin(state, isr_at_start):
         lag_time_ms = state.params[r].replica_lag_time_max_ms
         term.least_lag_time_ms = min(term.least_lag_time_ms, lag_time_ms)
         ledger.pages[r][AT_RISK] = 0
-        ledger.pages[r][SETTLED_US] = term.start_us
+        ledger.pages[r][SETTLED_US] = known_from_us(term, state.params[r])
         clear(ledger.pages[r], ledger.followers[r])
         for p in range(term.replicas):
             follower = ledger.followers[r, p]
             follower.judged = (isr_at_start >> p) & 1
-            follower.settled_us = (term.start_us // 1000 + lag_time_ms + 1) * 1000
+            late_us = (term.start_us // 1000 + lag_time_ms + 1) * 1000
+            follower.settled_us = max(late_us, known_from_us(term, state.params[r]))
             follower.looked_at_us = NEVER_US
             follower.missed = 0
             if p != term.leader:
@@ -284,7 +297,7 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
     leader.shown_isr_size = leader.isr_size
     if changed or page[AT_RISK] > 0:
         look_at_risk(page, leader, term, fetches, now_us)
-    if rises:
+    if rises and now_us >= known_from_us(term, params):
         for p in range(term.replicas):
             known = fetches[p].log_end_offset
             if p != term.leader and 0 <= known < leader.high_watermark:

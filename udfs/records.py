@@ -45,6 +45,9 @@ class Rows(NamedTuple):
     APPEND   log end moved                                      log end offset  acks
     FETCH    request arrived     follower                       fetch offset    Kafka error code
     ======== =================== ============================== =============== ===================
+
+    The offset of a fetch is UNKNOWN where no line names it: a session that began before the log, in which the
+    partition was never listed, and an answer without records. The follower was then at the leader's log end.
     """
 
     time_us: Int64Array
@@ -163,6 +166,8 @@ TERM = int64_record(
     "replicas",
     "start_us",
     "end_us",
+    "begins_mid_term",  # 1: it began before start_us, and what is known of it then was found out from the log
+    "offsets_known",  # 0: nothing in the log names an offset, and the log end counts from 0 in their place
     "start_offset",
     "log_end_offset",
     "silent_from_us",

@@ -40,6 +40,8 @@ STATE = "state"
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
+OFFSETS = {"follower_log_end_offset", "leader_log_end_offset", "high_watermark"}
+"""What is null in a stretch of which no line names an offset."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
 """Bits of a number for an ISR; those above it count terms."""
@@ -220,11 +222,17 @@ def _named(
         named[column] = _of(pa.array([i[column] for i in identities], RESULT_SCHEMA.field(column).type), of_mark)
     if "position" in values:
         named["replica_id"] = replica_ids[of_mark, values.pop("position")]
+    if "lag_messages" in values:
+        not_fetched = values["follower_log_end_offset"] < 0
+    unknown = ~np.array([identity["offsets_known"] for identity in identities])
+    if unknown.any():
+        for column in OFFSETS & values.keys():
+            named[column] = pa.array(values.pop(column), mask=unknown[of_mark])
     if "lag_ms" in values:
         never_caught_up = values["last_caught_up_time_ms"] <= 0
         named["lag_ms"] = pa.array(values.pop("lag_ms"), mask=never_caught_up)
     if "lag_messages" in values:
-        named["lag_messages"] = pa.array(values.pop("lag_messages"), mask=values["follower_log_end_offset"] < 0)
+        named["lag_messages"] = pa.array(values.pop("lag_messages"), mask=not_fetched)
     if "in_isr" in values:
         named["in_isr"] = values.pop("in_isr") != 0
     if "isr" in values:

@@ -23,6 +23,11 @@ from udfs.sessions import (
 DIVERGED = -1
 """Error code of a partition whose log ends elsewhere than the leader's; Kafka has no code for it."""
 
+UNKNOWN_OFFSET = -1
+"""Fetch offset of a partition that its session held before the first request, and that no request has listed yet."""
+SENT_FROM_UNKNOWN = -2
+"""Error code of a partition that was sent records from there: its follower was behind, nobody knows how far."""
+
 ROWS_OUT = 100_000
 
 KEPT = (
@@ -181,6 +186,8 @@ class _Reader:
         while first < batch.num_rows:
             first, filled = read_partitions(first, requests, self.cache, out)
             rows = Fetches._make(column[:filled] for column in out)
+            sent = (rows.fetch_offset == UNKNOWN_OFFSET) & (rows.error == 0) & (rows.records_size > 0)
+            rows = rows._replace(error=np.where(sent, SENT_FROM_UNKNOWN, rows.error).astype(np.int32))
             runs = compressed(rows, asked)
             rows = Fetches._make(column[runs.first] for column in rows)
             keys = self.numbers.keys[rows.partition]

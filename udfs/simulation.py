@@ -94,6 +94,7 @@ def simulation() -> Callable[..., int]:
         term.leader = leader
         term.replicas = len(world.peers)
         term.start_us = now_us
+        term.offsets_known = 1
         term.end_us = NEVER_US
         term.start_offset = world.held[p, leader]
         partition.term_start_us = now_us

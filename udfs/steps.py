@@ -27,6 +27,7 @@ from udfs.records import (
     RECORDED,
     REMOVED,
     SILENCE,
+    UNKNOWN,
 )
 from udfs.rules.base import NOTHING, Rule, never_gives_up, nothing
 from udfs.timeline import active_place
@@ -94,7 +95,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             leader = state.leaders[r]
             leader.log_end_offset = term.start_offset
             leader.high_watermark = high_watermark
-            leader.leader_epoch_start_offset = term.start_offset
+            # Where the epoch began is not in a log that begins later; what is committed lies behind it.
+            leader.leader_epoch_start_offset = term.start_offset if term.begins_mid_term == 0 else high_watermark
             leader.replicas = term.replicas
             leader.acknowledged_offset = 0
             leader.last_append_time_ms = 0
@@ -302,11 +304,12 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             for stage in range(READ, COMPLETED + 1):
                 if ARRIVED <= state.fetches[p].stage < stage:
                     take_in(state, p, stage, now_us, out)
-            if rows.code[i] == 0 and rows.offset[i] > term.log_end_offset:
+            offset = rows.offset[i] if rows.offset[i] != UNKNOWN else term.log_end_offset
+            if rows.code[i] == 0 and offset > term.log_end_offset:
                 # A follower holds nothing that its leader lacks: the append is older than its stamp.
-                take_in_append(state, rows.offset[i], NOBODY_WAITS, now_us, out)
-            judging.before_arrival(state, p, now_us, rows.offset[i])
-            facts.arrive(state.fetches[p], term, state.history, rows, i)
+                take_in_append(state, offset, NOBODY_WAITS, now_us, out)
+            judging.before_arrival(state, p, now_us, offset)
+            facts.arrive(state.fetches[p], term, state.history, rows, i, offset)
             judging.after_arrival(state, p, now_us)
             on_arrival(state, p, now_us, out)
             if give_up & term.rules != 0:

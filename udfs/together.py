@@ -258,6 +258,8 @@ def _has_nothing_of_its_own(state, r, now_us):
     term = state.term[0]
     if state.leaders[r].commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
         return False
+    if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # nothing is counted yet
+        return False
     for p in range(term.replicas):
         if p == term.leader:
             continue

@@ -12,6 +12,7 @@ import numpy as np
 
 from udfs.facts import settle
 from udfs.jit import kernel
+from udfs.ledger import known_from_us
 from udfs.records import NEVER_US
 
 CAUSES = (
@@ -58,11 +59,21 @@ def _acknowledged_without(state, r, p):
 
 
 @kernel
+def _hangs_on_before(state, r, p, now_us):
+    """Whether the rule may have known something of the follower from before the log that decides about it now."""
+    follower, term = state.followers[r, p], state.term[0]
+    shown = follower.last_caught_up_time_ms > term.start_us // 1000
+    return not shown and now_us < known_from_us(term, state.params[r])
+
+
+@kernel
 def causes_of_shrink(state, r, p, now_us):
     """Bits of CAUSES for a follower that the leader's rule drops at ``now_us``."""
     fetch, term = state.fetches[p], state.term[0]
     settle(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
+    if term.begins_mid_term != 0 and _hangs_on_before(state, r, p, now_us):
+        return UNKNOWN
     alive = fetch.last_arrival_us > now_us - lag_time_us
     if fetch.log_end_offset < 0:
         # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
@@ -77,6 +88,10 @@ def causes_of_shrink(state, r, p, now_us):
         causes |= SLOW_LEADER
     if alive and _acknowledged_without(state, r, p) <= fetch.log_end_offset:
         causes |= UNACKED_ONLY
+    if term.begins_mid_term != 0 and fetch.caught_us <= term.start_us and causes & CAUGHT_UP == 0:
+        # Since when it lacks something is not known, so that nothing which counts from there can be said.
+        if causes & (KEEPING_PACE | SLOW_LEADER) != 0:
+            return UNKNOWN
     if causes == 0:
         causes = FOLLOWER_SLOW if alive else FOLLOWER_STOPPED
     return causes

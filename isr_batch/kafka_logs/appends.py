@@ -6,9 +6,12 @@ first; else by those whose answer names none (acks=0; before Kafka 1.0 no answer
 transaction markers and committed offsets are.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from isr_batch.kafka_logs.coverage import Stretch, is_last, stretch_number
 from isr_batch.kafka_logs.request_log import PRODUCE
 from isr_batch.kafka_logs.terms import PARTITION, Sources, epoch_at, in_force, named
 
@@ -19,14 +22,16 @@ STAMPS_US = 3_000
 UNKNOWN_ERROR = -1
 """Kafka's error code of what nobody knows: here, refused by a broker that prints no answers."""
 
-_TERM = (*PARTITION, "leader_epoch")
+_TERM = (*PARTITION, "leader_epoch", "log_stretch")
+"""What lies between two offsets is one append only where the log has no hole between them."""
 
 
-def produced(sources: Sources, terms: DataFrame) -> DataFrame:
+def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = ()) -> DataFrame:
     """Give a row a partition of a produce request: term, append_us, base_offset, error_code, size, told, repeated.
 
     An offset above -1 was appended, whatever the error. ``told`` is false where no answer is printed; only then is
-    the ``size`` in bytes given. A producer that sends a batch again gets the offset of the first time; those rows are
+    the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the
+    broker's log. A producer that sends a batch again gets the offset of the first time; those rows are
     ``repeated``, and no appends.
     """
     requests = sources.requests.where(F.col("kind") == PRODUCE)
@@ -50,10 +55,12 @@ def produced(sources: Sources, terms: DataFrame) -> DataFrame:
     answered_us = F.when(F.col("acks") == 0, F.col("processed_us")).otherwise(F.col("completed_us"))
     rows = (
         named(answered.unionByName(asked), sources.topic_names)
+        .withColumn("log_stretch", stretch_number(stretches, "broker_id", "completed_us"))
         .withColumnRenamed("broker_id", "leader_id")
         .join(F.broadcast(in_force(terms)), list(PARTITION), "left")
         .select(
-            *PARTITION, epoch_at("processed_us").alias("leader_epoch"), F.col("processed_us").alias("append_us"),
+            *PARTITION, epoch_at("processed_us").alias("leader_epoch"), "log_stretch",
+            F.col("processed_us").alias("append_us"),
             "handled_us", "base_offset", "acks", F.when(F.col("error_code") == 0, answered_us).alias("acknowledged_us"),
             "error_code", "size", "told", "source_file", "source_line",
         )
@@ -63,7 +70,9 @@ def produced(sources: Sources, terms: DataFrame) -> DataFrame:
     return rows.withColumn("repeated", same)
 
 
-def append_log(rows: DataFrame, fetched: DataFrame, shrinks: DataFrame, terms: DataFrame) -> DataFrame:
+def append_log(
+    rows: DataFrame, fetched: DataFrame, shrinks: DataFrame, terms: DataFrame, stretches: Sequence[Stretch] = ()
+) -> DataFrame:
     """Columns of append_log, instants still in microseconds.
 
     Parameters
@@ -74,19 +83,21 @@ def append_log(rows: DataFrame, fetched: DataFrame, shrinks: DataFrame, terms: D
         As `isr_batch.kafka_logs.fetches.fetches_of` gives them.
     shrinks, terms : DataFrame
         Shrinking lines with their term; all terms.
+    stretches : sequence of Stretch
+        Of the brokers' logs; rows of all frames have the number of theirs.
     """
     once = rows.where("NOT repeated")
     logged = once.where("base_offset IS NOT NULL")
-    stretches = _stretches(_named_offsets(logged, fetched, shrinks, terms), terms)
+    between = _stretches(_named_offsets(logged, fetched, shrinks, terms), terms, stretches)
     refused = once.where("told AND base_offset IS NULL").withColumns(_ends(F.lit(None), F.lit(None), F.lit(None)))
     columns = (
         *_TERM, "append_us", "base_offset", "log_end_offset", "log_end_source", "log_end_error", "acks",
         "acknowledged_us", "error_code", "source_file", "source_line",
     )  # fmt: skip
     return (
-        _answered(stretches).select(*columns)
+        _answered(between).select(*columns)
         .unionAll(refused.select(*columns))
-        .unionAll(_unanswered(once.where("NOT told"), stretches).select(*columns))
+        .unionAll(_unanswered(once.where("NOT told"), between).select(*columns))
     )  # fmt: skip
 
 
@@ -131,7 +142,7 @@ def _asked_for(fetched: DataFrame) -> DataFrame:
     """
     own = Window.partitionBy(*_TERM, "replica_id").orderBy("offset")
     return (
-        fetched.where("error_code = 0")
+        fetched.where("error_code = 0 AND fetch_offset IS NOT NULL")
         .groupBy(*_TERM, "replica_id", F.col("fetch_offset").alias("offset"))
         .agg(
             F.min("arrival_us").alias("named_us"),
@@ -148,7 +159,7 @@ def _asked_for(fetched: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _stretches(offsets: DataFrame, terms: DataFrame) -> DataFrame:
+def _stretches(offsets: DataFrame, terms: DataFrame, stretches: Sequence[Stretch]) -> DataFrame:
     """From each named offset to the next: term, offset, end, end_source, grown_us, still_us, append.
 
     It was there at ``grown_us``, and not yet at ``still_us``. The last of a term ends where a later term begins, if
@@ -163,7 +174,10 @@ def _stretches(offsets: DataFrame, terms: DataFrame) -> DataFrame:
         F.collect_list(F.struct("leader_epoch", "start_offset")).alias("starts")
     )
     after = F.filter("starts", lambda t: (t.leader_epoch > F.col("leader_epoch")) & (t.start_offset > F.col("offset")))
-    next_term = F.array_min(F.transform(after, lambda t: t.start_offset))
+    # After a hole in its broker's log the next term tells where it ended by then, and not what was appended before.
+    next_term = F.when(
+        is_last(stretches, "leader_id", "log_stretch"), F.array_min(F.transform(after, lambda t: t.start_offset))
+    )
     named = F.struct(F.isnull("named_us"), "named_us", "source_file")
     return (
         offsets.withColumn("begins", begins)

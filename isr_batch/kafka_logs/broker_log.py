@@ -34,6 +34,11 @@ _STILL_LEADER = (
     rf"Skipped the become-leader state change for {_PARTITION} .*leader=({INT}), leaderEpoch=({INT}), "
     rf"isr=\[((?:{INTS})?)\], partitionEpoch=({INT}), replicas=\[((?:{INTS})?)\]"
 )
+# 4.2 on: a PartitionRegistration, whose members have another order.
+_STILL_LEADER_NOW = (
+    rf"Skipped the become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
+    rf"isr=\[((?:{INTS})?)\].*, leader=({INT}), .*leaderEpoch=({INT}), partitionEpoch=({INT})"
+)
 _TOPIC_ID = rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b"
 _MIN_ISR_OF_LOG = rf"Created log for partition {_PARTITION} in .*[{{ ]min\.insync\.replicas(?:=| -> )({INT})"
 
@@ -185,9 +190,19 @@ def still_leader_lines(state_changes: DataFrame) -> DataFrame:
         "topic STRING, partition_id INT, leader_id INT, leader_epoch INT, isr STRING, partition_epoch INT, "
         "replicas STRING"
     )
+    now = (
+        "topic STRING, partition_id INT, replicas STRING, isr STRING, leader_id INT, leader_epoch INT, "
+        "partition_epoch INT"
+    )
+    told = state_changes.where(F.contains("message", F.lit("Skipped the become-leader state change")))
     return (
-        state_changes.where(F.rlike("message", F.lit(_STILL_LEADER)))
+        told.where(F.rlike("message", F.lit(_STILL_LEADER)))
         .select(*_SOURCE, *fields("message", _STILL_LEADER, text))
+        .unionByName(
+            told.where(F.rlike("message", F.lit(_STILL_LEADER_NOW))).select(
+                *_SOURCE, *fields("message", _STILL_LEADER_NOW, now)
+            )
+        )
         .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
         .withColumn("replicas", int_list(F.coalesce("replicas", F.lit(""))))
     )

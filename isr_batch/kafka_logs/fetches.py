@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.kafka_logs.request_log import SESSION_ORDER
 from isr_batch.kafka_logs.terms import PARTITION, epoch_at, in_force, named
-from udfs.session_arrow import READ_SCHEMA, REQUEST_COLUMNS, partitions_read
+from udfs.session_arrow import READ_SCHEMA, REQUEST_COLUMNS, UNKNOWN_OFFSET, partitions_read
 
 
 def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
@@ -30,6 +30,7 @@ def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) ->
         .withColumn(
             "leader_epoch", F.when(F.col("in_force").isNull(), F.col("leader_epoch")).otherwise(epoch_at("handled_us"))
         )
+        .withColumn("fetch_offset", F.nullif("fetch_offset", F.lit(UNKNOWN_OFFSET)))
         .withColumns({"leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends")})
     )
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from isr_batch.errors import NoInputError
 from isr_batch.kafka_logs.content import Fingerprint
+from isr_batch.kafka_logs.snapshots import is_listing
 
 REQUEST, SERVER, STATE_CHANGE, METADATA = "request", "server", "state-change", "metadata"
-PROPERTIES = "properties"
+PROPERTIES, SNAPSHOT = "properties", "snapshot"
 
 LOG_NAMES = {
     REQUEST: re.compile(r"(kafka-)?request\.log(\..+)?"),
@@ -18,8 +19,9 @@ LOG_NAMES = {
 }
 """What log4j and log rotation call the files; Kafka's own configuration writes kafka-request.log."""
 
-METADATA_NAME = re.compile(r".*metadata.*\.(txt|log|json)(\.gz|\.zst)?")
-LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
+METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
+TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
+LAG_TIME, MIN_ISR, FETCHERS = "replica.lag.time.max.ms", "min.insync.replicas", "num.replica.fetchers"
 PROPERTIES_BYTES = 1 << 20
 MAX_INT = (1 << 31) - 1
 
@@ -49,11 +51,12 @@ class Refused:
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker and the two settings that matter here; None where its server.properties does not say."""
+    """A broker and the settings that matter here; None where its server.properties does not say."""
 
     broker_id: int
     replica_lag_time_max_ms: int | None
     min_insync_replicas: int | None
+    num_replica_fetchers: int | None = None
 
 
 @dataclass
@@ -82,7 +85,9 @@ def find_logs(folder: Path) -> LogFolder:
     found = LogFolder()
     root = folder.resolve()
     for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if METADATA_NAME.fullmatch(entry.name):
+        if TEXT_NAME.fullmatch(entry.name) and not _why_not(root, entry) and is_listing(entry):
+            _add_file(found, root, SNAPSHOT, None, entry)
+        elif METADATA_NAME.fullmatch(entry.name):
             _add_file(found, root, METADATA, None, entry)
         elif entry.is_dir():
             _add_broker(found, root, entry)
@@ -116,7 +121,8 @@ def _add_broker(found: LogFolder, root: Path, folder: Path) -> None:
     if broker_id is None:
         found.refused.append(Refused(_printable(folder.name), "no broker id", "its logs were left out"))
         return
-    found.brokers.setdefault(broker_id, Broker(broker_id, _number(settings, LAG_TIME), _number(settings, MIN_ISR)))
+    numbers = (_number(settings, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
+    found.brokers.setdefault(broker_id, Broker(broker_id, *numbers))
     if settings:
         _add_file(found, root, PROPERTIES, broker_id, properties)
     for kind, path in logs:

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -11,13 +13,17 @@ from isr_batch import tables as contracts
 from isr_batch.kafka_logs import (
     appends,
     broker_log,
+    coverage,
     events,
     fetches,
     files,
+    in_progress,
     isr_changes,
     lines,
     metadata,
+    mid_term,
     request_log,
+    snapshots,
     terms,
     zookeeper,
 )  # fmt: skip
@@ -167,24 +173,42 @@ def read_kafka_logs(
         _once(broker_log.parse_state_changes(raw[files.STATE_CHANGE]), found.of_kind(files.STATE_CHANGE))
     )
     records = keep(metadata.parse_metadata(raw[files.METADATA]))
+    listings = [snapshots.read_listing(Path(file.path)) for file in found.of_kind(files.SNAPSHOT)]
     names = metadata.topic_names(records).unionAll(broker_log.topic_ids(state_changes))
+    listed_ids = [pair for listing in listings for pair in listing.topic_ids.items()]
+    names = names.unionAll(spark.createDataFrame(listed_ids, "topic_id STRING, topic STRING"))
     sources = terms.Sources(
         requests, server, state_changes, records,
         settings=small(broker_log.broker_settings(server, list(found.brokers.values()))),
         topic_names=small(names.groupBy("topic_id").agg(F.max("topic").alias("topic"))),
-        min_isr=small(metadata.min_isr_settings(records)),
+        min_isr=small(metadata.min_isr_settings(records).unionAll(_listed_min_isr(spark, listings))),
         accepted=small(zookeeper.accepted(state_changes)),
     )  # fmt: skip
 
+    stretches = coverage.coverage(requests)
     busy = keep(events.activity(requests, server, sources.settings))
     silent = small(events.silences(busy, requests))
     checks = small(events.checks_seen(broker_log.shrink_lines(server), sources.settings, silent))
     processes = small(events.processes(busy, server, sources.settings, checks))
-    led = small(terms.terms(sources, processes))
-    shrinks = small(isr_changes.led_shrinks(server, led))
-    sessions = request_log.in_sessions(requests)
-    fetched = keep(fetches.fetches_of(sessions, sources.topic_names, led))
-    produced = keep(appends.produced(sources, led))
+    starts = small(terms.starts_told(sources))
+    seen = in_progress.followers_seen(sources, stretches)
+    begun, told = _begun_before(sources, stretches, starts, seen, [p for each in listings for p in each.partitions])
+    followers = in_progress.as_followers(spark, seen)
+    known = small(terms.terms(sources, starts, in_progress.as_begun(spark, begun), followers, processes))
+    table = known.toArrow()
+    rows = in_progress.vouched_for(table.to_pylist(), stretches, told)
+    number = coverage.stretch_number(stretches, "broker_id", "completed_us")
+    sessions = request_log.in_sessions(requests, number)
+    if begun:
+        threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
+        sessions = keep(sessions)
+        sessions = in_progress.with_members(sessions, rows, sources.topic_names, threads)
+    number = coverage.stretch_number(stretches, "leader_id", "completed_us")
+    fetched = keep(fetches.fetches_of(sessions, sources.topic_names, known).withColumn("log_stretch", number))
+    produced = keep(appends.produced(sources, known, stretches))
+    in_progress.settle(spark, rows, stretches, told, fetched, produced)
+    led = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_settled(table.schema)))
+    shrinks = small(isr_changes.led_shrinks(server, known, stretches))
 
     doubtful = [
         request_log.session_gaps(sessions),
@@ -194,18 +218,66 @@ def read_kafka_logs(
     ]
     frames = {
         contracts.FETCH_LOG.name: fetched,
-        contracts.APPEND_LOG.name: appends.append_log(produced, fetched, shrinks, led),
+        contracts.APPEND_LOG.name: appends.append_log(produced, fetched, shrinks, led, stretches),
         contracts.LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
-            sources, shrinks, led, controller_known=bool(found.of_kind(files.METADATA))
+            sources, shrinks, known, controller_known=bool(found.of_kind(files.METADATA))
         ),
         contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, processes)),
+        contracts.COVERAGE.name: _coverage(spark, stretches, server, state_changes),
         contracts.QUARANTINE.name: keep(
             _quarantine(spark, found, sources, doubtful).withColumn("ingest_run", F.lit(run_id))
         ),
     }  # fmt: skip
     conformed = {table.name: _conform(frames[table.name], table, cluster_id) for table in contracts.INPUT_TABLES}
     return KafkaLogs(conformed, found, raw, requests, server, state_changes, records)
+
+
+def _listed_min_isr(spark: SparkSession, listings: list[snapshots.Listing]) -> DataFrame:
+    rows = [(topic, None, number) for listing in listings for topic, number in listing.min_isr.items()]
+    return spark.createDataFrame(rows, "topic STRING, resource_broker STRING, min_insync_replicas INT")
+
+
+def _begun_before(
+    sources: terms.Sources,
+    stretches: list[coverage.Stretch],
+    starts: DataFrame,
+    seen: list[dict[str, Any]],
+    listed: list[snapshots.Listed],
+) -> tuple[list[mid_term.Begun], in_progress.Told]:
+    """Terms of which no line tells the beginning, and what lines and snapshots tell of their partitions."""
+    lines_ = ("broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads")
+    told_starts = starts.select(*lines_).toArrow().to_pylist()
+    if not mid_term.may_begin_before(stretches, told_starts, seen):
+        return [], in_progress.Told()
+    told = in_progress.gather(sources, starts, listed, min((s.first_us for s in stretches), default=0))
+    process_starts = {row["broker_id"]: row["starts_us"] for row in sources.settings.collect()}
+    served = [row for row in seen if row["fetches"]]
+    found = mid_term.terms_in_progress(stretches, told_starts, process_starts, served, told.named, told.led)
+    return found, told
+
+
+def _settled(schema: pa.Schema) -> pa.Schema:
+    more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
+            ("isr_source", pa.string())]  # fmt: skip
+    return pa.schema([*schema, *(pa.field(*each) for each in more)])
+
+
+def _coverage(
+    spark: SparkSession, stretches: list[coverage.Stretch], server: DataFrame, state_changes: DataFrame
+) -> DataFrame:
+    requests = spark.createDataFrame(
+        [(s.broker_id, files.REQUEST, s.first_us, s.until_us, not s.from_start) for s in stretches],
+        "broker_id INT, log STRING, from_us BIGINT, until_us BIGINT, begins_mid_term BOOLEAN",
+    )
+    for kind, frame in ((files.SERVER, server), (files.STATE_CHANGE, state_changes)):
+        span = (
+            frame.where("stamp_us IS NOT NULL")
+            .groupBy("broker_id")
+            .agg(F.lit(kind).alias("log"), F.min("stamp_us").alias("from_us"), F.max("stamp_us").alias("until_us"))
+        )
+        requests = requests.unionAll(span.withColumn("begins_mid_term", F.lit(None).cast("boolean")))
+    return requests
 
 
 def _once(told: DataFrame, of: list[files.LogFile]) -> DataFrame:
@@ -265,6 +337,7 @@ def _conform(frame: DataFrame, table: contracts.Table, cluster_id: str) -> DataF
         contracts.LEADER_EPOCHS.name: {"event_date": "start_us"},
         contracts.OBSERVED_ISR_CHANGES.name: {"event_date": "at_us", "change_time": "at_us"},
         contracts.BROKER_EVENTS.name: {"event_date": "at_us", "event_time": "at_us"},
+        contracts.COVERAGE.name: {"event_date": "from_us"},
         contracts.QUARANTINE.name: {},
     }[table.name]
 

@@ -4,10 +4,13 @@ Before AlterPartition (ZooKeeper, up to 2.7) the leaders print Shrinking and Exp
 changes come to the leaders by LeaderAndIsr requests; later the metadata log holds all.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from isr_batch.kafka_logs import broker_log, metadata, zookeeper
+from isr_batch.kafka_logs.coverage import Stretch, stretch_number
 from isr_batch.kafka_logs.terms import Sources, epoch_at, in_force
 
 _PARTITION = ["topic", "partition_id"]
@@ -15,14 +18,14 @@ _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _CHANGE = ("leader_epoch", "leader_id", "at_us", "isr_before", "isr_after", "source_file", "source_line")
 
 
-def led_shrinks(server: DataFrame, terms: DataFrame) -> DataFrame:
+def led_shrinks(server: DataFrame, terms: DataFrame, stretches: Sequence[Stretch] = ()) -> DataFrame:
     """Shrinking lines with the term they were printed in: leader_id, leader_epoch, at_us and what the line says.
 
     An attempt that is made again because the write to ZooKeeper failed is left out.
     """
     repeated = zookeeper.isr_writes(server).where("repeated").select("source_file", "source_line")
     lines = broker_log.shrink_lines(server).join(F.broadcast(repeated), ["source_file", "source_line"], "left_anti")
-    return _in_their_terms(lines, terms)
+    return _in_their_terms(lines, terms).withColumn("log_stretch", stretch_number(stretches, "leader_id", "at_us"))
 
 
 def _in_their_terms(lines: DataFrame, terms: DataFrame) -> DataFrame:

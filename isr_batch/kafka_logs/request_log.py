@@ -22,7 +22,8 @@ _PARTITION_ANSWERED = (
     "baseOffset BIGINT, divergingEpoch STRUCT<epoch: INT>"
 )
 _SCHEMA = f"""
-    requestHeader STRUCT<requestApiKey: INT, requestApiVersion: INT>,
+    requestHeader STRUCT<
+        requestApiKey: INT, requestApiVersion: INT, correlationId: BIGINT, clientId: STRING, fetchVersion: INT>,
     request STRUCT<
         replicaId: INT, replicaState: STRUCT<replicaId: INT>, maxWaitMs: BIGINT, sessionId: INT, sessionEpoch: INT,
         topics: ARRAY<STRUCT<topicId: STRING, topic: STRING, partitions: ARRAY<STRUCT<{_PARTITION_ASKED}>>>>,
@@ -109,6 +110,9 @@ def parse_requests(lines: DataFrame) -> DataFrame:
         F.coalesce("r.request.sessionEpoch", F.lit(-1)).alias("session_epoch"),
         F.col("r.response.sessionId").alias("given_session"),
         F.coalesce("r.response.errorCode", F.lit(0)).alias("error_code"),
+        F.coalesce(version, "r.requestHeader.fetchVersion").alias("api_version"),
+        F.col("r.requestHeader.correlationId").alias("correlation_id"),
+        F.when(F.col("kind") == FOLLOWER_FETCH, F.col("r.requestHeader.clientId")).alias("client_id"),
         F.col("r.request.acks").alias("acks"),
         F.when(_is_used("kind"), F.coalesce("r.request.topics", _produced_to())).alias("topics"),
         F.when(_is_used("kind"), F.col("r.request.forgottenTopicsData")).alias("forgotten"),
@@ -335,11 +339,23 @@ def refuse_copies(requests: DataFrame, found: DataFrame) -> DataFrame:
     )
 
 
-def in_sessions(requests: DataFrame) -> DataFrame:
+STRETCH_OF_SESSION = 1 << 32
+"""Session numbers are smaller; a session that goes on after a hole in the log is another one here."""
+
+
+def in_sessions(requests: DataFrame, stretch: Column) -> DataFrame:
     """Put follower fetches into their fetch sessions, and take back what their stamps are late.
 
     A session has one request in flight, so a request that seems to complete after the next one of its session
     arrived was written late to the log by at least the difference.
+
+    Parameters
+    ----------
+    requests : DataFrame
+        As `parse_requests` gives them.
+    stretch : Column
+        Number of the stretch of its broker's log that a request is in (`isr_batch.kafka_logs.coverage`): what a
+        session held before a hole may have changed in it.
 
     Returns
     -------
@@ -349,7 +365,9 @@ def in_sessions(requests: DataFrame) -> DataFrame:
     """
     own = -F.col("source_line")  # a request without a session is one of its own
     session = F.coalesce(
-        F.when(F.col("session_epoch") <= 0, F.nullif("given_session", F.lit(0))).otherwise(F.col("asked_session")), own
+        F.when(F.col("session_epoch") <= 0, F.nullif("given_session", F.lit(0))).otherwise(F.col("asked_session"))
+        + stretch.cast("bigint") * STRETCH_OF_SESSION,
+        own,
     )
     fetches = requests.where(F.col("kind") == FOLLOWER_FETCH).withColumn("session", session.cast("bigint"))
     order = Window.partitionBy(*SESSION_ORDER[:2]).orderBy(*SESSION_ORDER[2:])
@@ -372,7 +390,7 @@ def session_gaps(sessions: DataFrame) -> DataFrame:
     )
     detail = F.format_string(
         "session %d of broker %d with replica %d: epoch %d after %s",
-        "session", "broker_id", "replica_id", epoch, F.coalesce(previous.cast("string"), F.lit("none")),
+        F.pmod("session", F.lit(STRETCH_OF_SESSION)), "broker_id", "replica_id", epoch, F.coalesce(previous.cast("string"), F.lit("none")),
     )  # fmt: skip
     return sessions.where(served & reason.isNotNull()).select(
         "source_file", "source_line", reason.alias("reason"), detail.alias("detail")

@@ -36,18 +36,37 @@ class Sources:
     accepted: DataFrame
 
 
-def terms(sources: Sources, processes: DataFrame) -> DataFrame:
-    """Every term: columns of leader_epochs, with ``start_us``, ``end_us`` and ``in_force_us``.
+def terms(
+    sources: Sources, starts: DataFrame, begun: DataFrame, followers: DataFrame, processes: DataFrame
+) -> DataFrame:
+    """Every term: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
-    ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before.
+    ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before; ``next_us`` when
+    the broker was told otherwise.
+
+    Parameters
+    ----------
+    sources : Sources
+    starts : DataFrame
+        As `starts_told` gives them.
+    begun : DataFrame
+        Terms that go on, as `isr_batch.kafka_logs.mid_term.Begun`.
+    followers : DataFrame
+        broker_id, topic, partition_id, leader_epoch, ``fetched``: who asked for the partition.
+    processes : DataFrame
+        As `isr_batch.kafka_logs.events.processes` gives them.
     """
+    going_on = begun.withColumns(
+        {"leads": F.lit(True), "new_leader_id": F.col("broker_id"), "tells_previous": F.lit(True),
+         "begins_mid_term": F.lit(True), "isr": F.array().cast("array<int>")}
+    )  # fmt: skip
     own = Window.partitionBy("broker_id", "topic", "partition_id").orderBy("stamp_us", "source_line")
     of_process = Window.partitionBy("broker_id", "topic", "partition_id", "process").orderBy("stamp_us", "source_line")
     previous = F.when(F.col("tells_previous"), F.col("previous_leader_id")).otherwise(
         F.lag("new_leader_id").over(of_process)
     )
     spans = (
-        _starts(sources)
+        starts.unionByName(going_on, allowMissingColumns=True)
         .withColumn("next_us", F.lead("stamp_us").over(own))
         .join(F.broadcast(sources.settings), "broker_id")
         .withColumn("process", process_of("stamp_us"))
@@ -59,10 +78,12 @@ def terms(sources: Sources, processes: DataFrame) -> DataFrame:
         .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_led_us", "next_us"))))
         .withColumn("former_end_us", F.lag("end_us").over(own))
     )
-    return _with_offsets(_with_topic_facts(spans, sources), sources).select(
+    return _with_offsets(_with_topic_facts(spans, sources, followers), sources).select(
         F.col("broker_id").alias("leader_id"), "topic", "partition_id", "leader_epoch",
         F.col("stamp_us").alias("start_us"), "end_us",
         F.least("stamp_us", F.greatest(F.col("former_end_us") + 1, F.col("stamp_us") - EARLY_US)).alias("in_force_us"),
+        "next_us", F.coalesce("begins_mid_term", F.lit(False)).alias("begins_mid_term"),
+        F.coalesce("term_source", F.lit("logged")).alias("term_source"),
         "start_offset", "start_high_watermark", "assigned", F.col("isr").alias("isr_at_start"),
         "previous_leader_id", "start_offset_source",
         "replica_lag_time_max_ms", "min_insync_replicas", "broker_version",
@@ -71,7 +92,7 @@ def terms(sources: Sources, processes: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _starts(sources: Sources) -> DataFrame:
+def starts_told(sources: Sources) -> DataFrame:
     """Every beginning of a term, as leader (``leads``) or follower, of every broker; ``new_leader_id`` -1: not told."""
     another = F.lit(UNKNOWN_LEADER)
     led = broker_log.leader_lines(sources.state_changes).withColumns(
@@ -116,7 +137,8 @@ def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
     if sources.accepted.isEmpty():
         return spans.withColumn("start_offset_source", F.lit("logged"))
     term = ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us"]
-    untold = spans.where("start_offset IS NULL OR start_high_watermark IS NULL").select(
+    logged = ~F.coalesce("begins_mid_term", F.lit(False))
+    untold = spans.where(logged & (F.isnull("start_offset") | F.isnull("start_high_watermark"))).select(
         *term, "next_us", F.col("isr").alias("members")
     )
     asked = listed_fetches(sources).select(
@@ -132,7 +154,7 @@ def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
         .groupBy(*term)
         .agg(F.min("first_offset").alias("held_by_all"))
     )
-    start = F.coalesce("start_offset", "shown_before", F.lit(0).cast("bigint"))
+    start = F.coalesce("start_offset", F.when(logged, F.coalesce("shown_before", F.lit(0).cast("bigint"))))
     return (
         spans.join(F.broadcast(before), term, "left")
         .join(F.broadcast(first), term, "left")
@@ -140,12 +162,15 @@ def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
         .withColumn("start_offset", start)
         .withColumn(
             "start_high_watermark",
-            F.coalesce("start_high_watermark", F.least("start_offset", F.coalesce("held_by_all", "start_offset"))),
+            F.coalesce(
+                "start_high_watermark",
+                F.when(logged, F.least("start_offset", F.coalesce("held_by_all", "start_offset"))),
+            ),
         )
     )
 
 
-def _with_topic_facts(spans: DataFrame, sources: Sources) -> DataFrame:
+def _with_topic_facts(spans: DataFrame, sources: Sources, followers: DataFrame) -> DataFrame:
     config = sources.min_isr
     of_topic = config.where("topic IS NOT NULL").select("topic", F.col("min_insync_replicas").alias("of_topic"))
     of_broker = config.where("resource_broker != ''").select(
@@ -161,7 +186,7 @@ def _with_topic_facts(spans: DataFrame, sources: Sources) -> DataFrame:
         .crossJoin(F.broadcast(of_all))
         .join(F.broadcast(of_log), "topic", "left")
         .join(_assignments(sources), ["topic", "partition_id", "leader_epoch"], "left")
-        .join(_followers_seen(sources), term, "left")
+        .join(F.broadcast(followers), term, "left")
         .withColumn("min_insync_replicas", F.coalesce("of_topic", "of_broker", "of_all", "of_log", "of_properties"))
         .withColumn("assigned", F.coalesce("replicas", F.array_union("isr", F.coalesce("fetched", "isr"))))
         .withColumn("assigned", F.array_union("assigned", F.array("broker_id")))
@@ -195,31 +220,42 @@ def _assignments(sources: Sources) -> DataFrame:
     return both.groupBy(*keys).agg(F.max_by("replicas", F.struct("at", "replicas")).alias("replicas"))
 
 
-def _followers_seen(sources: Sources) -> DataFrame:
-    return (
-        listed_fetches(sources)
-        .groupBy(F.col("leader_id").alias("broker_id"), "topic", "partition_id", "leader_epoch")
-        .agg(F.collect_set("replica_id").alias("fetched"))
-    )
-
-
 def listed_fetches(sources: Sources) -> DataFrame:
-    """Partitions as follower fetches list them: leader_id, leader_epoch, replica_id, fetch_offset, handled_us."""
+    """Partitions as follower fetches list them, served or not.
+
+    Returns
+    -------
+    DataFrame
+        leader_id, topic, partition_id, leader_epoch, replica_id, fetch_offset, handled_us, completed_us, ``failed``:
+        the request or the partition was answered with an error.
+    """
+    common = ("broker_id", "replica_id", "handled_us", "completed_us", "error_code")
+    errors = F.transform(
+        "responses",
+        lambda t: F.struct(
+            F.coalesce(t.topicId, t.topic).alias("topic_id"),
+            F.transform(F.filter(t.partitions, lambda p: p.errorCode > 0), lambda p: p.partitionIndex).alias("failed"),
+        ),
+    )
+    some = F.filter(errors, lambda t: F.size(t.failed) > 0)
     asked = (
         sources.requests.where(F.col("kind") == FOLLOWER_FETCH)
-        .select("broker_id", "replica_id", "handled_us", F.explode("topics").alias("t"))
+        .select(*common, some.alias("errors"), F.explode("topics").alias("t"))
         .select(
-            "broker_id",
-            "replica_id",
-            "handled_us",
+            *common,
             F.coalesce("t.topicId", "t.topic").alias("topic_id"),
+            F.flatten(F.transform(
+                F.filter("errors", lambda e: e.topic_id == F.coalesce("t.topicId", "t.topic")), lambda e: e.failed
+            )).alias("failures"),
             F.explode("t.partitions").alias("p"),
         )
-    )
+    )  # fmt: skip
+    failed = F.coalesce(F.array_contains("failures", F.col("p.partition")), F.lit(False)) | (F.col("error_code") != 0)
     return named(asked, sources.topic_names).select(
         F.col("broker_id").alias("leader_id"), "topic", F.col("p.partition").alias("partition_id"),
         F.coalesce("p.currentLeaderEpoch", F.lit(UNKNOWN_EPOCH)).alias("leader_epoch"),
-        "replica_id", F.col("p.fetchOffset").alias("fetch_offset"), "handled_us",
+        "replica_id", F.col("p.fetchOffset").alias("fetch_offset"), "handled_us", "completed_us",
+        failed.alias("failed"),
     )  # fmt: skip
 
 

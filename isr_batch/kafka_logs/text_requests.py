@@ -38,6 +38,11 @@ _OLD_ASKED = (
     r"^Name: FetchRequest; Version: \d+; CorrelationId: -?\d+; ClientId: .*; ReplicaId: (-?\d+); MaxWait: (\d+) ms; "
     r"MinBytes: -?\d+ bytes(?:; MaxBytes: ?-?\d+ bytes)?; RequestInfo: (.*)$"
 )
+_CORRELATION = r"orrelation_?[iI]d[=:] ?(\d{1,9})\b"
+_CLIENT = r"[cC]lient_?[iI]d[=:] ?([\w.-]+)"
+_API_VERSION = (
+    r"^(?:RequestHeader\(apiKey=\w+, apiVersion=|\{api_key=\d+,api_version=|Name: FetchRequest; Version: )(\d{1,4})\b"
+)
 _NUMBER = r"(\d+(?:\.\d+)?(?:E-?\d+)?)"
 _DURATIONS = (
     rf"^{_NUMBER},requestQueueTime:{_NUMBER},localTime:{_NUMBER},remoteTime:{_NUMBER},(?:throttleTime:{_NUMBER},)?"
@@ -52,6 +57,7 @@ _ASKED = (
     _NO_TAGS,
     (r",rack_id=.*$", "}"),  # the last member, and whatever a user made of it
     (r"max_wait_time=", "max_wait_ms="),
+    (r",epoch=(-?\d+),topics=", ",session_epoch=$1,topics="),  # of the session: up to 2.0
     (r"partitionSizes=\[", "topics=["),
     (r"([\w.-]+)-(\d+)=(\d+)", "{topic=$1,partitions=[{partition=$2,records_size_in_bytes=$3}]}"),
     (r"topic_data=\[", "topics=["),
@@ -122,12 +128,28 @@ def with_text_as_json(lines: DataFrame) -> DataFrame:
         .withColumn("times", _durations())
     )
     json = F.concat(
-        F.lit('{"request_header":{"request_api_key":'), F.col("api").cast("string"), F.lit('},"request":'), "asked",
+        F.lit('{"request_header":{"request_api_key":'), F.col("api").cast("string"), _header(), F.lit('},"request":'),
+        "asked",
         F.lit(',"response":'), "answered", F.lit(","), "times", F.lit("}"),
     )  # fmt: skip
     return complete.withColumns(
         {"text_json": F.when(text.isNotNull(), F.coalesce(json, F.lit(""))), "text_problem": _problem()}
     ).drop("text", "front", "said", "is_old_fetch", "message", "api_name", "api", "asked", "answered", "times")
+
+
+def _header() -> Column:
+    """Who asks, and which of its requests it is: of fetches alone, nothing else is followed from line to line."""
+    header = F.substring_index("said", _MESSAGE, 1)
+
+    def value(pattern: str, quote: str = "") -> Column:
+        found = F.nullif(F.regexp_extract(header, pattern, 1), F.lit(""))
+        return F.coalesce(F.concat(F.lit(quote), found, F.lit(quote)), F.lit("null"))
+
+    told = F.concat(
+        F.lit(',"fetch_version":'), value(_API_VERSION), F.lit(',"correlation_id":'), value(_CORRELATION),
+        F.lit(',"client_id":'), value(_CLIENT, '"'),
+    )  # fmt: skip
+    return F.when(F.col("api") == FETCH, told).otherwise("")
 
 
 def _after(text: Column, mark: str) -> Column:

@@ -1,0 +1,101 @@
+"""Listings of partitions that operators make beside the logs: the output of ``kafka-topics --describe``.
+
+=========  ==============================================================================================
+release    a partition's line
+=========  ==============================================================================================
+0.8 - 2.x  ``Topic: t  Partition: 0  Leader: 1  Replicas: 1,2,3  Isr: 1,2,3``
+2.8 on     ``TopicId`` in the line of the topic
+3.7 on     then ``Elr:`` and ``LastKnownElr:``; 4.x ``Adding Replicas:``, ``Removing Replicas:`` while they move
+=========  ==============================================================================================
+
+A listing does not say when it was made.
+"""
+
+import gzip
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+MAX_BYTES = 256 << 20
+LOOK_AT_BYTES = 1 << 14
+
+_FIELD = re.compile(r"(?:^|\t| {2,}|\s)(Topic|TopicId|Partition|PartitionCount|Leader|Replicas|Isr|Configs): ?([^\s]*)")
+_MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
+
+
+class Listed(NamedTuple):
+    """A partition of a listing; leader -1: none. ``at_us`` is None where nothing tells when it was."""
+
+    topic: str
+    partition_id: int
+    leader_id: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    at_us: int | None
+
+
+class Listing(NamedTuple):
+    """What a listing says: partitions, topic ids and min.insync.replicas by topic."""
+
+    partitions: list[Listed]
+    topic_ids: dict[str, str]
+    min_isr: dict[str, int]
+
+
+def is_listing(path: Path) -> bool:
+    """Whether a file is the output of ``kafka-topics --describe``, by its beginning."""
+    try:
+        with _opened(path) as stream:
+            text = stream.read(LOOK_AT_BYTES).decode(errors="replace")
+    except OSError:
+        return False
+    return any(_partition(line) for line in text.splitlines())
+
+
+def read_listing(path: Path, at_us: int | None = None) -> Listing:
+    """Read a listing; lines of another form are passed over."""
+    with _opened(path) as stream:
+        text = stream.read(MAX_BYTES).decode(errors="replace")
+    return listing_of(text.splitlines(), at_us)
+
+
+def listing_of(lines: Iterable[str], at_us: int | None = None) -> Listing:
+    """Read the lines of a listing."""
+    found = Listing([], {}, {})
+    for line in lines:
+        fields = _fields(line)
+        topic = fields.get("Topic")
+        if partition := _partition(line):
+            found.partitions.append(partition._replace(at_us=at_us))
+        elif topic and "PartitionCount" in fields:
+            if len(fields.get("TopicId", "")) == _ID_CHARACTERS:
+                found.topic_ids[fields["TopicId"]] = topic
+            if match := _MIN_ISR.search(line):
+                found.min_isr[topic] = int(match[1])
+    return found
+
+
+_ID_CHARACTERS = 22
+
+
+def _opened(path: Path):  # type: ignore[no-untyped-def] # noqa: ANN202 one of two kinds of stream
+    return gzip.open(path) if path.name.endswith(".gz") else path.open("rb")
+
+
+def _fields(line: str) -> dict[str, str]:
+    return dict(_FIELD.findall(line))
+
+
+def _partition(line: str) -> Listed | None:
+    fields = _fields(line)
+    try:
+        replicas, isr = (_brokers(fields[name]) for name in ("Replicas", "Isr"))
+        leader = int(fields["Leader"]) if fields["Leader"] != "none" else -1
+        return Listed(fields["Topic"], int(fields["Partition"]), leader, replicas, isr, None) if replicas else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _brokers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
