@@ -104,7 +104,7 @@ def plan(found: LogFolder, known: list[Ingested]) -> Plan:
     told = {_identity(record.source_file, record.size_bytes, record.content_hash) for record in known
             if record.code_version == __version__}  # fmt: skip
     there = {_identity(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
-    return Plan(LogFolder(files, found.brokers, found.refused), superseded, gone, there <= told)
+    return Plan(LogFolder(files, found.brokers, found.refused, found.given), superseded, gone, there <= told)
 
 
 def _plain(name: str) -> str:

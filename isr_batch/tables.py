@@ -261,8 +261,18 @@ LEADER_EPOCHS = Table(
         ),
         Column("previous_leader_id", "INT", "leader before, as this broker knew it; equal to leader_id when it stayed"),
         Column("replica_lag_time_max_ms", "BIGINT", "replica.lag.time.max.ms of this broker", nullable=False),
+        Column(
+            "lag_time_source",
+            "STRING",
+            "given by the operator, properties (server.properties), logged at the broker's start, or Kafka's default",
+        ),
         Column("min_insync_replicas", "INT", "min.insync.replicas of the topic", nullable=False),
         Column("broker_version", "STRING", "Kafka version of this broker"),
+        Column(
+            "broker_version_source",
+            "STRING",
+            "given by the operator, logged, or inferred from the versions of followers' requests: then the oldest",
+        ),
         Column(
             "check_origin_ms",
             "BIGINT",

@@ -264,8 +264,12 @@ class Leader:
             while former := self.waiting.get(row.replica_id):
                 self._go_on(former)
                 self.write()
-            if row.offset == -1:
-                row = row._replace(offset=self.leo)  # no line names it: it was at the log end
+            if row.offset == -1:  # no line names it
+                position = self.truth.position(row.replica_id)
+                if position >= 0:
+                    row = row._replace(offset=position, code=0 if row.code == -2 else row.code)
+                else:
+                    row = row._replace(offset=self.leo)
             if row.code == 0:
                 self.grow(row.offset)  # a follower holds nothing that its leader lacks
             self.waiting[row.replica_id] = fetch = Fetch(row)

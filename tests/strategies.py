@@ -139,6 +139,7 @@ class _Builder:
         error = how % 16 == 15
         if self.term.begins_mid_term and what % 16 == 9:
             offset = -1
+        code = -2 if offset == -1 and what % 32 == 25 else 6 * error
         self.asked[replica], self.seen[replica] = offset, self.leo
         times = [self.now_us]
         for choice in more[1:5]:
@@ -146,7 +147,7 @@ class _Builder:
             times.append(times[-1] + step_us)
         self.free_us[replica] = times[-1]
         known = (-1, -1, -1, self.leo, self.leo, self.leo + 3, self.leo - 2, offset)[(how >> 4) % 8]
-        self.rows.append(Row(self.now_us, FETCH, replica, offset, 6 * error, max(-1, known), *times[1:]))
+        self.rows.append(Row(self.now_us, FETCH, replica, offset, code, max(-1, known), *times[1:]))
 
     def silence(self, _who: int, what: int, how: int, _more: bytes) -> None:
         if self.now_us >= self.silent_until_us:

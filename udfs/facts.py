@@ -90,7 +90,7 @@ def _explain_since_caught(fetch):
 
 
 @inlined
-def arrive(fetch, term, history: History, rows, i, fetch_offset):
+def arrive(fetch, term, history: History, rows, i, fetch_offset, error_code):
     """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
     now_us = rows.time_us[i]
     settle(fetch, term, now_us)
@@ -103,7 +103,7 @@ def arrive(fetch, term, history: History, rows, i, fetch_offset):
     fetch.completed_us = rows.until_us[i]
     enter(fetch, ARRIVED)
     fetch.fetch_offset = fetch_offset
-    fetch.error_code = rows.code[i]
+    fetch.error_code = error_code
     fetch.leader_log_end_offset = rows.leader_log_end_offset[i]
     fetch.last_arrival_us = now_us
     if fetch.error_code == 0:

@@ -20,6 +20,9 @@ LONG_AGO = np.int64(-(2**62))
 UNKNOWN = np.int64(-1)
 """An offset or a time that nobody knows; Kafka's own value for a follower that has not fetched."""
 
+SENT_FROM_UNKNOWN = np.int64(-2)
+"""Error code of a fetch whose offset no line names, and that was answered with records: its follower was behind."""
+
 # Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
 # term for the adapter (udfs.arrow) and never reach the kernel.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
@@ -47,7 +50,8 @@ class Rows(NamedTuple):
     ======== =================== ============================== =============== ===================
 
     The offset of a fetch is UNKNOWN where no line names it: a session that began before the log, in which the
-    partition was never listed, and an answer without records. The follower was then at the leader's log end.
+    partition was never listed. With an answer without records the follower was at the leader's log end, and stays where
+    it was until its offset is named. With records (code SENT_FROM_UNKNOWN) it was behind, nobody knows how far.
     """
 
     time_us: Int64Array

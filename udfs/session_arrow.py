@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.fetch_runs import compressed, requests_of
+from udfs.records import SENT_FROM_UNKNOWN
 from udfs.sessions import (
     NEVER_FELL,
     NOT_ANSWERED,
@@ -25,8 +26,6 @@ DIVERGED = -1
 
 UNKNOWN_OFFSET = -1
 """Fetch offset of a partition that its session held before the first request, and that no request has listed yet."""
-SENT_FROM_UNKNOWN = -2
-"""Error code of a partition that was sent records from there: its follower was behind, nobody knows how far."""
 
 ROWS_OUT = 100_000
 

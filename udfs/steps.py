@@ -26,6 +26,7 @@ from udfs.records import (
     READ,
     RECORDED,
     REMOVED,
+    SENT_FROM_UNKNOWN,
     SILENCE,
     UNKNOWN,
 )
@@ -304,12 +305,18 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             for stage in range(READ, COMPLETED + 1):
                 if ARRIVED <= state.fetches[p].stage < stage:
                     take_in(state, p, stage, now_us, out)
-            offset = rows.offset[i] if rows.offset[i] != UNKNOWN else term.log_end_offset
-            if rows.code[i] == 0 and offset > term.log_end_offset:
+            offset, code = rows.offset[i], rows.code[i]
+            if offset == UNKNOWN and state.fetches[p].log_end_offset >= 0:
+                # It has not been listed since, so it is still what it was.
+                offset = state.fetches[p].log_end_offset
+                code = 0 if code == SENT_FROM_UNKNOWN else code
+            elif offset == UNKNOWN:
+                offset = term.log_end_offset
+            if code == 0 and offset > term.log_end_offset:
                 # A follower holds nothing that its leader lacks: the append is older than its stamp.
                 take_in_append(state, offset, NOBODY_WAITS, now_us, out)
             judging.before_arrival(state, p, now_us, offset)
-            facts.arrive(state.fetches[p], term, state.history, rows, i, offset)
+            facts.arrive(state.fetches[p], term, state.history, rows, i, offset, code)
             judging.after_arrival(state, p, now_us)
             on_arrival(state, p, now_us, out)
             if give_up & term.rules != 0:

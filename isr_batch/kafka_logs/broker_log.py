@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from isr_batch.kafka_logs.files import LAG_TIME, MIN_ISR, Broker
+from isr_batch.kafka_logs.files import LAG_TIME, MIN_ISR, Broker, Given
 from isr_batch.kafka_logs.request_log import RAW_CHARACTERS, stamp_us
 from isr_batch.kafka_logs.zookeeper import INT, INTS, LONG, OF_INTEREST, fields, in_new_words, int_list
 from isr_batch.kafka_logs.zookeeper import SOURCE as _SOURCE
@@ -48,6 +48,7 @@ _STARTING = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.ser
 _CHECKS_SCHEDULED = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
 _VERSION = r"Kafka version ?: (\S+)"
 _SAME_START_US = 60_000_000
+LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 _WRITE_TAKES_AT_MOST_US = 5_000_000
 
 _OF_INTEREST = (
@@ -224,10 +225,12 @@ def min_isr_of_logs(server: DataFrame) -> DataFrame:
     return created.groupBy("topic").agg(F.max("min_insync_replicas").alias("min_insync_replicas"))
 
 
-def broker_settings(server: DataFrame, brokers: list[Broker]) -> DataFrame:
+def broker_settings(server: DataFrame, brokers: list[Broker], given: Given = Given()) -> DataFrame:  # noqa: B008 frozen
     """One row a broker: replica_lag_time_max_ms, min_insync_replicas, starts_us (sorted), checks_per_lag_time.
 
-    server.properties comes first, then what the broker printed when it started, then Kafka's default.
+    And ``version``, as the broker printed it or as it is given, and ``lag_time_source``: given, properties, logged (as
+    the broker printed it when it started) or default, the order in which they count. Kafka's default was 10 s before
+    2.5, and is 30 s since (KIP-537).
     """
     printed = server.where("stamp_us IS NULL AND message IS NOT NULL").select(
         "broker_id", *fields("message", _SETTING, "setting STRING, number BIGINT")
@@ -243,16 +246,25 @@ def broker_settings(server: DataFrame, brokers: list[Broker]) -> DataFrame:
         [(b.broker_id, b.replica_lag_time_max_ms, b.min_insync_replicas) for b in brokers],
         "broker_id INT, lag BIGINT, min_isr INT",
     )
+    version = F.coalesce(F.lit(given.release).cast("string"), "version")
+    numbers = F.regexp_extract_all(version, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
+    default_ms = F.when(numbers < F.array(F.lit(2), F.lit(5)), OLD_LAG_TIME_MS).otherwise(LAG_TIME_MS)
+    stated = {"given": F.lit(given.replica_lag_time_max_ms).cast("bigint"), "properties": F.col("lag"),
+              "logged": F.col(f"`{LAG_TIME}`")}  # fmt: skip
+    source = F.coalesce(*(F.when(value.isNotNull(), name) for name, value in stated.items()), F.lit("default"))
     return (
         known.join(F.broadcast(printed), "broker_id", "left")
         .join(F.broadcast(starts), "broker_id", "left")
         .join(F.broadcast(ran), "broker_id", "left")
         .select(
             "broker_id",
-            F.coalesce("lag", f"`{LAG_TIME}`", F.lit(30_000)).alias("replica_lag_time_max_ms"),
-            F.coalesce("min_isr", f"`{MIN_ISR}`", F.lit(1)).cast("int").alias("min_insync_replicas"),
+            F.coalesce(*stated.values(), default_ms).alias("replica_lag_time_max_ms"),
+            F.coalesce(F.lit(given.min_insync_replicas).cast("int"), "min_isr", f"`{MIN_ISR}`", F.lit(1)).cast(
+                "int"
+            ).alias("min_insync_replicas"),
             F.coalesce("starts", F.array().cast("array<bigint>")).alias("starts_us"),
-            _checks_per_lag_time(F.col("version")).alias("checks_per_lag_time"),
+            _checks_per_lag_time(version).alias("checks_per_lag_time"),
+            source.alias("lag_time_source"), version.alias("version"),
         )
     )
 

@@ -199,5 +199,5 @@ def _numbered(done: DataFrame) -> DataFrame:
     )
     return fetches.select(
         "broker_id", sign.alias("sign"), F.col("before_us").alias("from_us"),
-        F.when(sign == "break", F.col("arrival_us")).otherwise(F.col("completed_us")).alias("until_us"),
+        F.col("completed_us").alias("until_us"),
     ).where("sign IS NOT NULL")  # fmt: skip

@@ -4,8 +4,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from isr_batch.errors import NoInputError
+import yaml
+
+from isr_batch.errors import NoInputError, UsageError
 from isr_batch.kafka_logs.content import Fingerprint
 from isr_batch.kafka_logs.snapshots import is_listing
 
@@ -22,6 +25,7 @@ LOG_NAMES = {
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 LAG_TIME, MIN_ISR, FETCHERS = "replica.lag.time.max.ms", "min.insync.replicas", "num.replica.fetchers"
+CLUSTER_FILE = "cluster.yaml"
 PROPERTIES_BYTES = 1 << 20
 MAX_INT = (1 << 31) - 1
 
@@ -59,6 +63,16 @@ class Broker:
     num_replica_fetchers: int | None = None
 
 
+@dataclass(frozen=True)
+class Given:
+    """What the operator states of the cluster, in ``cluster.yaml`` or by an option: it settles what no log tells."""
+
+    release: str | None = None
+    replica_lag_time_max_ms: int | None = None
+    min_insync_replicas: int | None = None
+    num_replica_fetchers: int | None = None
+
+
 @dataclass
 class LogFolder:
     """What a folder holds."""
@@ -66,6 +80,7 @@ class LogFolder:
     files: list[LogFile] = field(default_factory=list)
     brokers: dict[int, Broker] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
+    given: Given = Given()
 
     def of_kind(self, kind: str) -> list[LogFile]:
         """Files of one kind."""
@@ -81,11 +96,16 @@ def find_logs(folder: Path) -> LogFolder:
     ------
     NoInputError
         When there is no broker log.
+    UsageError
+        When ``cluster.yaml`` states something else than a release and settings.
     """
     found = LogFolder()
     root = folder.resolve()
     for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if TEXT_NAME.fullmatch(entry.name) and not _why_not(root, entry) and is_listing(entry):
+        if entry.name == CLUSTER_FILE and not _why_not(root, entry):
+            found.given = read_given(entry)
+            _add_file(found, root, PROPERTIES, None, entry)
+        elif TEXT_NAME.fullmatch(entry.name) and not _why_not(root, entry) and is_listing(entry):
             _add_file(found, root, SNAPSHOT, None, entry)
         elif METADATA_NAME.fullmatch(entry.name):
             _add_file(found, root, METADATA, None, entry)
@@ -98,6 +118,43 @@ def find_logs(folder: Path) -> LogFolder:
             "(also rotated, .gz or .zst) and server.properties.",
         )
     return found
+
+
+def read_given(path: Path) -> Given:
+    """Read ``cluster.yaml``: ``release``, and settings by Kafka's names.
+
+    Raises
+    ------
+    UsageError
+        With every mistake.
+    """
+    names = {"release": "release", LAG_TIME: "replica_lag_time_max_ms", MIN_ISR: "min_insync_replicas",
+             FETCHERS: "num_replica_fetchers"}  # fmt: skip
+    try:
+        stated = yaml.safe_load(path.read_bytes()[:PROPERTIES_BYTES].decode(errors="replace")) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path.name} is no YAML", str(error).replace("\n", " ")) from error
+    if not isinstance(stated, dict):
+        raise UsageError(f"{path.name} holds no settings", "a line is `release: 3.6.2` or `replica.lag.time.max.ms: 30000`")
+    mistakes = [f"{name} is not known" for name in stated if name not in names]
+    values: dict[str, Any] = {}
+    for name, field_name in names.items():
+        if name not in stated:
+            continue
+        text = str(stated[name])
+        values[field_name] = text if name == "release" else _int(text)
+        if name == "release" and not is_release(text):
+            mistakes.append(f"release: {text} is not like 3.6.2")
+        elif values[field_name] is None:
+            mistakes.append(f"{name}: {text} is not a number")
+    if mistakes:
+        raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"it may state {', '.join(names)}")
+    return Given(**values)
+
+
+def is_release(text: str) -> bool:
+    """Whether this is a release of Kafka that has a rule."""
+    return re.fullmatch(r"\d{1,2}(\.\d{1,3}){1,3}", text) is not None and text != "0.7"
 
 
 def _add_broker(found: LogFolder, root: Path, folder: Path) -> None:

@@ -14,14 +14,17 @@ from pyspark.sql import functions as F
 from isr_batch.kafka_logs import broker_log, metadata, mid_term, zookeeper
 from isr_batch.kafka_logs.coverage import Stretch, stretch_number
 from isr_batch.kafka_logs.mid_term import INFERRED, LOGGED, SNAPSHOT, Begun, IsrTold, Partition, partition_of
+from isr_batch.kafka_logs.request_log import FOLLOWER_FETCH
 from isr_batch.kafka_logs.snapshots import Listed
 from isr_batch.kafka_logs.terms import PARTITION, Sources, listed_fetches
+from udfs.records import SENT_FROM_UNKNOWN
 
 BEGUN = (
     "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, term_source STRING, "
     "source_line BIGINT"
 )
 FOLLOWERS = "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, fetched ARRAY<INT>"
+GIVEN = "given"
 _FETCHER = r"(?:fetcher|ReplicaFetcherThread)-(\d{1,4})\b"
 
 
@@ -178,6 +181,35 @@ def vouched_for(led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], tol
     return kept
 
 
+FETCH_OF_RELEASE = (
+    (18, "4.1"), (17, "3.9"), (16, "3.7"), (14, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"), (8, "2.0"),
+    (7, "1.1"), (4, "0.11"), (3, "0.10.1"), (2, "0.10.0"),
+)  # fmt: skip
+"""Version of a follower's Fetch, and the first release whose followers send it (MetadataVersion.fetchRequestVersion;
+before 3.2 ReplicaFetcherThread): the inter-broker protocol may hold it back, so that the release is this one or later."""
+
+
+def with_releases(led: list[dict[str, Any]], requests: DataFrame, release: str | None) -> None:
+    """Say which release each leader ran, and who says so; changes the rows.
+
+    Logged is the line of its own process, of another process of the same broker, or of another broker of the cluster.
+    """
+    logged = {row["leader_id"]: row["broker_version"] or row["version"] for row in led}
+    others = max((version for version in logged.values() if version), default=None)
+    oldest = None
+    for row in led:
+        row["broker_version_source"] = LOGGED if release is None else GIVEN
+        row["broker_version"] = release or row["broker_version"] or logged[row["leader_id"]] or others
+        if row["broker_version"] is None:
+            oldest = oldest or _oldest_release(requests)
+            row["broker_version"], row["broker_version_source"] = oldest, INFERRED
+
+
+def _oldest_release(requests: DataFrame) -> str | None:
+    asked = requests.where(F.col("kind") == FOLLOWER_FETCH).agg(F.max("api_version")).collect()[0][0]
+    return next((release for version, release in FETCH_OF_RELEASE if asked is not None and version <= asked), None)
+
+
 # -- sessions
 
 
@@ -316,11 +348,7 @@ def _settle_one(
         isr, source = sorted({*known[-1].after, row["leader_id"]}), known[-1].source
     else:
         first_change = min((each.at_us for each in lines if each.at_us > start_us), default=row["end_us"])
-        seems_in = {
-            fetch["replica_id"]: not (fetch["answered"] is not None and (fetch["answered"] > (fetch["asked"] or 0))
-                                      and fetch["asked"] is not None)
-            for fetch in asked if fetch["first_us"] < first_change
-        }  # fmt: skip
+        seems_in = {f["replica_id"]: not _is_passed(f) for f in asked if f["first_us"] < first_change}
         isr, source = mid_term.isr_at(
             start_us, row["assigned"], row["leader_id"], lines, holes, row["end_us"], seems_in
         )
@@ -328,7 +356,7 @@ def _settle_one(
     offsets = mid_term.offsets_at(
         {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}, isr, appended,
         [s["leader_log_end_offset"] for s in shrinks if s["leader_log_end_offset"] is not None],
-        [fetch["answered"] for fetch in asked if fetch["answered"] is not None]
+        [fetch["told"] for fetch in asked if fetch["told"] is not None]
         + [s["high_watermark"] for s in shrinks if s["high_watermark"] is not None],
     )  # fmt: skip
     # The order is the leader's: that of the assignment.
@@ -339,15 +367,20 @@ def _settle_one(
     row["start_offset_source"] = INFERRED
 
 
-def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
-    """By term and follower: first_us, the first offset that it ``asked`` for, the high watermark that it was answered.
+def _is_passed(fetch: Mapping[str, Any]) -> bool:
+    """Whether the high watermark had passed what the follower held: then it was not in the ISR."""
+    return fetch["asked"] is not None and fetch["answered"] is not None and fetch["answered"] > fetch["asked"]
 
-    An answer is told only if it came with that fetch.
+
+def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
+    """By term and follower, each the first: what it ``asked`` for, and was ``answered`` then as high watermark.
+
+    And first_us, its first fetch, and ``told``, the first high watermark that it was answered.
     """
     first = F.struct("handled_us", "source_line")
-    listed = F.when(F.col("fetch_offset").isNotNull(), first)
+    listed = F.when(F.col("fetch_offset").isNotNull() & (F.col("error_code") == 0), first)
     return (
-        fetched.where("error_code = 0")
+        fetched.where(F.col("error_code").isin(0, int(SENT_FROM_UNKNOWN)))
         .join(F.broadcast(term), list(PARTITION))
         .where("handled_us BETWEEN start_us AND end_us")
         .groupBy("number", "replica_id")
@@ -355,6 +388,7 @@ def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
             F.min("handled_us").alias("first_us"),
             F.min_by("fetch_offset", listed).alias("asked"),
             F.min_by("high_watermark", listed).alias("answered"),
+            F.min_by("high_watermark", F.when(F.col("high_watermark").isNotNull(), first)).alias("told"),
         )
     )
 

@@ -179,7 +179,7 @@ def read_kafka_logs(
     names = names.unionAll(spark.createDataFrame(listed_ids, "topic_id STRING, topic STRING"))
     sources = terms.Sources(
         requests, server, state_changes, records,
-        settings=small(broker_log.broker_settings(server, list(found.brokers.values()))),
+        settings=small(broker_log.broker_settings(server, list(found.brokers.values()), found.given)),
         topic_names=small(names.groupBy("topic_id").agg(F.max("topic").alias("topic"))),
         min_isr=small(metadata.min_isr_settings(records).unionAll(_listed_min_isr(spark, listings))),
         accepted=small(zookeeper.accepted(state_changes)),
@@ -197,6 +197,7 @@ def read_kafka_logs(
     known = small(terms.terms(sources, starts, in_progress.as_begun(spark, begun), followers, processes))
     table = known.toArrow()
     rows = in_progress.vouched_for(table.to_pylist(), stretches, told)
+    in_progress.with_releases(rows, requests, found.given.release)
     number = coverage.stretch_number(stretches, "broker_id", "completed_us")
     sessions = request_log.in_sessions(requests, number)
     if begun:
@@ -259,7 +260,7 @@ def _begun_before(
 
 def _settled(schema: pa.Schema) -> pa.Schema:
     more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
-            ("isr_source", pa.string())]  # fmt: skip
+            ("isr_source", pa.string()), ("broker_version_source", pa.string())]  # fmt: skip
     return pa.schema([*schema, *(pa.field(*each) for each in more)])
 
 

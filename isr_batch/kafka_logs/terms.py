@@ -86,7 +86,7 @@ def terms(
         F.coalesce("term_source", F.lit("logged")).alias("term_source"),
         "start_offset", "start_high_watermark", "assigned", F.col("isr").alias("isr_at_start"),
         "previous_leader_id", "start_offset_source",
-        "replica_lag_time_max_ms", "min_insync_replicas", "broker_version",
+        "replica_lag_time_max_ms", "lag_time_source", "min_insync_replicas", "broker_version", "version",
         F.coalesce("check_origin_ms", F.lit(0)).alias("check_origin_ms"), "isr_write_ms", "metadata_delay_ms",
         F.coalesce("check_origin_source", F.lit("unknown")).alias("check_origin_source"),
     )  # fmt: skip
