@@ -121,6 +121,7 @@ def term_of(plan: Plan, partition: int) -> dict[str, Any]:
         "isr_write_ms": 4,
         "begins_mid_term": False,
         "offsets_known": True,
+        "held_at_start": None,
     }
 
 

@@ -1,6 +1,6 @@
 """Broker logs into a lake."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.fetch_runs import take_runs_apart
 from isr_batch.kafka_logs import read_kafka_logs, survey
 from isr_batch.kafka_logs.account import READ, Tally, refused_as_bad, total
+from isr_batch.kafka_logs.assumed import Note
 from isr_batch.kafka_logs.files import find_logs
 from isr_batch.reingest import Ingested, Plan, beginnings, kept_time, overlaps, plan, records, remaining, rows_of_files
 from isr_batch.runs import Counts
@@ -95,9 +96,10 @@ class Ingest:
 
     counts: Counts
     account: list[Tally]
+    notes: list[Note] = field(default_factory=list)
 
 
-def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Ingest:
+def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str, release: str | None = None) -> Ingest:
     """Put what a folder of broker logs says into the lake, unless it is there already.
 
     `isr_batch.reingest` says which rows of earlier ingests are replaced. Quarantine holds what was refused of files
@@ -111,6 +113,8 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Ingest:
         One folder per broker.
     cluster_id : str
         The cluster's name.
+    release : str, optional
+        Of the brokers, in place of what their logs or ``cluster.yaml`` say.
 
     Raises
     ------
@@ -121,7 +125,9 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Ingest:
     """
     known = _known(lake, cluster_id)
     work = plan(survey(lake.spark, folder, lambda file: beginnings(known, file)), known)
-    if work.nothing_new and all(lake.has(table.name) for table in INPUT_TABLES):
+    if release:
+        work.found.given = replace(work.found.given, release=release)
+    if work.nothing_new and not release and all(lake.has(table.name) for table in INPUT_TABLES):
         return Ingest(Counts(), [])
     logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, work.found)
     account = logs.account()
@@ -133,7 +139,7 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str) -> Ingest:
     lake.replace(
         INGESTED_FILES, lake.spark.createDataFrame(rows, INGESTED_FILES.schema_ddl), of_cluster(cluster_id)
     )  # fmt: skip
-    return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account)
+    return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
 
 
 def _known(lake: Lake, cluster_id: str) -> list[Ingested]:

@@ -147,7 +147,13 @@ REPLAY_CHECK = Table(
         *_RULE,
         Column("replica_id", "INT", "replica that left or joined", nullable=False),
         Column("kind", "STRING", "shrink or expand", nullable=False),
-        Column("status", "STRING", "matched, missing (only logged) or extra (only replayed)", nullable=False),
+        Column(
+            "status",
+            "STRING",
+            "matched, missing (only logged), extra (only replayed), or unknown: without a twin where the request log "
+            "does not reach, or began less than a lag time and a check before",
+            nullable=False,
+        ),
         Column("observed_time", "TIMESTAMP", "change_time of the logged change; null when extra"),
         Column("replayed_time", "TIMESTAMP", "change_time of the replayed change; null when missing"),
         Column("time_error_ms", "DOUBLE", "replayed_time less observed_time"),
@@ -164,8 +170,8 @@ REPLAY_CHECK = Table(
     {
         **_KEY_CHECKS,
         "kind_known": "kind IN ('shrink', 'expand')",
-        "status_known": "status IN ('matched', 'missing', 'extra')",
-        "times_fit_status": "(observed_time IS NULL) = (status = 'extra') "
+        "status_known": "status IN ('matched', 'missing', 'extra', 'unknown')",
+        "times_fit_status": "status = 'unknown' OR (observed_time IS NULL) = (status = 'extra') "
         "AND (replayed_time IS NULL) = (status = 'missing')",
     },
     ("event_date",),

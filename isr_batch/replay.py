@@ -92,7 +92,10 @@ def ready_to_replay(lake: Lake) -> None:
         When the lake holds no term of a leader, or no fetch.
     """
     if not lake.files("fetch_log") or lake.read("leader_epochs").isEmpty():
-        raise NoInputError(f"{lake.root} holds no fetches with their leaders' terms", _LOOK)
+        raise NoInputError(
+            f"{lake.root} holds no fetch of a follower, so there is nothing to replay",
+            "request logs of the leaders are needed, or a table of fetches: docs/getting-logs.md, docs/own-tables.md",
+        )
     pack_stale_days(lake)
 
 

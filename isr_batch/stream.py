@@ -107,6 +107,7 @@ def terms_of(terms: DataFrame) -> DataFrame:
         F.coalesce("isr_write_ms", F.lit(0)).alias("isr_write_ms"),
         "begins_mid_term",
         F.col("start_offset").isNotNull().alias("offsets_known"),
+        "held_at_start",
     )
     offset = F.coalesce("start_offset", F.lit(0))
     return _rows(terms, TERM_STARTS, term.alias("term"), time_us=_us("start_time"), offset=offset)

@@ -106,8 +106,8 @@ FETCH_LOG = Table(
         Column(
             "error_code",
             "INT",
-            "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch; -2 records were sent from "
-            "an offset that no line names",
+            "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch; -2 records were sent "
+            "from an offset that no line names",
             nullable=False,
         ),
         Column(
@@ -253,6 +253,12 @@ LEADER_EPOCHS = Table(
         ),
         Column("assigned", "ARRAY<INT>", "assigned replicas, leader included", nullable=False),
         Column("assigned_source", "STRING", "logged, snapshot, or inferred: then followers that were down are missing"),
+        Column(
+            "held_at_start",
+            "ARRAY<BIGINT>",
+            "where begins_mid_term: log end offset of each assigned replica at start_time, as its first fetch tells "
+            "since; null where nothing tells",
+        ),
         Column("isr_at_start", "ARRAY<INT>", "in-sync replicas at start_time", nullable=False),
         Column(
             "isr_source",
@@ -310,7 +316,7 @@ LEADER_EPOCHS = Table(
 
 COVERAGE = Table(
     "coverage",
-    "Time of a broker for which a log of it can vouch: outside of it nothing is silent, stopped or caught up, but unknown",
+    "Time of a broker for which a log of it can vouch: what was outside of it is unknown",
     (
         *_key("cluster_id", "broker_id"),
         Column("log", "STRING", "request, server or state-change", nullable=False),

@@ -29,6 +29,10 @@ NEAR_MS = 1
 CLOSE_MS = 100
 """An expand is recorded by the controller, tens of milliseconds after the leader decided on it."""
 
+UNKNOWN = "unknown"
+OUTSIDE = "outside the time that the leader's request log covers"
+WARM_UP = "within a lag time and a check of where the leader's request log begins"
+
 _CHANGE = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id", "kind")
 _FIGURES = ("last_caught_up_time_ms", "follower_log_end_offset", "leader_log_end_offset", "high_watermark")
 
@@ -37,8 +41,8 @@ _FIGURES = ("last_caught_up_time_ms", "follower_log_end_offset", "leader_log_end
 class ValidationSummary:
     """A row a cluster, leader and kind of change, all of them counts.
 
-    ``races`` are changes without a twin whose order the log cannot tell; the last four columns count
-    matched changes, and the last three of them are null where no figure was logged.
+    ``races`` are changes without a twin whose order the log cannot tell; ``unknown`` are those for which the log cannot
+    vouch; the last four columns count matched changes, and the last three of them are null where no figure was logged.
     """
 
     rows: list[dict[str, Any]]
@@ -80,7 +84,7 @@ def validate(lake: Lake) -> ValidationSummary:
             "run `isr-batch replay` with that rule and its default parameters first",
         )
     pairs = _matched(observed, replayed, terms).join(F.broadcast(known), ["cluster_id", "leader_id"], "left")
-    lake.replace(REPLAY_CHECK, _with_notes(pairs, lake), "true")
+    lake.replace(REPLAY_CHECK, _with_notes(_doubted(pairs, terms, lake), lake), "true")
     return summary(lake)
 
 
@@ -95,8 +99,11 @@ def summary(lake: Lake) -> ValidationSummary:
         lake.read("replay_check")
         .groupBy("cluster_id", "leader_id", "kind")
         .agg(
-            *(F.count_if(F.col("status") == status).alias(status) for status in ("matched", "missing", "extra")),
-            F.count_if(~matched & F.col("note").isNotNull()).alias("races"),
+            *(
+                F.count_if(F.col("status") == status).alias(status)
+                for status in ("matched", "missing", "extra", UNKNOWN)
+            ),
+            F.count_if(~matched & F.startswith("note", F.lit("race"))).alias("races"),
             F.count_if(matched & (F.abs("time_error_ms") <= CLOSE_MS)).alias("within_100_ms"),
             _of_logged(matched, caught_up <= NEAR_MS).alias("caught_up_within_1_ms"),
             _of_logged(matched, caught_up <= 2 * NEAR_MS).alias("caught_up_within_2_ms"),
@@ -178,6 +185,42 @@ def _matched(observed: DataFrame, replayed: DataFrame, terms: DataFrame) -> Data
     return pairs.unionByName(missing, allowMissingColumns=True).unionByName(extra, allowMissingColumns=True)
 
 
+def _doubted(pairs: DataFrame, terms: DataFrame, lake: Lake) -> DataFrame:
+    """Call a change without a twin unknown where the log does not reach, or began too short a time before.
+
+    Then ``doubt`` says why.
+    """
+    at = F.coalesce("observed_change_time", "replayed_change_time")
+    alone = pairs.where("status <> 'matched'").withColumn("row", F.monotonically_increasing_id()).withColumn("at", at)
+    alone = alone.persist()
+    key = ["cluster_id", "leader_id"]
+    spans = lake.read("coverage").where("log = 'request'").select(
+        "cluster_id", F.col("broker_id").alias("leader_id"), "until_time",
+        F.when(F.col("begins_mid_term"), F.col("from_time")).alias("from_time"),
+    )  # fmt: skip
+    covered = alone.select("row", "at", *key).join(F.broadcast(spans), key)
+    inside = (F.col("at") <= F.col("until_time")) & (F.col("from_time").isNull() | (F.col("at") >= F.col("from_time")))
+    reaches = covered.groupBy("row").agg(F.max(inside).alias("inside"))
+    lag_ms = F.col("replica_lag_time_max_ms")
+    warm_us = F.unix_micros("start_time") + (lag_ms + lag_ms / F.col("checks_per_lag_time") + 1) * 1000
+    begun = terms.where("begins_mid_term").join(F.broadcast(_rule_of_leaders(terms)), ["cluster_id", "leader_id"])
+    begun = begun.select("cluster_id", "topic", "partition_id", "leader_id", "start_time", warm_us.alias("warm_us"))
+    warm = (
+        alone.select("row", "at", *_CHANGE[:4]).join(F.broadcast(begun), list(_CHANGE[:4]))
+        .where((F.col("at") >= F.col("start_time")) & (F.unix_micros("at") <= F.col("warm_us")))
+        .select("row").distinct().withColumn("warm", F.lit(True))
+    )  # fmt: skip
+    doubt = F.when(~F.coalesce("inside", F.lit(True)), OUTSIDE).when(F.col("warm"), WARM_UP)
+    told = (
+        alone.join(F.broadcast(reaches), "row", "left").join(F.broadcast(warm), "row", "left")
+        .withColumn("doubt", doubt)
+        .withColumn("status", F.when(F.col("doubt").isNotNull(), UNKNOWN).otherwise(F.col("status")))
+        .drop("row", "at", "inside", "warm")
+    )  # fmt: skip
+    matched = pairs.where("status = 'matched'").withColumn("doubt", F.lit(None).cast("string"))
+    return matched.unionByName(told)
+
+
 def _with_notes(pairs: DataFrame, lake: Lake) -> DataFrame:
     """Columns of replay_check; a change without a twin is a race when the log cannot order what happened then."""
     change_time = F.coalesce("observed_change_time", "replayed_change_time")
@@ -203,7 +246,7 @@ def _with_notes(pairs: DataFrame, lake: Lake) -> DataFrame:
     error = F.col("replayed_last_caught_up_time_ms") - F.col("observed_last_caught_up_time_ms")
     return rows.join(F.broadcast(races), "row", "left").withColumns(
         {
-            "note": note,
+            "note": F.coalesce("doubt", note),
             "observed_time": F.col("observed_change_time"),
             "replayed_time": F.col("replayed_change_time"),
             "last_caught_up_error_ms": error,

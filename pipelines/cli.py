@@ -12,7 +12,7 @@ from isr_batch.errors import BUG_EXIT_CODE, UsageError
 from isr_batch.faults import explained
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
-from pipelines.ingest_cli import ingest_app, ingest_logs
+from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs
 from pipelines.job import (
     Catalog,
     Cluster,
@@ -24,6 +24,7 @@ from pipelines.job import (
     LakePath,
     Logs,
     Quiet,
+    Release,
     Rules,
     Set,
     To,
@@ -63,7 +64,7 @@ CAUSE_COLUMNS = (
 )  # fmt: skip
 ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
 MATCH_COLUMNS = (
-    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "races", "within_100_ms",
+    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "unknown", "races", "within_100_ms",
     "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
 )  # fmt: skip
 
@@ -107,7 +108,8 @@ def _show_match(job: Job, summary: "ValidationSummary") -> None:
 
 @app.command(epilog="Example: isr-batch run --logs data/samples --lake build/lake")
 def run(
-    logs: Logs, lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, file: Annotated[
+    logs: Logs, lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
+    file: Annotated[
         Path | None, typer.Option("--out", help="The report; by default report.html in a lake that is a folder.")
     ] = None,
     rules: Rules = None, params: Set = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
@@ -116,10 +118,12 @@ def run(
     from isr_batch.summaries import require_match
 
     out = Output(quiet=quiet, as_json=as_json)
-    job = open_job(out, settings_of(env, rules, params), lake, catalog)
+    settings = settings_of(env, rules, params)
+    clusters = find_logs_of_clusters(logs, cluster, release, to_replay=True)
+    job = open_job(out, settings, lake, catalog)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     with recorded_run(job, "run") as done:
-        ingest_logs(job, done, logs, cluster)
+        ingest_logs(job, done, clusters, release)
         replay_window(job, done, Window())
         matches = _validate(job, done)
         rows = _side_by_side(job)

@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.job import Catalog, Cluster, Env, Job, Json, LakePath, Quiet, open_job, recorded_run, settings_of
+from pipelines.job import (
+    Catalog,
+    Cluster,
+    Env,
+    Job,
+    Json,
+    LakePath,
+    Quiet,
+    Release,
+    open_job,
+    recorded_run,
+    settings_of,
+)
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
@@ -14,21 +26,46 @@ if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where
 ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fetches, into a lake.")
 
 ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
+NOTE_COLUMNS = ("about", "found", "next_time")
 LACKING_COLUMNS = ("missing", "what_the_results_lack")
 
 
-def ingest_logs(job: Job, done: "Run", folder: Path, cluster: str | None) -> None:
-    """Ingest the clusters in a folder of broker logs."""
-    from isr_batch.ingest import find_clusters, ingest_kafka_logs, require_clean
+def find_logs_of_clusters(
+    folder: Path, cluster: str | None, release: str | None, *, to_replay: bool
+) -> dict[str, Path]:
+    """Find the clusters in a folder before anything is started.
 
-    for name, logs in find_clusters(folder, cluster).items():
+    Raises
+    ------
+    NoInputError
+        When there is nothing to read, or nothing to replay.
+    UsageError
+        When the release is none, or names and settings do not fit the folder.
+    """
+    from isr_batch.ingest import find_clusters
+    from isr_batch.kafka_logs.files import find_logs, require_release
+    from isr_batch.kafka_logs.look import require_follower_fetches
+
+    require_release(release)
+    clusters = find_clusters(folder, cluster)
+    if to_replay:
+        require_follower_fetches(folder, [find_logs(logs) for logs in clusters.values()])
+    return clusters
+
+
+def ingest_logs(job: Job, done: "Run", clusters: dict[str, Path], release: str | None) -> None:
+    """Ingest the clusters that were found."""
+    from isr_batch.ingest import ingest_kafka_logs, require_clean
+
+    for name, logs in clusters.items():
         with job.out.step(f"ingest {logs}") as facts:
-            ingest = ingest_kafka_logs(job.lake, logs, name)
+            ingest = ingest_kafka_logs(job.lake, logs, name, release)
             counts = ingest.counts
             done.add(counts)
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
         if ingest.account:
             job.out.table(f"Lines of {name}", [vars(tally) for tally in ingest.account], ACCOUNT_COLUMNS)
+            job.out.table(f"What {name} rests on", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
         else:
             job.out.say(cluster=name, ingest="nothing new")
         require_clean(counts, job.settings.ingest.max_quarantine_ratio)
@@ -37,13 +74,14 @@ def ingest_logs(job: Job, done: "Run", folder: Path, cluster: str | None) -> Non
 @ingest_app.command("kafka-logs", epilog="Example: isr-batch ingest kafka-logs data/samples --lake build/lake")
 def kafka_logs(
     logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
-    lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None,
+    lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Read the request, server and state-change logs of brokers."""
+    clusters = find_logs_of_clusters(logs, cluster, release, to_replay=False)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "ingest") as done:
-        ingest_logs(job, done, logs, cluster)
+        ingest_logs(job, done, clusters, release)
         _pack(job)
 
 

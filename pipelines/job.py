@@ -28,6 +28,9 @@ Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALU
 Rules = Annotated[str | None, typer.Option("--rules", help="all, or names between commas.")]
 Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
+Release = Annotated[
+    str | None, typer.Option(metavar="X.Y.Z", help="Of the brokers, where their logs do not tell (or tell it wrongly).")
+]
 Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]

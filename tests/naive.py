@@ -121,6 +121,11 @@ class Leader:
         self._begin_epoch(leader_is_new=term.leader_is_new)
         if term.begins_mid_term:
             self.epoch_start_offset = term.start_high_watermark  # where the epoch really began is not known
+            self.hw = term.start_high_watermark
+            for follower in self.remote:
+                follower.leo = self.truth.position(follower.replica)
+            if not self.rule.period_ms:
+                self.advance_hw(self.now_ms)
         for follower in self.remote:
             follower.known = True
             follower.shown = None

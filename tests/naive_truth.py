@@ -37,6 +37,8 @@ class Term(NamedTuple):
     rows: tuple[Row, ...] = ()
     begins_mid_term: bool = False
     """The leader led before ``start_us``; nothing from before is in the log."""
+    held_at_start: tuple[int, ...] = ()
+    """Then: where the log of each replica ended at ``start_us``, -1 where nothing tells."""
 
 
 @dataclass
@@ -86,7 +88,9 @@ class Truth:
         for fetch in reversed(self.fetches.get(replica, [])):
             if fetch.row.code == 0:
                 return fetch.row.offset
-        return 0 if self.term.start_offset == 0 and not self.term.begins_mid_term else -1
+        if self.term.begins_mid_term:
+            return self.term.held_at_start[self.term.replicas.index(replica)]
+        return 0 if self.term.start_offset == 0 else -1
 
     def missing_since_us(self, replica: int) -> int | None:
         """When the first record was appended that the follower lacks; None if it lacks none."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.order import changes, set_of
-from udfs.records import FOLLOWERS_A_SCORE, GOES_ON, NEVER_US, TERM_STARTS, Int64Array, Rows, new_output
+from udfs.records import FOLLOWERS_A_SCORE, GOES_ON, NEVER_US, TERM_STARTS, UNKNOWN, Int64Array, Rows, new_output
 from udfs.replay import kernels
 from udfs.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_results
 from udfs.rules import REGISTRY, Param, Rule
@@ -38,6 +38,7 @@ TERM_FIELDS = (
     ("isr_write_ms", pa.int64()),
     ("begins_mid_term", pa.bool_()),
     ("offsets_known", pa.bool_()),
+    ("held_at_start", pa.list_(pa.int64())),
 )
 """What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
 
@@ -129,6 +130,9 @@ class SetReplay:
         if self.state is not None and not term["process_is_new"]:
             _carry_over(self.state, state, assigned)
         state.fetches["replica_id"] = assigned
+        state.fetches["held_at_start"] = [
+            int(UNKNOWN) if held is None else held for held in term["held_at_start"] or []
+        ] or int(UNKNOWN)
         state.term["leader"] = assigned.index(self.key[3]) if self.key else -1
         state.term["replicas"] = len(assigned)
         state.term["start_us"], state.term["end_us"] = start_us, term["end_us"]

@@ -151,9 +151,9 @@ def append(fetch, term, now_us):
 def begin(fetch, term):
     """A new term: nothing is known of the follower before its first fetch, unless there is nothing to hold."""
     enter(fetch, NO_FETCH)
-    nothing_to_hold = term.start_offset == 0 and term.begins_mid_term == 0
-    fetch.log_end_offset = 0 if nothing_to_hold else -1
-    fetch.missing_since_us = NEVER_US if nothing_to_hold else term.start_us
+    held = fetch.held_at_start if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else -1
+    fetch.log_end_offset = held
+    fetch.missing_since_us = NEVER_US if held >= term.start_offset else term.start_us
     fetch.previous_leader_log_end_offset = -1
     fetch.previous_read_us = term.start_us
     fetch.held_at_previous_read_us = 0

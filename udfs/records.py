@@ -130,6 +130,7 @@ LEADER = int64_record(
 
 FETCH_STATE = int64_record(
     "replica_id",
+    "held_at_start",  # where its log ended when a term began that begins in mid-term; UNKNOWN: nothing tells
     "stage",  # of its latest fetch: NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED
     "arrival_us",
     "handled_us",

@@ -123,8 +123,12 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                         term.start_us // 1000,
                         state.params[r],
                     )
+                    if term.begins_mid_term != 0:
+                        follower.log_end_offset = state.fetches[p].held_at_start
             install(state, r, isr_at_start, term.start_us)
-            advance_high_watermark(state, r, term.start_us // 1000)
+            # What was told of it counts: some releases leave it behind until a follower's offset moves.
+            if term.begins_mid_term == 0 or state.params[r].check_period_ms == 0:
+                advance_high_watermark(state, r, term.start_us // 1000)
             show_followers(state, r, term.start_us, out, since)
             schedule_check(state, r, term.start_us - 1)
             schedule_crossing(state, r, term.start_us)

@@ -30,9 +30,8 @@ def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = 
     """Give a row a partition of a produce request: term, append_us, base_offset, error_code, size, told, repeated.
 
     An offset above -1 was appended, whatever the error. ``told`` is false where no answer is printed; only then is
-    the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the
-    broker's log. A producer that sends a batch again gets the offset of the first time; those rows are
-    ``repeated``, and no appends.
+    the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the broker's log. A producer that sends
+    a batch again gets the offset of the first time; those rows are ``repeated``, and no appends.
     """
     requests = sources.requests.where(F.col("kind") == PRODUCE)
     untold = F.coalesce(F.size("responses"), F.lit(0)) <= 0

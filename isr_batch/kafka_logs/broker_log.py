@@ -259,12 +259,13 @@ def broker_settings(server: DataFrame, brokers: list[Broker], given: Given = Giv
         .select(
             "broker_id",
             F.coalesce(*stated.values(), default_ms).alias("replica_lag_time_max_ms"),
-            F.coalesce(F.lit(given.min_insync_replicas).cast("int"), "min_isr", f"`{MIN_ISR}`", F.lit(1)).cast(
-                "int"
-            ).alias("min_insync_replicas"),
+            F.coalesce(F.lit(given.min_insync_replicas).cast("int"), "min_isr", f"`{MIN_ISR}`", F.lit(1))
+            .cast("int")
+            .alias("min_insync_replicas"),
             F.coalesce("starts", F.array().cast("array<bigint>")).alias("starts_us"),
             _checks_per_lag_time(version).alias("checks_per_lag_time"),
-            source.alias("lag_time_source"), version.alias("version"),
+            source.alias("lag_time_source"),
+            version.alias("version"),
         )
     )
 

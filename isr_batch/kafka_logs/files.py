@@ -135,7 +135,9 @@ def read_given(path: Path) -> Given:
     except yaml.YAMLError as error:
         raise UsageError(f"{path.name} is no YAML", str(error).replace("\n", " ")) from error
     if not isinstance(stated, dict):
-        raise UsageError(f"{path.name} holds no settings", "a line is `release: 3.6.2` or `replica.lag.time.max.ms: 30000`")
+        raise UsageError(
+            f"{path.name} holds no settings", "a line is `release: 3.6.2` or `replica.lag.time.max.ms: 30000`"
+        )
     mistakes = [f"{name} is not known" for name in stated if name not in names]
     values: dict[str, Any] = {}
     for name, field_name in names.items():
@@ -153,8 +155,21 @@ def read_given(path: Path) -> Given:
 
 
 def is_release(text: str) -> bool:
-    """Whether this is a release of Kafka that has a rule."""
-    return re.fullmatch(r"\d{1,2}(\.\d{1,3}){1,3}", text) is not None and text != "0.7"
+    """Whether this is spelt like a release of Kafka that has a rule: 0.8 or later."""
+    numbers = [int(number) for number in text.split(".")] if re.fullmatch(r"\d{1,2}(\.\d{1,3}){1,3}", text) else []
+    return numbers >= [0, 8]
+
+
+def require_release(text: str | None) -> None:
+    """Fail when an option names no release.
+
+    Raises
+    ------
+    UsageError
+        Saying what it should look like.
+    """
+    if text is not None and not is_release(text):
+        raise UsageError(f"{text} is no release of Kafka from 0.8 on", "spell it like 3.6.2")
 
 
 def _add_broker(found: LogFolder, root: Path, folder: Path) -> None:

@@ -1,7 +1,8 @@
 """Broker logs to tables: the way through, from the folder to the rows."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,16 @@ from isr_batch.kafka_logs import (
     lines,
     metadata,
     mid_term,
+    partition_lines,
+    releases,
     request_log,
+    session_members,
     snapshots,
     terms,
     zookeeper,
 )  # fmt: skip
 from isr_batch.kafka_logs.account import Tally, account_of, require_balance
+from isr_batch.kafka_logs.assumed import Note, notes
 from isr_batch.kafka_logs.request_log import FILE, REFUSED
 
 
@@ -45,6 +50,8 @@ class KafkaLogs:
         Lines by kind of log.
     requests, server, state_changes, records : DataFrame
         The logs parsed, kept after the first reading; a row a line in the first, in the others where it told something.
+    notes : list of Note
+        For people: what the rows rest on.
     """
 
     tables: dict[str, DataFrame]
@@ -54,6 +61,7 @@ class KafkaLogs:
     server: DataFrame
     state_changes: DataFrame
     records: DataFrame
+    notes: list[Note] = field(default_factory=list)
 
     def account(self) -> list[Tally]:
         """Count the lines of all logs by what became of them.
@@ -197,17 +205,17 @@ def read_kafka_logs(
     known = small(terms.terms(sources, starts, in_progress.as_begun(spark, begun), followers, processes))
     table = known.toArrow()
     rows = in_progress.vouched_for(table.to_pylist(), stretches, told)
-    in_progress.with_releases(rows, requests, found.given.release)
+    releases.with_releases(rows, requests, found.given.release)
     number = coverage.stretch_number(stretches, "broker_id", "completed_us")
     sessions = request_log.in_sessions(requests, number)
     if begun:
         threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
         sessions = keep(sessions)
-        sessions = in_progress.with_members(sessions, rows, sources.topic_names, threads)
+        sessions = session_members.with_members(sessions, rows, sources.topic_names, threads)
     number = coverage.stretch_number(stretches, "leader_id", "completed_us")
     fetched = keep(fetches.fetches_of(sessions, sources.topic_names, known).withColumn("log_stretch", number))
     produced = keep(appends.produced(sources, known, stretches))
-    in_progress.settle(spark, rows, stretches, told, fetched, produced)
+    in_progress.settle(rows, stretches, told, fetched, produced)
     led = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_settled(table.schema)))
     shrinks = small(isr_changes.led_shrinks(server, known, stretches))
 
@@ -222,7 +230,7 @@ def read_kafka_logs(
         contracts.APPEND_LOG.name: appends.append_log(produced, fetched, shrinks, led, stretches),
         contracts.LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
-            sources, shrinks, known, controller_known=bool(found.of_kind(files.METADATA))
+            sources, shrinks, known, led.where("begins_mid_term"), controller_known=bool(found.of_kind(files.METADATA))
         ),
         contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, processes)),
         contracts.COVERAGE.name: _coverage(spark, stretches, server, state_changes),
@@ -231,7 +239,10 @@ def read_kafka_logs(
         ),
     }  # fmt: skip
     conformed = {table.name: _conform(frames[table.name], table, cluster_id) for table in contracts.INPUT_TABLES}
-    return KafkaLogs(conformed, found, raw, requests, server, state_changes, records)
+    unnamed = _unnamed(rows, sources.topic_names)
+    return KafkaLogs(
+        conformed, found, raw, requests, server, state_changes, records, notes(stretches, rows, unnamed)
+    )  # fmt: skip
 
 
 def _listed_min_isr(spark: SparkSession, listings: list[snapshots.Listing]) -> DataFrame:
@@ -245,22 +256,30 @@ def _begun_before(
     starts: DataFrame,
     seen: list[dict[str, Any]],
     listed: list[snapshots.Listed],
-) -> tuple[list[mid_term.Begun], in_progress.Told]:
+) -> tuple[list[mid_term.Begun], partition_lines.Told]:
     """Terms of which no line tells the beginning, and what lines and snapshots tell of their partitions."""
     lines_ = ("broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads")
     told_starts = starts.select(*lines_).toArrow().to_pylist()
     if not mid_term.may_begin_before(stretches, told_starts, seen):
-        return [], in_progress.Told()
-    told = in_progress.gather(sources, starts, listed, min((s.first_us for s in stretches), default=0))
+        return [], partition_lines.Told()
+    told = partition_lines.gather(sources, starts, listed, min((s.first_us for s in stretches), default=0))
     process_starts = {row["broker_id"]: row["starts_us"] for row in sources.settings.collect()}
     served = [row for row in seen if row["fetches"]]
-    found = mid_term.terms_in_progress(stretches, told_starts, process_starts, served, told.named, told.led)
-    return found, told
+    signs = mid_term.Signs(told_starts, process_starts, served, told.named, told.led)
+    return mid_term.terms_in_progress(stretches, signs), told
+
+
+def _unnamed(rows: list[dict[str, Any]], topic_names: DataFrame) -> int:
+    """Count topics of which only the id is known."""
+    named = {row["topic"] for row in topic_names.toArrow().to_pylist()}
+    return len({row["topic"] for row in rows if row["topic"] not in named
+                and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip
 
 
 def _settled(schema: pa.Schema) -> pa.Schema:
     more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
-            ("isr_source", pa.string()), ("broker_version_source", pa.string())]  # fmt: skip
+            ("isr_source", pa.string()), ("broker_version_source", pa.string()),
+            ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip
     return pa.schema([*schema, *(pa.field(*each) for each in more)])
 
 

@@ -39,17 +39,23 @@ def _in_their_terms(lines: DataFrame, terms: DataFrame) -> DataFrame:
 
 
 def observed_isr_changes(
-    sources: Sources, shrinks: DataFrame, terms: DataFrame, *, controller_known: bool
+    sources: Sources, shrinks: DataFrame, terms: DataFrame, begun: DataFrame, *, controller_known: bool
 ) -> DataFrame:
     """Columns of observed_isr_changes, instants still in microseconds.
+
+    The first change of a log that begins in mid-term is one to the ISR at its beginning, which ``begun`` has: terms
+    with isr_at_start.
 
     A shrink in the metadata log without a Shrinking line at about that time was made by the controller. A
     Shrinking line without such a record was an attempt (of a deposed leader, say) and stays a row.
     """
-    history = _from_metadata(sources) if controller_known else _from_leaders(sources, terms)
+    if controller_known:
+        history = _from_metadata(sources).withColumn("begins", F.lit(False))
+    else:
+        history = _with_beginnings(_from_leaders(sources, terms), begun)
     order = Window.partitionBy(*_PARTITION).orderBy("position")
     changes = history.withColumn("isr_before", F.lag("isr").over(order)).withColumnRenamed("isr", "isr_after")
-    changes = changes.where("isr_before IS NOT NULL").select(*_PARTITION, *_CHANGE)
+    changes = changes.where("isr_before IS NOT NULL AND NOT begins").select(*_PARTITION, *_CHANGE)
     expanding = _in_their_terms(zookeeper.isr_writes(sources.server).where("NOT shrinks AND NOT repeated"), terms)
     left = F.explode(F.array_except("isr_before", "isr_after")).alias("replica_id")
     joined = F.explode(F.array_except("isr_after", "isr_before")).alias("replica_id")
@@ -57,7 +63,7 @@ def observed_isr_changes(
         *_PARTITION, *_CHANGE, "high_watermark", "leader_log_end_offset", F.explode("dropped").alias("d")
     ).select("*", "d.*", F.lit("shrink").alias("kind"), F.lit("leader").alias("made_by"))
     by_controller = (
-        _without_line(changes, shrinks).unionByName(_by_order(sources))
+        _without_line(changes, shrinks).unionByName(_by_order(sources, begun))
         .select("*", left, F.lit("shrink").alias("kind"), F.lit("controller").alias("made_by"))
     )  # fmt: skip
     expands = (
@@ -79,7 +85,7 @@ def _without_line(changes: DataFrame, told: DataFrame) -> DataFrame:
     return changes.alias("c").join(lines.alias("l"), same, "left_anti")
 
 
-def _by_order(sources: Sources) -> DataFrame:
+def _by_order(sources: Sources, begun: DataFrame) -> DataFrame:
     """Changes that leaders were told by LeaderAndIsr requests: the ISR in one against the last that was told before."""
     renamed = {"stamp_us": "at_us", "broker_id": "leader_id"}
     columns = (*_PARTITION, *(name for name in _CHANGE if name != "isr_before"), "ordered")
@@ -98,9 +104,13 @@ def _by_order(sources: Sources) -> DataFrame:
         .withColumns({"ordered": F.lit(False), "leader_epoch": F.lit(None).cast("int")})
         .select(*columns)
     )  # fmt: skip
+    known = begun.withColumnsRenamed({"start_us": "at_us", "isr_at_start": "isr_after"}).withColumns(
+        {"ordered": F.lit(False), "source_file": F.lit(None).cast("string"), "source_line": F.lit(None).cast("bigint")}
+    )
     order = Window.partitionBy(*_PARTITION).orderBy("at_us", "source_line")
     return (
         orders.unionAll(writes)
+        .unionAll(known.select(*columns))
         .withColumn("isr_before", F.lag("isr_after").over(order))
         .where("ordered AND isr_before IS NOT NULL")
         .select(*_PARTITION, *_CHANGE)
@@ -109,6 +119,23 @@ def _by_order(sources: Sources) -> DataFrame:
 
 def _from_metadata(sources: Sources) -> DataFrame:
     return metadata.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
+
+
+def _with_beginnings(history: DataFrame, begun: DataFrame) -> DataFrame:
+    """Put the ISR with which a stretch of the log begins before the first state that is told after it."""
+    start = begun.select(*_PARTITION, "leader_id", "leader_epoch", F.col("isr_at_start").alias("isr"), "start_us")
+    later = history.select(*_PARTITION, "position", F.col("at_us").alias("told_us"))
+    first = (
+        start.join(later, _PARTITION).where("told_us > start_us")
+        .groupBy(*_PARTITION, "leader_id", "leader_epoch", "isr", "start_us").agg(F.min("position").alias("next"))
+    )  # fmt: skip
+    before = first.withColumns(
+        {"position": 2 * F.col("next") - 1, "at_us": F.col("start_us"), "begins": F.lit(True),
+         "partition_epoch": F.lit(None).cast("int"), "source_file": F.lit(None).cast("string"),
+         "source_line": F.lit(None).cast("bigint")}
+    ).drop("next", "start_us")  # fmt: skip
+    told = history.withColumns({"position": 2 * F.col("position"), "begins": F.lit(False)})
+    return told.unionByName(before)
 
 
 def _from_leaders(sources: Sources, terms: DataFrame) -> DataFrame:

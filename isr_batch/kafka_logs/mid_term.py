@@ -5,7 +5,7 @@ answer says where it comes from: ``logged`` (a line or a record of before, nothi
 that an operator made) or ``inferred`` (what followers did).
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,97 +65,106 @@ def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetche
     return False
 
 
-def terms_in_progress(
-    stretches: Iterable[Stretch],
-    starts: Iterable[Row],
-    process_starts: Mapping[int, Sequence[int]],
-    fetched: Iterable[Row],
-    named: Iterable[Row],
-    led: Mapping[Partition, Sequence[tuple[int, int, int, str]]],
-) -> list[Begun]:
-    """Find the terms of which no line in the log tells the beginning.
+class Signs(NamedTuple):
+    """What tells of terms; rows are dicts.
 
     Parameters
     ----------
-    stretches : iterable of Stretch
-    starts : iterable of dict
+    starts : sequence of dict
         Logged beginnings of terms, as leader (``leads``) or follower: broker_id, topic, partition_id, leader_epoch,
         stamp_us.
     process_starts : mapping of int to sequence of int
         Instants at which each broker started, sorted; no term outlives that.
-    fetched : iterable of dict
+    fetched : sequence of dict
         What followers asked a leader for without an error: broker_id, stretch (its number among those of the broker),
         topic, partition_id, leader_epoch, first_us, last_us, fetches.
-    named : iterable of dict
+    named : sequence of dict
         Lines of a leader about a partition of its own: broker_id, topic, partition_id, at_us.
     led : mapping of (topic, partition) to sequence of (at_us, leader_id, leader_epoch, source)
         Who led, by the controller's records and snapshots, in order of time.
     """
+
+    starts: Sequence[Row]
+    process_starts: Mapping[int, Sequence[int]]
+    fetched: Sequence[Row]
+    named: Sequence[Row]
+    led: Mapping[Partition, Sequence[tuple[int, int, int, str]]]
+
+
+class OfPartition(NamedTuple):
+    """The same of one partition on one broker; ``asked`` in one stretch."""
+
+    boundaries: Sequence[Row]
+    restarts: Sequence[int]
+    asked: Sequence[Row]
+    lines: Sequence[int]
+    led: Sequence[tuple[int, int, int, str]]
+
+
+def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]:
+    """Find the terms of which no line in the log tells the beginning."""
     boundaries: dict[tuple[int, Partition], list[Row]] = defaultdict(list)
-    for row in starts:
+    for row in sorted(signs.starts, key=lambda row: row["stamp_us"]):
         boundaries[row["broker_id"], partition_of(row)].append(row)
     asked: dict[tuple[int, int, Partition], list[Row]] = defaultdict(list)
-    for row in fetched:
+    for row in signs.fetched:
         asked[row["broker_id"], row["stretch"], partition_of(row)].append(row)
     lines: dict[tuple[int, Partition], list[int]] = defaultdict(list)
-    for row in named:
+    for row in signs.named:
         lines[row["broker_id"], partition_of(row)].append(row["at_us"])
+    partitions: dict[int, set[Partition]] = defaultdict(set)
+    for broker, key in [*boundaries, *lines, *((broker, key) for broker, _, key in asked)]:
+        partitions[broker].add(key)
+    for key, leaders in signs.led.items():
+        for _, leader, *_ in leaders:
+            partitions[leader].add(key)
     number: dict[int, int] = defaultdict(int)
     found: list[Begun] = []
     for stretch in stretches:
         broker = stretch.broker_id
-        mine = number[broker]
-        number[broker] += 1
-        keys = {key for at, key in boundaries if at == broker} | {key for at, key in lines if at == broker}
-        keys |= {key for at, n, key in asked if (at, n) == (broker, mine)}
-        keys |= {key for key, leaders in led.items() if any(leader == broker for _, leader, *_ in leaders)}
-        for key in sorted(keys):
-            own = sorted(boundaries[broker, key], key=lambda row: row["stamp_us"])
-            restarts = process_starts.get(broker, ())
-            of_key = asked[broker, mine, key], sorted(lines[broker, key]), led.get(key, ())
-            for at_us, epoch, source in _of_partition(stretch, own, restarts, *of_key):
+        for key in sorted(partitions[broker]):
+            of_key = OfPartition(
+                boundaries[broker, key], signs.process_starts.get(broker, ()), asked[broker, number[broker], key],
+                sorted(lines[broker, key]), signs.led.get(key, ()),
+            )  # fmt: skip
+            for at_us, epoch, source in _of_partition(stretch, of_key):
                 found.append(Begun(broker, *key, epoch, at_us, source))
+        number[broker] += 1
     return found
 
 
-def _of_partition(
-    stretch: Stretch,
-    boundaries: Sequence[Row],
-    restarts: Sequence[int],
-    asked: Sequence[Row],
-    lines: Sequence[int],
-    led: Sequence[tuple[int, int, int, str]],
-) -> list[tuple[int, int, str]]:
+def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
     """Instant, leader epoch and source of the terms that the lines leave out in a stretch of one partition."""
+    boundaries = of_key.boundaries
     begin_us = stretch.first_us
-    started = [us for us in restarts if us <= begin_us]
+    started = [us for us in of_key.restarts if us <= begin_us]
     alive = [row for row in boundaries if not started or row["stamp_us"] >= started[-1]]
-    before = [row for row in alive if row["stamp_us"] <= begin_us] if not stretch.from_start else []
-    later = [row for row in boundaries if begin_us < row["stamp_us"] <= stretch.until_us] or [None]
-    first_later = later[0] if not stretch.from_start else (boundaries or [None])[0]
-    limit_us = min(first_later["stamp_us"] - EARLY_US if first_later else stretch.until_us, stretch.until_us)
+    before = [] if stretch.from_start else [row for row in alive if row["stamp_us"] <= begin_us]
+    later = [row["stamp_us"] for row in boundaries if stretch.from_start or row["stamp_us"] > begin_us]
+    limit_us = min([stretch.until_us, *(us - EARLY_US for us in later[:1])])
     logged = {row["leader_epoch"] for row in boundaries if row["leads"]}
-    epochs: dict[int, list[Row]] = defaultdict(list)
-    for row in asked:
-        epochs[row["leader_epoch"]].append(row)
-    first_us = {epoch: min(row["first_us"] for row in rows) for epoch, rows in epochs.items()}
-    often = {epoch: sum(row["fetches"] for row in rows) >= SEEN_OFTEN for epoch, rows in epochs.items()}
+    first_us: dict[int, int] = {}
+    fetches: dict[int, int] = defaultdict(int)
+    for row in of_key.asked:
+        epoch = row["leader_epoch"]
+        first_us[epoch] = min(row["first_us"], first_us.get(epoch, row["first_us"]))
+        fetches[epoch] += row["fetches"]
 
     found: list[tuple[int, int, str]] = []
     if before and before[-1]["leads"]:
         found.append((begin_us, before[-1]["leader_epoch"], LOGGED))
     unlogged = sorted(
-        epoch for epoch in epochs
-        if epoch not in logged and epoch >= 0 and often[epoch] and (not found or epoch > found[0][1])
+        epoch for epoch, times in fetches.items()
+        if epoch not in logged and epoch >= 0 and times >= SEEN_OFTEN and (not found or epoch > found[0][1])
     )  # fmt: skip
-    if not found and UNKNOWN_EPOCH in epochs and first_us[UNKNOWN_EPOCH] < limit_us and not unlogged:
+    if not found and not unlogged and first_us.get(UNKNOWN_EPOCH, limit_us) < limit_us:
         unlogged = [UNKNOWN_EPOCH]
     for epoch in unlogged:
         at_us = first_us[epoch]
         begins_here = not found and not stretch.from_start and not _epoch_before(boundaries, at_us, epoch)
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
-        found += _told_otherwise(stretch, limit_us, lines, led)
+        found += _told_otherwise(stretch, limit_us, of_key.lines, of_key.led)
     return sorted(found)
 
 
@@ -181,23 +190,23 @@ def _told_otherwise(
 # -- how things stood
 
 
+class Led(NamedTuple):
+    """A term, from the first instant for which the log can vouch to the last; ``assigned`` includes the leader."""
+
+    start_us: int
+    end_us: int
+    leader: int
+    assigned: tuple[int, ...]
+
+
 def isr_at(
-    start_us: int,
-    assigned: Sequence[int],
-    leader: int,
-    told: Sequence[IsrTold],
-    holes: Sequence[tuple[int, int]],
-    until_us: int,
-    seems_in: Mapping[int, bool],
+    term: Led, told: Sequence[IsrTold], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
-    """Tell who was in the ISR at an instant.
+    """Tell who was in the ISR when a term goes on.
 
     Parameters
     ----------
-    start_us, until_us : int
-        The instant, and the end of the time in which the log can vouch.
-    assigned : sequence of int
-    leader : int
+    term : Led
     told : sequence of IsrTold
         Of the partition, in order of time.
     holes : sequence of (int, int)
@@ -211,22 +220,26 @@ def isr_at(
         Sorted; where the answer comes from.
     """
     times = [each.at_us for each in told]
-    last = told[bisect_right(times, start_us) - 1] if bisect_right(times, start_us) else None
-    after = [each for each in told[bisect_left(times, start_us + 1) :] if each.at_us <= until_us]
-    following = next((each.before for each in after if each.before is not None), None)
-    if last and any(begin < start_us and end > last.at_us for begin, end in holes):
-        last = last._replace(source=SNAPSHOT) if last.source == SNAPSHOT else None
-    guess = {f for f in assigned if f == leader or seems_in.get(f, False)}
+    upto = bisect_right(times, term.start_us)
+    last = told[upto - 1] if upto else None
+    if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
+        last = None
+    # Only the very next change says what was before it, and only some lines do.
+    following = told[upto].before if upto < len(told) and told[upto].at_us <= term.end_us else None
+    guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
     if last is None and following is None:
         return sorted(guess), INFERRED
-    # Shrinks are always logged, expands are not: who is in the next list but not in the last has joined in between.
-    agreed = set(last.after) & set(following) if last and following else set(last.after if last else following or ())
-    doubtful = (set(following) - set(last.after)) if last and following else set()
-    if last is None:  # some may have joined since, of which no line tells: they were below the high watermark
-        doubtful = {f for f in agreed if seems_in.get(f) is False and f != leader}
-        agreed -= doubtful
-    isr = agreed | (doubtful & guess) | {leader}
-    return sorted(isr), last.source if last and not doubtful else (LOGGED if not doubtful else INFERRED)
+    if last and following:
+        # Shrinks are always logged, expands are not: who is in the next list but not in the last may have joined since.
+        agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
+    elif last:
+        agreed, doubtful = set(last.after), set()
+    else:
+        # Some may have joined before that line: then they were below the high watermark.
+        doubtful = {f for f in following or () if seems_in.get(f) is False and f != term.leader}
+        agreed = set(following or ()) - doubtful
+    source = INFERRED if doubtful else last.source if last else LOGGED
+    return sorted(agreed | (doubtful & guess) | {term.leader}), source
 
 
 class Offsets(NamedTuple):
@@ -271,12 +284,12 @@ def offsets_at(
 
 
 def fetcher_of(topic: str, partition: int, fetchers: int) -> int:
-    """Number of the fetcher thread that fetches a partition: AbstractFetcherManager.getFetcherId, 0.8 to 4.4.
+    """Number of the fetcher thread that fetches a partition: AbstractFetcherManager.getFetcherId, 0.9 to 4.4.
 
     Utils.abs of the 32-bit ``31 * topic.hashCode() + partition``: the least negative number becomes 0.
     """
     java_hash = 0
-    for unit in memoryview(topic.encode("utf-16-be")).cast("B").tolist()[1::2] if topic.isascii() else _units(topic):
+    for unit in _units(topic):
         java_hash = (31 * java_hash + unit) & 0xFFFF_FFFF
     number = (31 * java_hash + partition) & 0xFFFF_FFFF
     signed = number - (1 << 32) if number >= 1 << 31 else number
@@ -284,5 +297,6 @@ def fetcher_of(topic: str, partition: int, fetchers: int) -> int:
 
 
 def _units(text: str) -> list[int]:
+    """The UTF-16 code units that Java's hash is made of."""
     data = text.encode("utf-16-be")
     return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

@@ -390,7 +390,8 @@ def session_gaps(sessions: DataFrame) -> DataFrame:
     )
     detail = F.format_string(
         "session %d of broker %d with replica %d: epoch %d after %s",
-        F.pmod("session", F.lit(STRETCH_OF_SESSION)), "broker_id", "replica_id", epoch, F.coalesce(previous.cast("string"), F.lit("none")),
+        F.pmod("session", F.lit(STRETCH_OF_SESSION)), "broker_id", "replica_id", epoch,
+        F.coalesce(previous.cast("string"), F.lit("none")),
     )  # fmt: skip
     return sessions.where(served & reason.isNotNull()).select(
         "source_file", "source_line", reason.alias("reason"), detail.alias("detail")

@@ -41,8 +41,8 @@ def terms(
 ) -> DataFrame:
     """Every term: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
-    ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before; ``next_us`` when
-    the broker was told otherwise.
+    ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before; ``next_us``
+    when the broker was told otherwise.
 
     Parameters
     ----------

@@ -1,0 +1,121 @@
+"""What lines, records and snapshots say of each partition: who led it, who was to follow, who was in sync."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from isr_batch.kafka_logs import broker_log, metadata, zookeeper
+from isr_batch.kafka_logs.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH, IsrTold, Partition, partition_of
+from isr_batch.kafka_logs.snapshots import Listed
+from isr_batch.kafka_logs.terms import PARTITION, Sources
+
+
+@dataclass
+class Told:
+    """What lines, records and snapshots say of each partition.
+
+    Parameters
+    ----------
+    isr : dict of partition to list of IsrTold
+        In order of time.
+    complete_from_us : dict of partition to int
+        Since when the controller's records tell every change of its ISR.
+    replicas : dict of partition to (list of int, str)
+        Assigned replicas as told last, and by what.
+    led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
+        Who led, by records and snapshots.
+    named : list of dict
+        Lines of leaders about partitions of their own.
+    """
+
+    isr: dict[Partition, list[IsrTold]] = field(default_factory=lambda: defaultdict(list))
+    complete_from_us: dict[Partition, int] = field(default_factory=dict)
+    replicas: dict[Partition, tuple[list[int], str]] = field(default_factory=dict)
+    led: dict[Partition, list[tuple[int, int, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    named: list[dict[str, Any]] = field(default_factory=list)
+    shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+
+
+def gather(sources: Sources, starts: DataFrame, listed: Sequence[Listed], log_begins_us: int) -> Told:
+    """Read everything that tells who led, who followed and who was in sync.
+
+    Parameters
+    ----------
+    sources : Sources
+    starts : DataFrame
+        As `isr_batch.kafka_logs.terms.starts_told` gives them.
+    listed : sequence of Listed
+        Partitions of snapshots.
+    log_begins_us : int
+        First instant of the logs; a snapshot whose time is not known is taken to be of then.
+    """
+    told = Told()
+    _of_server_log(told, sources)
+    _of_state_changes(told, sources, starts)
+    _of_records(told, sources)
+    for lines in told.isr.values():
+        lines.sort(key=lambda each: each.at_us)
+    for partition in listed:
+        _of_listing(told, partition, log_begins_us)
+    return told
+
+
+def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = frame.drop("source_file", "source_line").toArrow().to_pylist()
+    return found
+
+
+def _of_server_log(told: Told, sources: Sources) -> None:
+    shrinks = _rows(broker_log.shrink_lines(sources.server))
+    for row in shrinks:
+        told.shrinks[row["broker_id"], partition_of(row)].append(row)
+    writes = _rows(zookeeper.isr_writes(sources.server).where("NOT failed"))
+    for row in [*shrinks, *writes]:
+        _tell(told, row, row["isr_before"], row["isr_after"])
+    for row in _rows(broker_log.isr_updated_lines(sources.server)):
+        _tell(told, row, None, row["isr"])
+
+
+def _of_state_changes(told: Told, sources: Sources, starts: DataFrame) -> None:
+    stayed = _rows(broker_log.still_leader_lines(sources.state_changes))
+    for row in stayed:
+        _tell(told, row, None, row["isr"])
+    for row in [*stayed, *_rows(sources.accepted)]:
+        told.replicas[partition_of(row)] = row["replicas"], LOGGED
+    for row in _rows(starts.where("leads").select("broker_id", *PARTITION[1:], "stamp_us", "isr")):
+        told.isr[partition_of(row)].append(IsrTold(row["stamp_us"], None, tuple(row["isr"] or ()), LOGGED))
+
+
+def _of_records(told: Told, sources: Sources) -> None:
+    history = metadata.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
+    for row in sorted(_rows(history), key=lambda row: row["position"]):
+        key = partition_of(row)
+        if row["replicas"]:
+            told.replicas[key] = row["replicas"], LOGGED
+        if row["leader_id"] >= 0:
+            told.led[key].append((row["at_us"], row["leader_id"], row["leader_epoch"], LOGGED))
+        if row["isr"]:
+            told.complete_from_us.setdefault(key, row["at_us"])
+            told.isr[key].append(IsrTold(row["at_us"], None, tuple(row["isr"]), LOGGED))
+
+
+def _of_listing(told: Told, partition: Listed, log_begins_us: int) -> None:
+    """A listing has no time: it counts where nothing else tells."""
+    key = partition.topic, partition.partition_id
+    told.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
+    if not told.led[key]:
+        told.led[key].append((log_begins_us, partition.leader_id, UNKNOWN_EPOCH, SNAPSHOT))
+    if not told.isr[key]:
+        told.isr[key].append(IsrTold(log_begins_us, None, partition.isr, SNAPSHOT))
+
+
+def _tell(told: Told, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]) -> None:
+    key = partition_of(row)
+    told.isr[key].append(IsrTold(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
+    told.named.append(
+        {"broker_id": row["broker_id"], "topic": key[0], "partition_id": key[1], "at_us": row["stamp_us"]}
+    )
