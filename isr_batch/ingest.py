@@ -129,6 +129,7 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str, release: str | 
         work.found.given = replace(work.found.given, release=release)
     if work.nothing_new and not release and all(lake.has(table.name) for table in INPUT_TABLES):
         return Ingest(Counts(), [])
+    work.found.earlier = _before(lake, work, cluster_id)
     logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, work.found)
     account = logs.account()
     times = {row["source_file"]: row for row in logs.times().toArrow().to_pylist()}
@@ -147,6 +148,23 @@ def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
         return []
     rows = lake.read(INGESTED_FILES.name).where(F.col("cluster_id") == cluster_id).drop("cluster_id")
     return [Ingested(**row) for row in rows.toArrow().to_pylist(maps_as_pydicts="strict")]
+
+
+def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
+    """Terms of logs that were read earlier and are not in the folder any more: today's logs go on from them."""
+    if not work.gone or not lake.has(LEADER_EPOCHS.name):
+        return []
+    columns = ("leader_id", "topic", "partition_id", "leader_epoch", "assigned", "isr_at_start")
+    terms = lake.read(LEADER_EPOCHS.name).where(of_cluster(cluster_id))
+    times = {f"{name}_us": F.unix_micros(f"{name}_time") for name in ("start", "end")}
+    rows: list[dict[str, Any]] = terms.withColumns(times).select(*columns, *times).toArrow().to_pylist()
+    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(of_cluster(cluster_id))
+    last = F.max_by("isr_after", "change_time").alias("isr")
+    changed = changes.groupBy("leader_id", "topic", "partition_id", "leader_epoch").agg(last).toArrow().to_pylist()
+    isr = {tuple(row[name] for name in columns[:4]): row["isr"] for row in changed}
+    for row in rows:
+        row["isr"] = isr.get(tuple(row[name] for name in columns[:4]), row["isr_at_start"])
+    return rows
 
 
 def _write(

@@ -7,6 +7,7 @@ the log, come as packed segments.
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.store import Lake
@@ -26,6 +27,9 @@ from udfs.records import (
 )
 from udfs.results import SET_COLUMNS
 from udfs.segments import SEGMENT
+
+TOUCHING_MS = 1_000
+"""Between the last request of one log and the first one of the next: followers fetch twice a second."""
 
 CHECK_LEAD_US = 1_000
 """A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
@@ -57,16 +61,37 @@ def event_stream(
     """
     parts = [told.where(window.within("time_us")), _segments(lake.read("fetch_segments"), window)]
     if kept is not None:
-        parts.append(_kept(kept, lake.read("leader_epochs"), window))
+        parts.append(_kept(kept, terms_joined(lake), window))
     stream = parts[0]
     for part in parts[1:]:
         stream = stream.unionByName(part, allowMissingColumns=True)
     return stream
 
 
+def terms_joined(lake: Lake) -> DataFrame:
+    """Terms, those of logs that were read one after the other joined where they touch.
+
+    A night's log goes on from the one before it: what begins in mid-term where the same term was seen last is no
+    beginning, and nothing about it has to be found out.
+    """
+    own = Over.partitionBy(*SET_KEY).orderBy("start_time")
+    ended = F.lag("end_time").over(own)
+    goes_on = F.col("begins_mid_term") & F.coalesce(
+        F.col("start_time") <= ended + F.expr(f"INTERVAL {TOUCHING_MS} MILLISECONDS"), F.lit(False)
+    )
+    terms = lake.read("leader_epochs").withColumn("number", F.sum(F.when(goes_on, 0).otherwise(1)).over(own))
+    columns = [name for name in terms.columns if name not in {*SET_KEY, "number", "end_time", "ends_mid_term"}]
+    whole = terms.groupBy(*SET_KEY, "number").agg(
+        F.min_by(F.struct(*columns), "start_time").alias("first"),
+        F.max("end_time").alias("end_time"),
+        F.max_by("ends_mid_term", "start_time").alias("ends_mid_term"),
+    )
+    return whole.select(*SET_KEY, "first.*", "end_time", "ends_mid_term")
+
+
 def facts(lake: Lake) -> DataFrame:
     """Rows of the stream that are neither fetches nor appends: few, and not packed."""
-    terms, broker_events = lake.read("leader_epochs"), lake.read("broker_events")
+    terms, broker_events = terms_joined(lake), lake.read("broker_events")
     changes = lake.read("observed_isr_changes")
     parts = (
         _removals(changes),

@@ -257,7 +257,7 @@ LEADER_EPOCHS = Table(
             "held_at_start",
             "ARRAY<BIGINT>",
             "where begins_mid_term: log end offset of each assigned replica at start_time, as its first fetch tells "
-            "since; null where nothing tells",
+            "since; -2: the log end, whose offset no line names; null where nothing tells",
         ),
         Column("isr_at_start", "ARRAY<INT>", "in-sync replicas at start_time", nullable=False),
         Column(

@@ -17,6 +17,7 @@ from isr_batch.errors import NoInputError
 from isr_batch.fetch_runs import single_fetches
 from isr_batch.output_tables import REPLAY_CHECK
 from isr_batch.store import Lake
+from isr_batch.stream import terms_joined
 from isr_batch.tables import SET_KEY
 from udfs.rules import REGISTRY, rule_of_release
 
@@ -67,7 +68,7 @@ def validate(lake: Lake) -> ValidationSummary:
     NoInputError
         When the lake has no replay of the rule that its brokers ran.
     """
-    terms = lake.read("leader_epochs")
+    terms = terms_joined(lake)
     replayed = _replayed(lake, terms)
     known = _rule_of_leaders(terms)
     # Of a cluster whose release no log tells, such as a fleet under a proposal, there is nothing to compare.
@@ -210,12 +211,15 @@ def _doubted(pairs: DataFrame, terms: DataFrame, lake: Lake) -> DataFrame:
         .where((F.col("at") >= F.col("start_time")) & (F.unix_micros("at") <= F.col("warm_us")))
         .select("row").distinct().withColumn("warm", F.lit(True))
     )  # fmt: skip
-    doubt = F.when(~F.coalesce("inside", F.lit(True)), OUTSIDE).when(F.col("warm"), WARM_UP)
+    # A cluster that has no coverage at all is not of broker logs, and its own tables vouch for themselves.
+    logged = lake.read("coverage").select("cluster_id", F.lit(False).alias("vouched")).distinct()
+    doubt = F.when(~F.coalesce("inside", "vouched", F.lit(True)), OUTSIDE).when(F.col("warm"), WARM_UP)
     told = (
         alone.join(F.broadcast(reaches), "row", "left").join(F.broadcast(warm), "row", "left")
+        .join(F.broadcast(logged), "cluster_id", "left")
         .withColumn("doubt", doubt)
         .withColumn("status", F.when(F.col("doubt").isNotNull(), UNKNOWN).otherwise(F.col("status")))
-        .drop("row", "at", "inside", "warm")
+        .drop("row", "at", "inside", "warm", "vouched")
     )  # fmt: skip
     matched = pairs.where("status = 'matched'").withColumn("doubt", F.lit(None).cast("string"))
     return matched.unionByName(told)

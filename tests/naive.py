@@ -150,8 +150,18 @@ class Leader:
             self._pass_time(min(row.time_us, self.term.end_us))
             if row.time_us <= self.term.end_us:
                 self.now_us = max(self.now_us, row.time_us)
-                self._take(row)
+                self._take(self._with_offset(row))
         self._pass_time(min(until_us, self.term.end_us))
+
+    def _with_offset(self, row: Row) -> Row:
+        """A fetch whose offset no line names is still where its follower was, or else at the log end."""
+        known = any(follower.replica == row.replica_id for follower in self.remote)
+        if row.kind != FETCH or row.offset != -1 or not known:
+            return row
+        position = self.truth.position(row.replica_id)
+        if position < 0:
+            return row._replace(offset=self.leo)
+        return row._replace(offset=position, code=0 if row.code == -2 else row.code)
 
     @property
     def known_from_us(self) -> int:
@@ -269,12 +279,6 @@ class Leader:
             while former := self.waiting.get(row.replica_id):
                 self._go_on(former)
                 self.write()
-            if row.offset == -1:  # no line names it
-                position = self.truth.position(row.replica_id)
-                if position >= 0:
-                    row = row._replace(offset=position, code=0 if row.code == -2 else row.code)
-                else:
-                    row = row._replace(offset=self.leo)
             if row.code == 0:
                 self.grow(row.offset)  # a follower holds nothing that its leader lacks
             self.waiting[row.replica_id] = fetch = Fetch(row)

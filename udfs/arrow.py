@@ -16,7 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.order import changes, set_of
-from udfs.records import FOLLOWERS_A_SCORE, GOES_ON, NEVER_US, TERM_STARTS, UNKNOWN, Int64Array, Rows, new_output
+from udfs.records import (
+    AT_LOG_END,
+    FOLLOWERS_A_SCORE,
+    GOES_ON,
+    NEVER_US,
+    TERM_STARTS,
+    UNKNOWN,
+    Int64Array,
+    Rows,
+    new_output,
+)
 from udfs.replay import kernels
 from udfs.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_results
 from udfs.rules import REGISTRY, Param, Rule
@@ -130,9 +140,8 @@ class SetReplay:
         if self.state is not None and not term["process_is_new"]:
             _carry_over(self.state, state, assigned)
         state.fetches["replica_id"] = assigned
-        state.fetches["held_at_start"] = [
-            int(UNKNOWN) if held is None else held for held in term["held_at_start"] or []
-        ] or int(UNKNOWN)
+        known = {None: int(UNKNOWN), int(AT_LOG_END): start_offset}
+        state.fetches["held_at_start"] = [known.get(held, held) for held in term["held_at_start"] or []] or int(UNKNOWN)
         state.term["leader"] = assigned.index(self.key[3]) if self.key else -1
         state.term["replicas"] = len(assigned)
         state.term["start_us"], state.term["end_us"] = start_us, term["end_us"]

@@ -23,6 +23,9 @@ UNKNOWN = np.int64(-1)
 SENT_FROM_UNKNOWN = np.int64(-2)
 """Error code of a fetch whose offset no line names, and that was answered with records: its follower was behind."""
 
+AT_LOG_END = np.int64(-2)
+"""What a follower held at the start of a term: all that the leader had, of which no line names the offset."""
+
 # Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
 # term for the adapter (udfs.arrow) and never reach the kernel.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)

@@ -75,12 +75,17 @@ class Given:
 
 @dataclass
 class LogFolder:
-    """What a folder holds."""
+    """What a folder holds.
+
+    ``earlier`` are terms that logs which are gone by now told, dicts: leader_id, topic, partition_id, leader_epoch,
+    assigned, start_us, end_us, and ``isr`` at the end.
+    """
 
     files: list[LogFile] = field(default_factory=list)
     brokers: dict[int, Broker] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
     given: Given = Given()
+    earlier: list[dict[str, Any]] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[LogFile]:
         """Files of one kind."""

@@ -16,7 +16,7 @@ from isr_batch.kafka_logs.coverage import Stretch, stretch_number
 from isr_batch.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partition_of
 from isr_batch.kafka_logs.partition_lines import Told
 from isr_batch.kafka_logs.terms import PARTITION, Sources, listed_fetches
-from udfs.records import SENT_FROM_UNKNOWN
+from udfs.records import AT_LOG_END, SENT_FROM_UNKNOWN
 
 BEGUN = (
     "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, term_source STRING, "
@@ -165,7 +165,8 @@ def _held(
         if fetch["replica_id"] == replica:
             if fetch["first_code"] != 0:
                 return None
-            return fetch["first_asked"] if fetch["first_asked"] is not None else log_end_offset
+            at_log_end = log_end_offset if log_end_offset is not None else int(AT_LOG_END)
+            return fetch["first_asked"] if fetch["first_asked"] is not None else at_log_end
     printed = [d["follower_log_end_offset"] for s in shrinks for d in s["dropped"] if d["replica_id"] == replica]
     return next((offset for offset in printed if offset is not None and offset >= 0), None)
 

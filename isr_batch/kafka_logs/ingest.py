@@ -200,7 +200,8 @@ def read_kafka_logs(
     processes = small(events.processes(busy, server, sources.settings, checks))
     starts = small(terms.starts_told(sources))
     seen = in_progress.followers_seen(sources, stretches)
-    begun, told = _begun_before(sources, stretches, starts, seen, [p for each in listings for p in each.partitions])
+    listed = [partition for listing in listings for partition in listing.partitions]
+    begun, told = _begun_before(sources, stretches, starts, seen, partition_lines.Earlier(listed, found.earlier))
     followers = in_progress.as_followers(spark, seen)
     known = small(terms.terms(sources, starts, in_progress.as_begun(spark, begun), followers, processes))
     table = known.toArrow()
@@ -255,14 +256,14 @@ def _begun_before(
     stretches: list[coverage.Stretch],
     starts: DataFrame,
     seen: list[dict[str, Any]],
-    listed: list[snapshots.Listed],
+    earlier: partition_lines.Earlier,
 ) -> tuple[list[mid_term.Begun], partition_lines.Told]:
     """Terms of which no line tells the beginning, and what lines and snapshots tell of their partitions."""
     lines_ = ("broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads")
     told_starts = starts.select(*lines_).toArrow().to_pylist()
     if not mid_term.may_begin_before(stretches, told_starts, seen):
         return [], partition_lines.Told()
-    told = partition_lines.gather(sources, starts, listed, min((s.first_us for s in stretches), default=0))
+    told = partition_lines.gather(sources, starts, earlier, stretches)
     process_starts = {row["broker_id"]: row["starts_us"] for row in sources.settings.collect()}
     served = [row for row in seen if row["fetches"]]
     signs = mid_term.Signs(told_starts, process_starts, served, told.named, told.led)

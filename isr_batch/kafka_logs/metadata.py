@@ -1,4 +1,8 @@
-"""The cluster metadata log, decoded by kafka-dump-log.sh: the controller's word on topics, ISRs and brokers."""
+"""The cluster metadata log, decoded by kafka-dump-log.sh: the controller's word on topics, ISRs and brokers.
+
+A decoded snapshot (``*.checkpoint``) has the same records, numbered from 0: they stand for the log before the offset
+that its name has, and for the time of the last record in it.
+"""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -14,6 +18,9 @@ _SCHEMA = """
         leader: INT, leaderEpoch: INT, partitionEpoch: INT,
         brokerId: INT, id: INT, fenced: STRING, inControlledShutdown: STRING>,
     malformed STRING"""
+_SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
+_SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
+_SNAPSHOT = f"{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
 _TOPIC, _BROKER = 2, 4
 _NEEDED = {
     "TOPIC_RECORD": ("topicId", "name"),
@@ -38,13 +45,36 @@ def parse_metadata(lines: DataFrame) -> DataFrame:
         F.col("r.malformed").isNotNull() | F.col("r.type").isNull() | absurd | at_ms.isNull()
         | F.col("record_offset").try_cast("bigint").isNull()
     )  # fmt: skip
-    return parsed.select(
+    rows = parsed.select(
         "source_file", "source_line",
         F.col("record_offset").try_cast("bigint").alias("record_offset"),
         (at_ms * 1000).alias("at_us"),
         F.when(~malformed, F.col("r.type")).alias("type"), F.when(~malformed, F.col("r.data")).alias("data"),
         "problem", "detail", malformed.alias("malformed"),
         F.when(malformed, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
+    )  # fmt: skip
+    return _as_of_their_snapshots(rows, lines)
+
+
+def _as_of_their_snapshots(rows: DataFrame, lines: DataFrame) -> DataFrame:
+    """Give records of a snapshot the place in the log that they stand for."""
+
+    def number(pattern: str) -> Column:
+        return F.max(F.nullif(F.regexp_extract("value", pattern, 1), F.lit("")).cast("bigint"))
+
+    headers = lines.where(F.rlike("value", F.lit(_SNAPSHOT))).groupBy("source_file")
+    snapshots = headers.agg(
+        (F.coalesce(number(_SNAPSHOT_END), F.lit(0)) - 1).alias("stands_for"), number(_SNAPSHOT_TIME).alias("until_ms")
+    )
+    until_us = F.when(F.col("until_ms").between(1, LAST_US // 1000), F.col("until_ms") * 1000)
+    in_log = F.col("stands_for").isNull()
+    return (
+        rows.join(F.broadcast(snapshots), "source_file", "left")
+        .withColumns({
+            "record_offset": F.when(in_log, F.col("record_offset")).otherwise(F.col("stands_for")),
+            "at_us": F.when(in_log | F.col("at_us").isNull(), F.col("at_us")).otherwise(F.coalesce(until_us, "at_us")),
+        })
+        .drop("stands_for", "until_ms")
     )  # fmt: skip
 
 
@@ -94,8 +124,11 @@ def partition_history(metadata: DataFrame) -> DataFrame:
     A record that names a leader begins a leader epoch. ``position`` orders a partition's states. Leader and epoch are
     -1 as long as no record has told them, in a log whose beginning is gone.
     """
-    records = metadata.where("type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')").dropDuplicates(
-        ["record_offset"]
+    records = (
+        metadata.where("type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')")
+        .withColumns({"topic_id": F.col("data.topicId"), "partition_id": F.col("data.partitionId")})
+        .dropDuplicates(["record_offset", "topic_id", "partition_id"])
+        .drop("topic_id", "partition_id")
     )
     order = Window.partitionBy("topic_id", "partition_id").orderBy("record_offset")
     upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)

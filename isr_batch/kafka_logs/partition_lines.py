@@ -3,15 +3,19 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.kafka_logs import broker_log, metadata, zookeeper
+from isr_batch.kafka_logs.coverage import Stretch
 from isr_batch.kafka_logs.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH, IsrTold, Partition, partition_of
 from isr_batch.kafka_logs.snapshots import Listed
 from isr_batch.kafka_logs.terms import PARTITION, Sources
+
+TOUCHING_US = 1_000_000
+"""Between the last request of one log and the first one of the next."""
 
 
 @dataclass
@@ -40,7 +44,14 @@ class Told:
     shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
 
-def gather(sources: Sources, starts: DataFrame, listed: Sequence[Listed], log_begins_us: int) -> Told:
+class Earlier(NamedTuple):
+    """What is known beside the logs: listings without a time, and terms of logs that were read before (dicts)."""
+
+    listed: Sequence[Listed]
+    terms: Sequence[Mapping[str, Any]]
+
+
+def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Sequence[Stretch]) -> Told:
     """Read everything that tells who led, who followed and who was in sync.
 
     Parameters
@@ -48,20 +59,33 @@ def gather(sources: Sources, starts: DataFrame, listed: Sequence[Listed], log_be
     sources : Sources
     starts : DataFrame
         As `isr_batch.kafka_logs.terms.starts_told` gives them.
-    listed : sequence of Listed
-        Partitions of snapshots.
-    log_begins_us : int
-        First instant of the logs; a snapshot whose time is not known is taken to be of then.
+    earlier : Earlier
+    stretches : sequence of Stretch
+        Of the brokers' logs.
     """
     told = Told()
     _of_server_log(told, sources)
     _of_state_changes(told, sources, starts)
     _of_records(told, sources)
+    begins_us: dict[int, int] = {}
+    for stretch in stretches:
+        begins_us.setdefault(stretch.broker_id, stretch.first_us)
+    for term in earlier.terms:
+        _of_earlier_log(told, term, begins_us.get(term["leader_id"], 0))
+    for partition in earlier.listed:
+        _of_listing(told, partition, min(begins_us.values(), default=0))
     for lines in told.isr.values():
         lines.sort(key=lambda each: each.at_us)
-    for partition in listed:
-        _of_listing(told, partition, log_begins_us)
     return told
+
+
+def _of_earlier_log(told: Told, term: Mapping[str, Any], begins_us: int) -> None:
+    """A term that an earlier log ended with goes on, if this one begins where that one ended."""
+    if 0 <= begins_us - term["end_us"] <= TOUCHING_US:
+        key = partition_of(term)
+        told.led[key].append((term["end_us"], term["leader_id"], term["leader_epoch"], LOGGED))
+        told.replicas.setdefault(key, (term["assigned"], LOGGED))
+        told.isr[key].append(IsrTold(term["end_us"], None, tuple(term["isr"]), LOGGED))
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:

@@ -25,14 +25,13 @@ _MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
 
 
 class Listed(NamedTuple):
-    """A partition of a listing; leader -1: none. ``at_us`` is None where nothing tells when it was."""
+    """A partition of a listing; leader -1: none."""
 
     topic: str
     partition_id: int
     leader_id: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    at_us: int | None
 
 
 class Listing(NamedTuple):
@@ -53,21 +52,21 @@ def is_listing(path: Path) -> bool:
     return any(_partition(line) for line in text.splitlines())
 
 
-def read_listing(path: Path, at_us: int | None = None) -> Listing:
+def read_listing(path: Path) -> Listing:
     """Read a listing; lines of another form are passed over."""
     with _opened(path) as stream:
         text = stream.read(MAX_BYTES).decode(errors="replace")
-    return listing_of(text.splitlines(), at_us)
+    return listing_of(text.splitlines())
 
 
-def listing_of(lines: Iterable[str], at_us: int | None = None) -> Listing:
+def listing_of(lines: Iterable[str]) -> Listing:
     """Read the lines of a listing."""
     found = Listing([], {}, {})
     for line in lines:
         fields = _fields(line)
         topic = fields.get("Topic")
         if partition := _partition(line):
-            found.partitions.append(partition._replace(at_us=at_us))
+            found.partitions.append(partition)
         elif topic and "PartitionCount" in fields:
             if len(fields.get("TopicId", "")) == _ID_CHARACTERS:
                 found.topic_ids[fields["TopicId"]] = topic
@@ -91,11 +90,19 @@ def _partition(line: str) -> Listed | None:
     fields = _fields(line)
     try:
         replicas, isr = (_brokers(fields[name]) for name in ("Replicas", "Isr"))
-        leader = int(fields["Leader"]) if fields["Leader"] != "none" else -1
-        return Listed(fields["Topic"], int(fields["Partition"]), leader, replicas, isr, None) if replicas else None
+        leader = -1 if fields["Leader"] in {"none", "-1"} else _number(fields["Leader"])
+        partition = _number(fields["Partition"])
+        return Listed(fields["Topic"], partition, leader, replicas, isr) if replicas else None
     except (KeyError, ValueError):
         return None
 
 
 def _brokers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(",") if number)
+    return tuple(_number(number) for number in text.split(",") if number)
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        message = f"{text} is no number of a broker or partition"
+        raise ValueError(message)
+    return int(text)
