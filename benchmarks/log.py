@@ -120,6 +120,7 @@ def term_of(plan: Plan, partition: int) -> dict[str, Any]:
         "check_origin_ms": START_US // 1000,
         "isr_write_ms": 4,
         "begins_mid_term": False,
+        "ends_mid_term": False,
         "offsets_known": True,
         "held_at_start": None,
     }

@@ -6,19 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from isr_batch.contract import Table
 from isr_batch.ddl import literal
 from isr_batch.fetch_runs import take_runs_apart
+from isr_batch.leader_tables import COVERAGE, LEADER_EPOCHS
 from isr_batch.store import Lake
-from isr_batch.tables import (
-    APPEND_LOG,
-    BROKER_EVENTS,
-    COVERAGE,
-    FETCH_LOG,
-    LEADER_EPOCHS,
-    OBSERVED_ISR_CHANGES,
-    QUARANTINE,
-    Table,
-)
+from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
 
 TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""

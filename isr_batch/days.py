@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.compiled import digest_of_sources
+from isr_batch.contract import SET_KEY
 from isr_batch.output_tables import REPLAY_STATE, REPLAYED_DAYS
 from isr_batch.store import Lake
 from isr_batch.stream import facts
-from isr_batch.tables import SET_KEY
 from isr_batch.window import Window
 from udfs.arrow import RuleRun
 from udfs.ledger import DAY_US
@@ -57,9 +57,10 @@ def lines(lake: Lake, told: DataFrame | None = None) -> Lines:
     of_set = [F.col(name) for name in SET_COLUMNS]
     # The end of a term is known of the day on which it ends. Until then it may move: the log goes on.
     ends = told.where(F.col("kind") == int(TERM_STARTS)).select(
-        F.col("term.end_us").alias("time_us"), F.xxhash64(*of_set, "term.leader_epoch", "term.end_us").alias("hash")
+        F.col("term.end_us").alias("time_us"),
+        F.xxhash64(*of_set, "term.leader_epoch", "term.end_us", "term.ends_mid_term").alias("hash"),
     )
-    begun: Column = F.col("term").dropFields("end_us")
+    begun: Column = F.col("term").dropFields("end_us", "ends_mid_term")
     others = told.select("time_us", F.xxhash64(*of_set, *Rows._fields, begun).alias("hash"))
     input_of = (
         segments.unionByName(others)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql.types import StructType
 
-from isr_batch.tables import Column, Table
+from isr_batch.contract import Column, Table
 
 
 def differences(table: Table, found: Mapping[str, str]) -> list[str]:

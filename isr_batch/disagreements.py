@@ -13,13 +13,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from isr_batch.contract import SET_KEY
 from isr_batch.errors import NoInputError, UsageError
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.output_tables import RULE_DISAGREEMENTS
 from isr_batch.score_tables import PARTITION_SCORES
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
 from isr_batch.summaries import Rows
-from isr_batch.tables import LEADER_EPOCHS, SET_KEY
 from isr_batch.window import Window
 from udfs.rules import REGISTRY
 from udfs.verdict import CAUSES

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from isr_batch.contract import SET_KEY
 from isr_batch.disagreements import (
     FOLLOWER,
     KEPT,
@@ -25,7 +26,6 @@ from isr_batch.fetch_runs import single_fetches
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
 from isr_batch.story import Dropped, Fetch, Stand, Story
-from isr_batch.tables import SET_KEY
 from udfs.results import SET_COLUMNS
 from udfs.rules import REGISTRY
 

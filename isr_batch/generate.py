@@ -13,8 +13,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.compiled import keep_compiled
+from isr_batch.contract import Table
 from isr_batch.ddl import literal
 from isr_batch.errors import UsageError
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.runs import Counts
 from isr_batch.scenarios.faults import FLEETS
 from isr_batch.scenarios.loops import LOOPED
@@ -22,16 +24,7 @@ from isr_batch.scenarios.plans import ISR_WRITE_MS, Fleet, plan_groups
 from isr_batch.scenarios.stories import START_MS, STORIES, Story
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
-from isr_batch.tables import (
-    APPEND_LOG,
-    BROKER_EVENTS,
-    FETCH_LOG,
-    INGESTED_FILES,
-    LEADER_EPOCHS,
-    OBSERVED_ISR_CHANGES,
-    PLANTED_FAULTS,
-    Table,
-)
+from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, INGESTED_FILES, OBSERVED_ISR_CHANGES, PLANTED_FAULTS
 from udfs.records import BY_RULE, CHANGE_KINDS, SHRINK
 from udfs.rules import BASELINE, RELEASED_RULES
 from udfs.simulation_arrow import BROKERS_A_GROUP_ID, SCHEMA, simulate_group

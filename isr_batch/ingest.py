@@ -16,17 +16,16 @@ from isr_batch.kafka_logs import read_kafka_logs, survey
 from isr_batch.kafka_logs.account import READ, Tally, refused_as_bad, total
 from isr_batch.kafka_logs.assumed import Note
 from isr_batch.kafka_logs.files import find_logs
+from isr_batch.leader_tables import COVERAGE, LEADER_EPOCHS
 from isr_batch.reingest import Ingested, Plan, beginnings, kept_time, overlaps, plan, records, remaining, rows_of_files
 from isr_batch.runs import Counts
 from isr_batch.store import Lake
 from isr_batch.tables import (
     APPEND_LOG,
     BROKER_EVENTS,
-    COVERAGE,
     FETCH_LOG,
     INGESTED_FILES,
     INPUT_TABLES,
-    LEADER_EPOCHS,
     OBSERVED_ISR_CHANGES,
     QUARANTINE,
 )

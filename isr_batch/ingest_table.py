@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,13 +11,17 @@ from pyspark.storagelevel import StorageLevel
 from isr_batch.covered import CUT_BY, of_cluster, replace_covered
 from isr_batch.errors import NoInputError
 from isr_batch.kafka_logs.terms import PARTITION, epoch_at, in_force
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.mapped import find_values, read_table
 from isr_batch.mapped_rows import Source, check_rows
 from isr_batch.mapping import INSTANTS, AppendColumns, EpochColumns, FetchColumns, TableMapping, given_columns
 from isr_batch.runs import Counts
 from isr_batch.store import Lake
-from isr_batch.tables import APPEND_LOG, FETCH_LOG, LEADER_EPOCHS, QUARANTINE, Table
+from isr_batch.tables import APPEND_LOG, FETCH_LOG, QUARANTINE
 from isr_batch.terms_seen import complete_terms
+
+if TYPE_CHECKING:
+    from isr_batch.contract import Table
 
 NO_EPOCH: Final = 0
 """Leader epoch of everything, where the input has no epochs."""

@@ -10,9 +10,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from isr_batch.contract import Table
 from isr_batch.mapped import CORRUPT, Value
 from isr_batch.mapping import INSTANTS, AppendColumns, EpochColumns, FetchColumns
-from isr_batch.tables import APPEND_LOG, FETCH_LOG, Table
+from isr_batch.tables import APPEND_LOG, FETCH_LOG
 
 RAW_CHARACTERS: Final = 500
 UNKNOWN_CLUSTER: Final = "unknown"

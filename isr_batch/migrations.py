@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from isr_batch.contract import Table
 from isr_batch.ddl import column_ddl, differences, literal, properties_of, types_of, with_nullable
 from isr_batch.errors import SchemaError
 from isr_batch.output_tables import TABLES
 from isr_batch.store import OTHER_VERSION, Lake
-from isr_batch.tables import Table
 
 CONSTRAINT = "delta.constraints."
 

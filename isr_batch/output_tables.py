@@ -1,5 +1,6 @@
 """Every Delta table that a replay writes, and the log of runs; the same kind of contract as `isr_batch.tables`."""
 
+from isr_batch.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table
 from isr_batch.score_tables import (
     EXPERIMENT_RESULTS,
     PARTITION_SCORES,
@@ -9,18 +10,7 @@ from isr_batch.score_tables import (
     SWEEP_ADVICE,
     SWEEP_SCORES,
 )
-from isr_batch.tables import (
-    _DATE,
-    _KEY_CHECKS,
-    _RULE,
-    _SET,
-    FETCH_SEGMENTS,
-    INGESTED_FILES,
-    INPUT_TABLES,
-    PLANTED_FAULTS,
-    Column,
-    Table,
-)
+from isr_batch.tables import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
 
 _CHANGE = (
     Column("change_time", "TIMESTAMP", "when the rule changed the ISR", nullable=False),
@@ -40,7 +30,7 @@ _CHANGE = (
     Column("made_by", "STRING", "rule, or controller (fencing, shutdown, reassignment)", nullable=False),
 )
 _CHANGE_CHECKS = {
-    **_KEY_CHECKS,
+    **KEY_CHECKS,
     "made_by_known": "made_by IN ('rule', 'controller')",
     "shrink_leaves_isr": "kind <> 'shrink' OR "
     "(array_contains(isr_before, replica_id) AND NOT array_contains(isr_after, replica_id))",
@@ -56,8 +46,8 @@ REPLICA_TIMELINE = Table(
     "replica_timeline",
     "A follower's state under a rule, from this instant until its next row",
     (
-        *_SET,
-        *_RULE,
+        *SET,
+        *RULE,
         Column("replica_id", "INT", "follower", nullable=False),
         Column("time", "TIMESTAMP", "the state changed", nullable=False),
         Column("follower_log_end_offset", "BIGINT", "as the leader knew it; -1 before its first fetch"),
@@ -65,9 +55,9 @@ REPLICA_TIMELINE = Table(
         Column("lag_messages", "BIGINT", "leader's log end offset less the follower's"),
         Column("last_caught_up_time_ms", "BIGINT", "Kafka's lastCaughtUpTimeMs under this rule"),
         Column("in_isr", "BOOLEAN", "the follower is in the ISR", nullable=False),
-        _DATE,
+        DATE,
     ),
-    {**_KEY_CHECKS, "lag_not_negative": "lag_ms >= 0"},
+    {**KEY_CHECKS, "lag_not_negative": "lag_ms >= 0"},
     ("event_date", "rule", "params_json"),
     ("topic", "partition_id", "time"),
 )
@@ -76,15 +66,15 @@ PARTITION_TIMELINE = Table(
     "partition_timeline",
     "A replica set's state under a rule, from this instant until its next row",
     (
-        *_SET,
-        *_RULE,
+        *SET,
+        *RULE,
         Column("time", "TIMESTAMP", "the state changed", nullable=False),
         Column("leader_log_end_offset", "BIGINT", "leader's log end offset"),
         Column("high_watermark", "BIGINT", "high watermark under this rule"),
         Column("isr", "ARRAY<INT>", "in-sync replicas under this rule", nullable=False),
-        _DATE,
+        DATE,
     ),
-    {**_KEY_CHECKS, "isr_not_empty": "size(isr) > 0"},
+    {**KEY_CHECKS, "isr_not_empty": "size(isr) > 0"},
     ("event_date", "rule", "params_json"),
     ("topic", "partition_id", "time"),
 )
@@ -92,7 +82,7 @@ PARTITION_TIMELINE = Table(
 ISR_CHANGES = Table(
     "isr_changes",
     "A shrink, expand or relinquish that a rule makes",
-    (*_SET, *_RULE, *_CHANGE, _DATE),
+    (*SET, *RULE, *_CHANGE, DATE),
     {**_CHANGE_CHECKS, "kind_known": "kind IN ('shrink', 'expand', 'relinquish')"},
     ("event_date",),
     change_feed=True,
@@ -102,8 +92,8 @@ SHRINK_VERDICTS = Table(
     "shrink_verdicts",
     "A shrink that a rule makes, judged by what the whole log knows",
     (
-        *_SET,
-        *_RULE,
+        *SET,
+        *RULE,
         *_CHANGE,
         Column(
             "true_lag_ms", "BIGINT", "time since the follower's own log end last equalled the leader's; 0 when it does"
@@ -124,7 +114,7 @@ SHRINK_VERDICTS = Table(
             "leader_silent_ms", "BIGINT", "time since it was caught up in which the leader handled nobody; inferred"
         ),
         Column("restored_time", "TIMESTAMP", "the same follower was back in the ISR; null when the log ends before"),
-        _DATE,
+        DATE,
     ),
     {
         **_CHANGE_CHECKS,
@@ -143,8 +133,8 @@ REPLAY_CHECK = Table(
     "replay_check",
     "An ISR change that the broker logged beside the one that the replay makes, or one without the other",
     (
-        *_SET,
-        *_RULE,
+        *SET,
+        *RULE,
         Column("replica_id", "INT", "replica that left or joined", nullable=False),
         Column("kind", "STRING", "shrink or expand", nullable=False),
         Column(
@@ -165,10 +155,10 @@ REPLAY_CHECK = Table(
         Column("observed_high_watermark", "BIGINT", "as the broker printed it"),
         Column("replayed_high_watermark", "BIGINT", "as the replay had it"),
         Column("note", "STRING", "why a change has no twin, where that is known"),
-        _DATE,
+        DATE,
     ),
     {
-        **_KEY_CHECKS,
+        **KEY_CHECKS,
         "kind_known": "kind IN ('shrink', 'expand')",
         "status_known": "status IN ('matched', 'missing', 'extra', 'unknown')",
         "times_fit_status": "status = 'unknown' OR (observed_time IS NULL) = (status = 'extra') "
@@ -182,7 +172,7 @@ RULE_DISAGREEMENTS = Table(
     "rule_disagreements",
     "A shrink that some rules make and others do not",
     (
-        *_SET,
+        *SET,
         Column("replica_id", "INT", "follower that some rules drop", nullable=False),
         Column("change_time", "TIMESTAMP", "the first rule drops it", nullable=False),
         Column(
@@ -200,9 +190,9 @@ RULE_DISAGREEMENTS = Table(
         ),
         Column("causes", "MAP<STRING, STRING>", "primary cause by rule, for rules_for", nullable=False),
         Column("verdicts", "MAP<STRING, STRING>", "verdict by rule, for rules_for", nullable=False),
-        _DATE,
+        DATE,
     ),
-    {**_KEY_CHECKS, "rules_differ": "size(rules_for) > 0 AND size(rules_against) > 0"},
+    {**KEY_CHECKS, "rules_differ": "size(rules_for) > 0 AND size(rules_against) > 0"},
     ("event_date",),
 )
 
@@ -238,15 +228,15 @@ REPLAY_STATE = Table(
     "replay_state",
     "What the replay of a replica set knew at the end of a day; the next day's replay goes on from it",
     (
-        *_SET,
+        *SET,
         Column("runs", "STRING", "hash of the rules, their parameters and the code", nullable=False),
         Column("line", "STRING", "hash of the day's input and of all input before it", nullable=False),
         Column("assigned", "ARRAY<INT>", "replicas of the set's last term", nullable=False),
         Column("params", "ARRAY<STRING>", "params_json of each run in that term", nullable=False),
         Column("state", "BINARY", "zlib of the bytes that udfs/snapshot.py describes", nullable=False),
-        _DATE,
+        DATE,
     ),
-    dict(_KEY_CHECKS),
+    dict(KEY_CHECKS),
     ("event_date",),
 )
 
@@ -259,7 +249,7 @@ REPLAYED_DAYS = Table(
         Column("line", "STRING", "hash of the day's input and of all input before it", nullable=False),
         Column("run_id", "STRING", "the run in run_log", nullable=False),
         Column("replayed_time", "TIMESTAMP", "when it was done", nullable=False),
-        _DATE,
+        DATE,
     ),
 )
 

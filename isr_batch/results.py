@@ -7,10 +7,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from isr_batch.contract import SET_KEY, Table
 from isr_batch.output_tables import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
 from isr_batch.store import Lake
-from isr_batch.tables import SET_KEY, Table
 from isr_batch.window import Window
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 

@@ -7,11 +7,11 @@ from typing import Final
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from isr_batch.contract import SET_KEY
 from isr_batch.disagreements import replayed_runs
 from isr_batch.explain import fetches_of, released, silences, term_of, where_equal
 from isr_batch.store import Lake
 from isr_batch.story import Fetch, Story
-from isr_batch.tables import SET_KEY
 from udfs.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"

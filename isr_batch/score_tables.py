@@ -1,6 +1,6 @@
 """The ledger's tables: what each rule got right, got wrong and cost. docs/verdicts.md has the definitions."""
 
-from isr_batch.tables import _DATE, _KEY_CHECKS, _RULE, _SET, Column, Table, _key
+from isr_batch.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, key_columns
 
 
 def _counts(**comments: str) -> tuple[Column, ...]:
@@ -15,9 +15,9 @@ PARTITION_SCORES = Table(
     "partition_scores",
     "What a rule cost on one replica set on one UTC day, counted in the replay: sums of these are the rule's price",
     (
-        *_SET,
-        *_RULE,
-        _DATE,
+        *SET,
+        *RULE,
+        DATE,
         *_counts(
             exposure_us="time that the leader's term covers of this day, microseconds, as all times here",
             under_min_isr_us="time with fewer in-sync replicas than min.insync.replicas, or than there are replicas",
@@ -46,7 +46,7 @@ PARTITION_SCORES = Table(
             "acknowledged acks=all appends by latency, in buckets of a sixteenth of their value at most",
         ),
     ),
-    {**_KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us)"},
+    {**KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us)"},
     ("event_date",),
 )
 
@@ -54,17 +54,17 @@ REPLICA_SCORES = Table(
     "replica_scores",
     "How often a rule's answer about one follower was the right one on one UTC day, counted in the replay",
     (
-        *_SET,
-        *_RULE,
+        *SET,
+        *RULE,
         Column("replica_id", "INT", "follower", nullable=False),
-        _DATE,
+        DATE,
         *_counts(
             judged_us="time in which its answers count, microseconds: not before the follower is heard of",
             agreed_us="time in which the rule had it in the ISR if and only if true-lag would",
             misses="genuine failures that the rule left in the ISR for more than one and a half lag times",
         ),
     ),
-    {**_KEY_CHECKS, "agreed_within_judged": "agreed_us <= judged_us"},
+    {**KEY_CHECKS, "agreed_within_judged": "agreed_us <= judged_us"},
     ("event_date",),
 )
 
@@ -144,8 +144,8 @@ RULE_SCORES = Table(
     "rule_scores",
     "What a rule with these parameters got right, got wrong and cost; a row a day and topic, and totals",
     (
-        *_key("cluster_id"),
-        *_RULE,
+        *key_columns("cluster_id"),
+        *RULE,
         Column("event_date", "DATE", "UTC day; null in totals over days"),
         Column("topic", "STRING", "topic; null in totals over topics"),
         *_SCORES,
@@ -158,8 +158,8 @@ RULE_SCORES_BY_BROKER = Table(
     "rule_scores_by_broker",
     "The same for each leader, and for each follower (where what concerns the whole partition is null)",
     (
-        *_key("cluster_id"),
-        *_RULE,
+        *key_columns("cluster_id"),
+        *RULE,
         Column("event_date", "DATE", "UTC day; null in totals over days"),
         Column("leader_id", "INT", "leader; null in the rows of followers"),
         Column("replica_id", "INT", "follower; null in the rows of leaders"),
@@ -175,7 +175,7 @@ EXPERIMENT_RESULTS = Table(
         Column("experiment", "STRING", "name of its file", nullable=False),
         Column("scenario", "STRING", "what was simulated", nullable=False),
         Column("seed", "BIGINT", "the same gives the same", nullable=False),
-        *_RULE,
+        *RULE,
         Column("simulated_hours", "DOUBLE", "from the first event to the last", nullable=False),
         Column("last_change_seconds", "DOUBLE", "from the start to the last change of an ISR; null: there was none"),
         Column("under_replicated_partitions", "DOUBLE", "Kafka's UnderReplicatedPartitions, mean over the time"),
@@ -200,9 +200,9 @@ SWEEP_SCORES = Table(
     "What a rule with these parameters got right, got wrong and cost; a row a run of a sweep and class of topics",
     (
         _SWEEP,
-        *_key("cluster_id"),
+        *key_columns("cluster_id"),
         _CLASS,
-        *_RULE,
+        *RULE,
         Column("replica_lag_time_max_ms", "BIGINT", "lag time of the run", nullable=False),
         *_FOLLOWER_DAY,
         _NEVER_REMOVED,
@@ -217,9 +217,9 @@ SWEEP_ADVICE = Table(
     "The smallest lag time within the budgets, or why there is none; a row a class of topics, rule and its parameters",
     (
         _SWEEP,
-        *_key("cluster_id"),
+        *key_columns("cluster_id"),
         _CLASS,
-        _RULE[0],
+        RULE[0],
         Column("other_params_json", "STRING", "parameters but the lag time, as JSON with sorted keys", nullable=False),
         Column("answer", "STRING", "recommended, not enough data, or none fits", nullable=False),
         Column("recommended_lag_time_max_ms", "BIGINT", "smallest lag time that fits; null when none does"),

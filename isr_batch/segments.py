@@ -21,9 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from isr_batch.contract import Table
 from isr_batch.errors import SchemaError
 from isr_batch.store import Lake
-from isr_batch.tables import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS, Table
+from isr_batch.tables import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
 from udfs.pieces import (
     CHUNK_ROWS,
     COLUMNS_OF_APPENDS,

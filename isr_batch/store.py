@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.addresses import absolute, is_address
+from isr_batch.contract import Table
 from isr_batch.ddl import create_statement, differences, types_of, with_nullable
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.output_tables import TABLES
-from isr_batch.tables import Table
 
 RETRIES: Final = 3
 OTHER_VERSION: Final = "it was written by another version: use a new lake, or move this table away and write it again"

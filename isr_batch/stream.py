@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from isr_batch.contract import SET_KEY
 from isr_batch.store import Lake
-from isr_batch.tables import SET_KEY
 from isr_batch.window import Window
 from udfs.arrow import KEPT_FIELDS
 from udfs.records import (
@@ -131,6 +131,7 @@ def terms_of(terms: DataFrame) -> DataFrame:
         "check_origin_ms",
         F.coalesce("isr_write_ms", F.lit(0)).alias("isr_write_ms"),
         "begins_mid_term",
+        "ends_mid_term",
         F.col("start_offset").isNotNull().alias("offsets_known"),
         "held_at_start",
     )
@@ -151,7 +152,10 @@ def _kept(kept: DataFrame, terms: DataFrame, window: Window) -> DataFrame:
     A leader that starts again begins a term of the same epoch: the state is of the last one before the window.
     """
     begun = terms.where(_us("start_time") < F.lit(window.start_us))
-    ends = begun.groupBy(*SET_KEY).agg(F.max_by(_us("end_time"), "start_time").alias("end_us"))
+    ends = begun.groupBy(*SET_KEY).agg(
+        F.max_by(_us("end_time"), "start_time").alias("end_us"),
+        F.max_by("ends_mid_term", "start_time").alias("ends_mid_term"),
+    )
     row = F.struct(*(name for name, _ in KEPT_FIELDS)).alias("kept")
     return _rows(kept.join(F.broadcast(ends), list(SET_KEY)), GOES_ON, row, time_us=F.lit(window.start_us))
 

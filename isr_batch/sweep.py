@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.advice import Row, advice, line, with_rates
+from isr_batch.contract import Table
 from isr_batch.ddl import literal
 from isr_batch.grids import LAG_TIME, Grid, NamedGrid
 from isr_batch.replay import events_in, ready_to_replay, replayed
@@ -21,7 +22,6 @@ from isr_batch.segments import SEGMENTS_AT_A_TIME, damage_told, rows_at_a_time
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream
 from isr_batch.stream import facts as told_of
-from isr_batch.tables import Table
 from udfs.results import SCORED
 
 

@@ -5,77 +5,16 @@ Spark's; ``*_time`` is UTC with microseconds, ``*_ms`` is epoch or duration in m
 offsets are record offsets.
 """
 
-from dataclasses import dataclass, field
-
+from isr_batch.contract import DATE, KEY_CHECKS, SET, SOURCE, Column, Table, key_columns
+from isr_batch.leader_tables import COVERAGE, LEADER_EPOCHS
 from udfs.segments import PACKED
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: Spark type, meaning, and whether a row may lack it."""
-
-    name: str
-    type: str
-    comment: str
-    nullable: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """A table: its columns in order, constraints by name, and the columns that lay it out on disk."""
-
-    name: str
-    comment: str
-    columns: tuple[Column, ...]
-    constraints: dict[str, str] = field(default_factory=dict)
-    partitioned_by: tuple[str, ...] = ()
-    skipped_by: tuple[str, ...] = ()
-    """Columns whose least and largest values Delta keeps of each file; of a table with few rows, the first 32."""
-    change_feed: bool = False
-    """Whether Delta tells which rows a commit has put in and taken out."""
-
-    @property
-    def column_names(self) -> list[str]:
-        """Names in table order."""
-        return [column.name for column in self.columns]
-
-    @property
-    def schema_ddl(self) -> str:
-        """Types only, as ``spark.createDataFrame`` and ``cast`` take them."""
-        return ", ".join(f"{column.name} {column.type}" for column in self.columns)
-
-
-def _key(*names: str) -> tuple[Column, ...]:
-    known = {
-        "cluster_id": ("STRING", "name given to the cluster when its logs were ingested"),
-        "topic": ("STRING", "topic name, or its id where no log gives the name"),
-        "partition_id": ("INT", "partition number within the topic"),
-        "leader_epoch": ("INT", "Kafka's leader epoch: one term of one leader"),
-        "leader_id": ("INT", "broker that leads in this term, and whose log and clock the row is from"),
-        "broker_id": ("INT", "broker"),
-    }
-    return tuple(Column(name, *known[name], nullable=False) for name in names)
-
-
-SET_KEY = ("cluster_id", "topic", "partition_id", "leader_epoch", "leader_id")
-_SET = _key(*SET_KEY)
-_DATE = Column("event_date", "DATE", "UTC day of the row's time; the table is partitioned by it", nullable=False)
-_SOURCE = (
-    Column("source_file", "STRING", "log file that the row was read from, relative to the ingested folder"),
-    Column("source_line", "BIGINT", "line in that file, from 1"),
-)
-_RULE = (
-    Column("rule", "STRING", "rule id, as in `isr-batch rules list`", nullable=False),
-    Column("params_json", "STRING", "the rule's parameters in this replay, as JSON with sorted keys", nullable=False),
-)
-_KEY_CHECKS = {"partition_from_0": "partition_id >= 0", "epoch_known": "leader_epoch >= -1"}
 
 FETCH_LOG = Table(
     "fetch_log",
     "A follower's fetch of one partition, as its leader served it (listed in the request, or implied by its session), "
     "or a run of identical ones",
     (
-        *_SET,
+        *SET,
         Column("replica_id", "INT", "follower that fetched", nullable=False),
         Column("arrival_time", "TIMESTAMP", "last byte of the request read from the socket", nullable=False),
         Column("handled_time", "TIMESTAMP", "an io thread took the request: Kafka's fetch time", nullable=False),
@@ -124,11 +63,11 @@ FETCH_LOG = Table(
             "without such fetches",
         ),
         Column("last_handled_time", "TIMESTAMP", "handled_time of the last fetch of the run", nullable=False),
-        *_SOURCE,
-        _DATE,
+        *SOURCE,
+        DATE,
     ),
     {
-        **_KEY_CHECKS,
+        **KEY_CHECKS,
         "replica_is_a_broker": "replica_id >= 0",
         "instants_in_order": "arrival_time <= handled_time AND handled_time <= processed_time "
         "AND processed_time <= released_time AND released_time <= completed_time",
@@ -146,7 +85,7 @@ APPEND_LOG = Table(
     "append_log",
     "An append to the leader's log, or one that it refused",
     (
-        *_SET,
+        *SET,
         Column(
             "append_time",
             "TIMESTAMP",
@@ -176,11 +115,11 @@ APPEND_LOG = Table(
             "by nothing, and the release prints no responses",
             nullable=False,
         ),
-        *_SOURCE,
-        _DATE,
+        *SOURCE,
+        DATE,
     ),
     {
-        **_KEY_CHECKS,
+        **KEY_CHECKS,
         "batch_not_empty": "base_offset IS NULL OR log_end_offset > base_offset",
         "acks_known": "acks IN (-1, 0, 1)",
     },
@@ -192,7 +131,7 @@ FETCH_SEGMENTS = Table(
     "A stretch of one replica set's fetches and appends, packed: what `replay` reads. It is made of fetch_log and "
     "append_log, by itself, and again for days that have changed; udfs/segments.py has the format",
     (
-        *_SET,
+        *SET,
         Column("segment_number", "INT", "counts the segments of a replica set in one packing, from 0", nullable=False),
         Column("first_time", "TIMESTAMP", "its first event: arrival of a fetch, or an append", nullable=False),
         Column("last_time", "TIMESTAMP", "its last event", nullable=False),
@@ -202,137 +141,9 @@ FETCH_SEGMENTS = Table(
         Column("checksum", "BIGINT", "CRC-32 of the binaries, one after the other", nullable=False),
         *(Column(name, "BINARY", comment) for name, comment in PACKED.items()),
         Column("packed_from", "STRING", "hash of the names of the data files that the day was made of", nullable=False),
-        _DATE,
+        DATE,
     ),
-    {**_KEY_CHECKS, "fetches_within_events": "fetches BETWEEN 0 AND events", "in_time": "first_time <= last_time"},
-    ("event_date",),
-)
-
-LEADER_EPOCHS = Table(
-    "leader_epochs",
-    "A leader's term, from the leader's own state-change log",
-    (
-        *_SET,
-        Column(
-            "start_time",
-            "TIMESTAMP",
-            "the leader took up its term; where begins_mid_term, the first instant for which its request log can vouch",
-            nullable=False,
-        ),
-        Column("end_time", "TIMESTAMP", "it stopped leading, or its log ends", nullable=False),
-        Column(
-            "begins_mid_term",
-            "BOOLEAN",
-            "the term had begun before start_time, where the log begins or goes on after a hole: what held then was "
-            "found out, and what depends on the time before is unknown",
-            nullable=False,
-        ),
-        Column(
-            "ends_mid_term",
-            "BOOLEAN",
-            "no line tells that the term ended at end_time: the log ends there, or has a hole",
-            nullable=False,
-        ),
-        Column(
-            "term_source",
-            "STRING",
-            "leader and epoch: logged, snapshot, or inferred from what followers asked for",
-            nullable=False,
-        ),
-        Column(
-            "start_offset",
-            "BIGINT",
-            "leader's log end offset at start_time (Kafka: leader epoch start offset); null where no line names an "
-            "offset of the partition",
-        ),
-        Column("start_high_watermark", "BIGINT", "high watermark at start_time; null as start_offset"),
-        Column(
-            "start_offset_source",
-            "STRING",
-            "logged, or inferred from what producers were answered and followers fetched: then a lower bound",
-        ),
-        Column("assigned", "ARRAY<INT>", "assigned replicas, leader included", nullable=False),
-        Column("assigned_source", "STRING", "logged, snapshot, or inferred: then followers that were down are missing"),
-        Column(
-            "held_at_start",
-            "ARRAY<BIGINT>",
-            "where begins_mid_term: log end offset of each assigned replica at start_time, as its first fetch tells "
-            "since; -2: the log end, whose offset no line names; null where nothing tells",
-        ),
-        Column("isr_at_start", "ARRAY<INT>", "in-sync replicas at start_time", nullable=False),
-        Column(
-            "isr_source",
-            "STRING",
-            "logged, snapshot, or inferred from the high watermark and what followers asked for",
-        ),
-        Column("previous_leader_id", "INT", "leader before, as this broker knew it; equal to leader_id when it stayed"),
-        Column("replica_lag_time_max_ms", "BIGINT", "replica.lag.time.max.ms of this broker", nullable=False),
-        Column(
-            "lag_time_source",
-            "STRING",
-            "given by the operator, properties (server.properties), logged at the broker's start, or Kafka's default",
-        ),
-        Column("min_insync_replicas", "INT", "min.insync.replicas of the topic", nullable=False),
-        Column("broker_version", "STRING", "Kafka version of this broker"),
-        Column(
-            "broker_version_source",
-            "STRING",
-            "given by the operator, logged, or inferred from the versions of followers' requests: then the oldest",
-        ),
-        Column(
-            "check_origin_ms",
-            "BIGINT",
-            "an instant at which isr-expiration ran; all others are whole periods away",
-            nullable=False,
-        ),
-        Column(
-            "isr_write_ms",
-            "BIGINT",
-            "median time from a shrink to the answer of its ISR write on this broker; null when not logged",
-        ),
-        Column(
-            "metadata_delay_ms",
-            "BIGINT",
-            "median time until the controller's records reach this broker; null when not logged",
-        ),
-        Column(
-            "check_origin_source",
-            "STRING",
-            "shrinks, startup or unknown: how check_origin_ms was found",
-            nullable=False,
-        ),
-        _DATE,
-    ),
-    {
-        **_KEY_CHECKS,
-        "term_not_negative": "end_time >= start_time",
-        "leader_assigned": "array_contains(assigned, leader_id)",
-        "lag_time_positive": "replica_lag_time_max_ms > 0",
-        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'unknown')",
-        "term_source_known": "term_source IN ('logged', 'snapshot', 'inferred')",
-    },
-    ("event_date",),
-)
-
-COVERAGE = Table(
-    "coverage",
-    "Time of a broker for which a log of it can vouch: what was outside of it is unknown",
-    (
-        *_key("cluster_id", "broker_id"),
-        Column("log", "STRING", "request, server or state-change", nullable=False),
-        Column("from_time", "TIMESTAMP", "its first line, or the first one after a hole", nullable=False),
-        Column("until_time", "TIMESTAMP", "its last line, or the last one before a hole", nullable=False),
-        Column(
-            "begins_mid_term",
-            "BOOLEAN",
-            "followers had been fetching before from_time, of which this log has nothing; of the other logs null",
-        ),
-        _DATE,
-    ),
-    {
-        "log_known": "log IN ('request', 'server', 'state-change')",
-        "not_negative": "until_time >= from_time",
-    },
+    {**KEY_CHECKS, "fetches_within_events": "fetches BETWEEN 0 AND events", "in_time": "first_time <= last_time"},
     ("event_date",),
 )
 
@@ -340,7 +151,7 @@ OBSERVED_ISR_CHANGES = Table(
     "observed_isr_changes",
     "A replica that entered or left the ISR, as the brokers logged it",
     (
-        *_SET,
+        *SET,
         Column(
             "change_time",
             "TIMESTAMP",
@@ -358,11 +169,11 @@ OBSERVED_ISR_CHANGES = Table(
         ),
         Column("last_caught_up_time_ms", "BIGINT", "as printed by the leader's shrink line"),
         Column("made_by", "STRING", "leader or controller", nullable=False),
-        *_SOURCE,
-        _DATE,
+        *SOURCE,
+        DATE,
     ),
     {
-        **_KEY_CHECKS,
+        **KEY_CHECKS,
         "kind_known": "kind IN ('shrink', 'expand')",
         "made_by_known": "made_by IN ('leader', 'controller')",
     },
@@ -373,7 +184,7 @@ BROKER_EVENTS = Table(
     "broker_events",
     "What happened to a broker as a whole",
     (
-        *_key("cluster_id", "broker_id"),
+        *key_columns("cluster_id", "broker_id"),
         Column("event_time", "TIMESTAMP", "when it happened or began", nullable=False),
         Column("end_time", "TIMESTAMP", "end of a silence; for a check, when it really ran", nullable=False),
         Column(
@@ -384,7 +195,7 @@ BROKER_EVENTS = Table(
             "fenced, unfenced, shutting_down (controller's word)",
             nullable=False,
         ),
-        _DATE,
+        DATE,
     ),
     {
         "kind_known": "kind IN ('started', 'silent', 'check', 'fenced', 'unfenced', 'shutting_down')",
@@ -397,13 +208,13 @@ PLANTED_FAULTS = Table(
     "planted_faults",
     "What a generated scenario did to its brokers, and the cause that a shrink it brings about must be given",
     (
-        *_key("cluster_id", "topic"),
+        *key_columns("cluster_id", "topic"),
         Column("what", "STRING", "kind of fault", nullable=False),
-        *_key("broker_id"),
+        *key_columns("broker_id"),
         Column("from_time", "TIMESTAMP", "it begins", nullable=False),
         Column("until_time", "TIMESTAMP", "it has passed", nullable=False),
         Column("expected_cause", "STRING", "primary cause of its shrinks; empty: it should cause none"),
-        _DATE,
+        DATE,
     ),
     {"not_negative": "until_time >= from_time"},
     ("event_date",),
@@ -413,7 +224,7 @@ QUARANTINE = Table(
     "quarantine",
     "An input line, row or file that was refused, and why; or a line whose rows are doubtful",
     (
-        *_key("cluster_id"),
+        *key_columns("cluster_id"),
         Column("source_file", "STRING", "file, relative to the ingested folder", nullable=False),
         Column("source_line", "BIGINT", "line in that file, from 1; null for a whole file"),
         Column("reason", "STRING", "what is wrong, in a few fixed words", nullable=False),
@@ -428,7 +239,7 @@ INGESTED_FILES = Table(
     "ingested_files",
     "A log file whose rows the lake holds; written last, so that an ingest that was cut off is done again",
     (
-        *_key("cluster_id"),
+        *key_columns("cluster_id"),
         Column("source_file", "STRING", "file, as in the other tables", nullable=False),
         Column("kind", "STRING", "request, server, state-change, metadata, snapshot or properties", nullable=False),
         Column("broker_id", "INT", "broker that wrote it; null for the metadata log"),

@@ -6,8 +6,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from isr_batch.contract import SET_KEY
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.mapping import TableMapping
-from isr_batch.tables import LEADER_EPOCHS, SET_KEY
 
 
 def complete_terms(

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from isr_batch.contract import Table
 from isr_batch.output_tables import TIMELINES
-from isr_batch.tables import Table
 from udfs.ledger import DAY_US
 from udfs.results import RESULT_SCHEMA
 

@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from isr_batch.contract import SET_KEY
 from isr_batch.errors import NoInputError
 from isr_batch.fetch_runs import single_fetches
 from isr_batch.output_tables import REPLAY_CHECK
 from isr_batch.store import Lake
 from isr_batch.stream import terms_joined
-from isr_batch.tables import SET_KEY
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS = 5
@@ -31,6 +31,8 @@ CLOSE_MS = 100
 """An expand is recorded by the controller, tens of milliseconds after the leader decided on it."""
 
 UNKNOWN = "unknown"
+AT_THE_END = "within a second of where the leader's request log ends: requests in flight are not in it"
+IN_FLIGHT = "INTERVAL 1 SECOND"
 OUTSIDE = "outside the time that the leader's request log covers"
 WARM_UP = "within a lag time and a check of where the leader's request log begins"
 
@@ -201,7 +203,8 @@ def _doubted(pairs: DataFrame, terms: DataFrame, lake: Lake) -> DataFrame:
     )  # fmt: skip
     covered = alone.select("row", "at", *key).join(F.broadcast(spans), key)
     inside = (F.col("at") <= F.col("until_time")) & (F.col("from_time").isNull() | (F.col("at") >= F.col("from_time")))
-    reaches = covered.groupBy("row").agg(F.max(inside).alias("inside"))
+    at_end = inside & (F.col("at") > F.col("until_time") - F.expr(IN_FLIGHT))
+    reaches = covered.groupBy("row").agg(F.max(inside).alias("inside"), F.max(at_end).alias("at_end"))
     lag_ms = F.col("replica_lag_time_max_ms")
     warm_us = F.unix_micros("start_time") + (lag_ms + lag_ms / F.col("checks_per_lag_time") + 1) * 1000
     begun = terms.where("begins_mid_term").join(F.broadcast(_rule_of_leaders(terms)), ["cluster_id", "leader_id"])
@@ -214,12 +217,13 @@ def _doubted(pairs: DataFrame, terms: DataFrame, lake: Lake) -> DataFrame:
     # A cluster that has no coverage at all is not of broker logs, and its own tables vouch for themselves.
     logged = lake.read("coverage").select("cluster_id", F.lit(False).alias("vouched")).distinct()
     doubt = F.when(~F.coalesce("inside", "vouched", F.lit(True)), OUTSIDE).when(F.col("warm"), WARM_UP)
+    doubt = doubt.when(F.col("at_end"), AT_THE_END)
     told = (
         alone.join(F.broadcast(reaches), "row", "left").join(F.broadcast(warm), "row", "left")
         .join(F.broadcast(logged), "cluster_id", "left")
         .withColumn("doubt", doubt)
         .withColumn("status", F.when(F.col("doubt").isNotNull(), UNKNOWN).otherwise(F.col("status")))
-        .drop("row", "at", "inside", "warm", "vouched")
+        .drop("row", "at", "inside", "at_end", "warm", "vouched")
     )  # fmt: skip
     matched = pairs.where("status = 'matched'").withColumn("doubt", F.lit(None).cast("string"))
     return matched.unionByName(told)

@@ -10,9 +10,10 @@ from textwrap import fill
 from typing import Final
 
 from isr_batch.compiled import keep_compiled
+from isr_batch.contract import Table
 from isr_batch.output_tables import OUTPUT_TABLES
 from isr_batch.store import sql_texts
-from isr_batch.tables import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS, Table
+from isr_batch.tables import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
 from tests import rule_pictures
 from tests.rule_stories import seen
 from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule

@@ -25,6 +25,7 @@ def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> li
         state.term["start_us"], state.term["end_us"] = term.start_us, term.end_us
         state.term["start_offset"] = term.start_offset
         state.term["begins_mid_term"] = term.begins_mid_term
+        state.term["ends_mid_term"] = term.ends_mid_term
         state.fetches["held_at_start"] = term.held_at_start or -1
         isr = sum(1 << replicas.index(replica) for replica in term.isr)
         if not kernels().has_room(state, out):

@@ -18,6 +18,7 @@ CAUSES = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only", "controller", "follower_stopped", "follower_slow",
     "unknown",
 )  # fmt: skip
+IN_FLIGHT_US = 1_000_000
 SLACK_US = 2000
 """How far from its schedule a logged check may lie."""
 COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)
@@ -369,6 +370,8 @@ class Leader:
     def _causes(self, replica: int) -> frozenset[str]:
         truth, position, limit_us = self.truth, self.truth.position(replica), self.rule.lag_time_max_ms * 1000
         began_us, mid_term = self.term.start_us, self.term.begins_mid_term
+        if self.term.ends_mid_term and self.now_us > self.term.end_us - IN_FLIGHT_US:
+            return frozenset({"unknown"})  # it may have fetched: what is not answered is not in the log
         if mid_term and self.followers[replica].cu <= began_us // 1000 and self.now_us < self.known_from_us:
             return frozenset({"unknown"})  # what the leader knew from before may have decided
         if position < 0:

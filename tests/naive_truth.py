@@ -37,6 +37,8 @@ class Term(NamedTuple):
     rows: tuple[Row, ...] = ()
     begins_mid_term: bool = False
     """The leader led before ``start_us``; nothing from before is in the log."""
+    ends_mid_term: bool = False
+    """Its log ends at ``end_us``, and requests in flight then are not in it."""
     held_at_start: tuple[int, ...] = ()
     """Then: where the log of each replica ended at ``start_us``, -1 where nothing tells."""
 

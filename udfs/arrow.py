@@ -47,6 +47,7 @@ TERM_FIELDS = (
     ("check_origin_ms", pa.int64()),
     ("isr_write_ms", pa.int64()),
     ("begins_mid_term", pa.bool_()),
+    ("ends_mid_term", pa.bool_()),
     ("offsets_known", pa.bool_()),
     ("held_at_start", pa.list_(pa.int64())),
 )
@@ -58,13 +59,14 @@ OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms"
 KEPT_FIELDS = (
     ("leader_epoch", pa.int32()),
     ("end_us", pa.int64()),
+    ("ends_mid_term", pa.bool_()),
     ("assigned", pa.list_(pa.int32())),
     ("params", pa.list_(pa.string())),
     ("state", pa.binary()),
 )
 """What a GOES_ON row tells: the state that a window before this one ended with, as a struct column ``kept``.
 
-All but ``end_us``, the end of its term, is as the result of kind STATE told it."""
+All but ``end_us`` and ``ends_mid_term``, of the end of its term, is as the result of kind STATE told it."""
 
 RESULT_ROWS = 1 << 17
 """Result rows of a kind that are held before they leave as a batch, at the least."""
@@ -129,7 +131,7 @@ class SetReplay:
     def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
         """Take up what a former window ended with, of a term that goes on or is over."""
         self.state = unpacked(zlib.decompress(kept["state"]))
-        self.state.term["end_us"] = kept["end_us"]
+        self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
         self.term_is_over = kept["end_us"] < since_us
         self._identify(kept["leader_epoch"], kept["assigned"], kept["params"])
 
@@ -146,6 +148,7 @@ class SetReplay:
         state.term["replicas"] = len(assigned)
         state.term["start_us"], state.term["end_us"] = start_us, term["end_us"]
         state.term["start_offset"] = start_offset
+        state.term["ends_mid_term"] = term["ends_mid_term"]
         state.term["begins_mid_term"], state.term["offsets_known"] = term["begins_mid_term"], term["offsets_known"]
         params, told = self._params_in(term)
         state.params[: len(self.runs)] = params

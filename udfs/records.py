@@ -175,6 +175,7 @@ TERM = int64_record(
     "start_us",
     "end_us",
     "begins_mid_term",  # 1: it began before start_us, and what is known of it then was found out from the log
+    "ends_mid_term",  # 1: it went on after end_us, or nobody knows: requests in flight then are not in the log
     "offsets_known",  # 0: nothing in the log names an offset, and the log end counts from 0 in their place
     "start_offset",
     "log_end_offset",

@@ -41,6 +41,10 @@ ORDINARY_WORK = 10
 """A leader that held a fetch for less than this part of the lag time did its work, and is not to blame."""
 
 
+IN_FLIGHT_US = 1_000_000
+"""Before the end of a log: a fetch is written down when it is done, and most wait half a second for data."""
+
+
 @kernel
 def true_lag_us(fetch, now_us):
     """How long ago the leader first held a record that the follower lacks; 0 when it lacks none."""
@@ -72,6 +76,8 @@ def causes_of_shrink(state, r, p, now_us):
     fetch, term = state.fetches[p], state.term[0]
     settle(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
+    if term.ends_mid_term != 0 and now_us > term.end_us - IN_FLIGHT_US:
+        return UNKNOWN
     if term.begins_mid_term != 0 and _hangs_on_before(state, r, p, now_us):
         return UNKNOWN
     alive = fetch.last_arrival_us > now_us - lag_time_us

@@ -11,6 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch import tables as contracts
+from isr_batch.contract import Column as TableColumn
+from isr_batch.contract import Table
 from isr_batch.kafka_logs import (
     appends,
     broker_log,
@@ -34,6 +36,7 @@ from isr_batch.kafka_logs import (
 from isr_batch.kafka_logs.account import Tally, account_of, require_balance
 from isr_batch.kafka_logs.assumed import Note, notes
 from isr_batch.kafka_logs.request_log import FILE, REFUSED
+from isr_batch.leader_tables import COVERAGE, LEADER_EPOCHS
 
 
 @dataclass(frozen=True)
@@ -229,12 +232,12 @@ def read_kafka_logs(
     frames = {
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: appends.append_log(produced, fetched, shrinks, led, stretches),
-        contracts.LEADER_EPOCHS.name: led,
+        LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
             sources, shrinks, known, led.where("begins_mid_term"), controller_known=bool(found.of_kind(files.METADATA))
         ),
         contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, processes)),
-        contracts.COVERAGE.name: _coverage(spark, stretches, server, state_changes),
+        COVERAGE.name: _coverage(spark, stretches, server, state_changes),
         contracts.QUARANTINE.name: keep(
             _quarantine(spark, found, sources, doubtful).withColumn("ingest_run", F.lit(run_id))
         ),
@@ -350,19 +353,19 @@ def _sent_again(produced: DataFrame) -> DataFrame:
     return produced.where("repeated").withColumns({"reason": F.lit("produce request sent again"), "detail": detail})
 
 
-def _conform(frame: DataFrame, table: contracts.Table, cluster_id: str) -> DataFrame:
+def _conform(frame: DataFrame, table: Table, cluster_id: str) -> DataFrame:
     """Give the frame exactly the table's columns: ``x_time`` from ``x_us``, the rest by name."""
     instants = {
         contracts.FETCH_LOG.name: {"event_date": "handled_us"},
         contracts.APPEND_LOG.name: {"event_date": "append_us"},
-        contracts.LEADER_EPOCHS.name: {"event_date": "start_us"},
+        LEADER_EPOCHS.name: {"event_date": "start_us"},
         contracts.OBSERVED_ISR_CHANGES.name: {"event_date": "at_us", "change_time": "at_us"},
         contracts.BROKER_EVENTS.name: {"event_date": "at_us", "event_time": "at_us"},
-        contracts.COVERAGE.name: {"event_date": "from_us"},
+        COVERAGE.name: {"event_date": "from_us"},
         contracts.QUARANTINE.name: {},
     }[table.name]
 
-    def value(column: contracts.Column) -> Column:
+    def value(column: TableColumn) -> Column:
         if column.name == "cluster_id":
             return F.lit(cluster_id)
         if column.type in ("TIMESTAMP", "DATE"):

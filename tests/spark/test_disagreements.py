@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from isr_batch.contract import Table
 from isr_batch.disagreements import compare, replayed_runs, shrink_events, stands, write_disagreements
 from isr_batch.errors import NoInputError, UsageError
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.output_tables import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.score_tables import PARTITION_SCORES
 from isr_batch.store import Lake
-from isr_batch.tables import LEADER_EPOCHS, Table
 from isr_batch.window import Window
 from pipelines import cli
 from tests.spark.test_jobs import frame

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from isr_batch.contract import Table
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.explain import LAST_FETCHES, explain
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.replay import replay, rule_runs
 from isr_batch.report.swimlane import draw, phases, require_picture
 from isr_batch.scene import BROKERS, scene, spans, stretch
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.story import Fetch, Stand, tell
-from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, Table
+from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from pipelines import cli
 from tests.spark.test_replay import DAY, SET, at
 

@@ -5,13 +5,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from isr_batch.contract import Table
 from isr_batch.fetch_runs import single_fetches, take_runs_apart
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.replay import replayed, rule_runs
 from isr_batch.segments import pack_stale_days
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
 from isr_batch.stream import event_stream, facts
-from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, Table
+from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 
 DAY = "2026-01-01"
 SET = "'c' AS cluster_id, 't' AS topic, 0 AS partition_id, 0 AS leader_epoch, 1 AS leader_id"

@@ -9,12 +9,13 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.ingest_table import ingest_table, lacking
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.mapping import TableMapping, load_mapping
 from isr_batch.replay import replay, rule_runs
 from isr_batch.runs import Counts
 from isr_batch.settings import ReplaySettings
 from isr_batch.store import Lake
-from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES
+from isr_batch.tables import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from pipelines import cli
 
 EXAMPLES = Path(__file__).parents[2] / "conf" / "mappings"

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch import ingest
+from isr_batch.contract import Table
 from isr_batch.days import Lines, mark
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.kafka_logs.account import Tally
@@ -19,7 +20,7 @@ from isr_batch.runs import Counts, recorded
 from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
 from isr_batch.store import Lake
 from isr_batch.summaries import require_match, rules_side_by_side
-from isr_batch.tables import APPEND_LOG, Table
+from isr_batch.tables import APPEND_LOG
 from isr_batch.validate import ValidationSummary, summary
 from isr_batch.window import Window
 from pipelines import cli

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
+from isr_batch.contract import Column, Table
 from isr_batch.ddl import create_statement, properties_of
 from isr_batch.errors import SchemaError
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.migrations import statements, upgrade
 from isr_batch.output_tables import ISR_CHANGES, REPLAY_CHECK, RULE_DISAGREEMENTS, SHRINK_VERDICTS, TABLES
 from isr_batch.score_tables import RULE_SCORES
 from isr_batch.store import Lake
-from isr_batch.tables import APPEND_LOG, FETCH_LOG, LEADER_EPOCHS, QUARANTINE, Column, Table
+from isr_batch.tables import APPEND_LOG, FETCH_LOG, QUARANTINE
 
 EARLIER = [
     (LEADER_EPOCHS, ("isr_write_ms", "metadata_delay_ms", "start_offset_source")),

@@ -16,14 +16,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch import ingest
+from isr_batch.contract import Table
 from isr_batch.errors import AccountError
 from isr_batch.fetch_runs import single_fetches
 from isr_batch.ingest import Ingest, ingest_kafka_logs
 from isr_batch.kafka_logs.account import Tally, require_balance
 from isr_batch.kafka_logs.files import LogFile, LogFolder
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.output_tables import RUN_LOG
 from isr_batch.store import Lake
-from isr_batch.tables import APPEND_LOG, INGESTED_FILES, INPUT_TABLES, LEADER_EPOCHS, QUARANTINE, Table
+from isr_batch.tables import APPEND_LOG, INGESTED_FILES, INPUT_TABLES, QUARANTINE
 from tests.spark.broker_logs import Leader
 
 DAY = 86_400

@@ -13,11 +13,11 @@ from delta.exceptions import ConcurrentAppendException
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from isr_batch.contract import Column, Table
 from isr_batch.ddl import create_statement
 from isr_batch.errors import NoInputError, SchemaError, WriteConflictError
 from isr_batch.output_tables import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
 from isr_batch.store import RETRIES, Lake, _retrying, sql_texts
-from isr_batch.tables import Column, Table
 
 SMALL = Table(
     "small",

@@ -197,7 +197,8 @@ def stream(log: Log, partition: int, setting: Setting, calm: bytes) -> list[dict
                 "assigned": list(term.replicas), "isr_at_start": list(term.isr), "leader_is_new": term.leader_is_new,
                 "process_is_new": epoch == 0, "replica_lag_time_max_ms": setting.replica_lag_time_max_ms,
                 "min_insync_replicas": setting.min_insync_replicas, "check_origin_ms": setting.check_phase_ms,
-                "isr_write_ms": 0, "begins_mid_term": term.begins_mid_term, "offsets_known": True,
+                "isr_write_ms": 0, "begins_mid_term": term.begins_mid_term,
+                "ends_mid_term": term.ends_mid_term, "offsets_known": True,
                 "held_at_start": list(term.held_at_start),
             },
         }  # fmt: skip

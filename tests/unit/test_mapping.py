@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from isr_batch.errors import UsageError
+from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.mapping import (
     AppendColumns,
     EpochColumns,
@@ -18,7 +19,7 @@ from isr_batch.mapping import (
     given_columns,
     load_mapping,
 )
-from isr_batch.tables import APPEND_LOG, FETCH_LOG, LEADER_EPOCHS
+from isr_batch.tables import APPEND_LOG, FETCH_LOG
 
 SHIPPED = sorted((Path(__file__).parents[2] / "conf" / "mappings").glob("*.yaml"))
 SHORTEST = """

@@ -89,7 +89,14 @@ def test_windows_give_what_one_replay_gives(case: tuple[Log, list[Setting], list
 
 def test_what_was_kept_by_other_code_is_refused() -> None:
     row = dict.fromkeys(Rows._fields, -1) | dict(zip(SET_COLUMNS, ("c", "t", 0, 1), strict=True))
-    kept = {"leader_epoch": 0, "end_us": 9, "assigned": [1, 2], "params": [], "state": b"\x78\x01\x03\0\0\0\0\1"}
+    kept = {
+        "leader_epoch": 0,
+        "end_us": 9,
+        "ends_mid_term": False,
+        "assigned": [1, 2],
+        "params": [],
+        "state": b"\x78\x01\x03\0\0\0\0\1",
+    }
     begins = row | {"kind": int(GOES_ON), "time_us": 5, "kept": kept}
     with pytest.raises(ValueError, match="another version"):
         list(replay_batches(in_pieces([begins], schema=WITH_KEPT), []))
