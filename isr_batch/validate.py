@@ -31,8 +31,8 @@ CLOSE_MS = 100
 """An expand is recorded by the controller, tens of milliseconds after the leader decided on it."""
 
 UNKNOWN = "unknown"
-AT_THE_END = "within a second of where the leader's request log ends: requests in flight are not in it"
-IN_FLIGHT = "INTERVAL 1 SECOND"
+AT_THE_END = "less than 600 ms before the leader's request log ends: requests in flight are not in it"
+IN_FLIGHT = "INTERVAL 600 MILLISECONDS"
 OUTSIDE = "outside the time that the leader's request log covers"
 WARM_UP = "within a lag time and a check of where the leader's request log begins"
 

@@ -18,7 +18,7 @@ CAUSES = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only", "controller", "follower_stopped", "follower_slow",
     "unknown",
 )  # fmt: skip
-IN_FLIGHT_US = 1_000_000
+IN_FLIGHT_US = 600_000
 SLACK_US = 2000
 """How far from its schedule a logged check may lie."""
 COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)

@@ -41,7 +41,7 @@ ORDINARY_WORK = 10
 """A leader that held a fetch for less than this part of the lag time did its work, and is not to blame."""
 
 
-IN_FLIGHT_US = 1_000_000
+IN_FLIGHT_US = 600_000
 """Before the end of a log: a fetch is written down when it is done, and most wait half a second for data."""
 
 

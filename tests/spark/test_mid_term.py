@@ -1,0 +1,188 @@
+"""Recorded clusters whose logs begin late, or have a hole: the same is replayed as of the whole log, and nothing else.
+
+The whole grid of such cuts is a nightly test.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from isr_batch.ingest import Ingest, ingest_kafka_logs
+from isr_batch.replay import replay
+from isr_batch.store import Lake
+from isr_batch.validate import validate
+from tests.log_cuts import ALL_LOGS, REQUEST, Keep, after, before, between, copy_of, span, without
+from tests.spark.broker_logs import TRACES, traces
+from udfs.arrow import RuleRun
+from udfs.rules import REGISTRY, rule_of_release
+
+RELEASES = {
+    "old-0.10.1.1": "0.10.1.1", "old-2.1.1": "2.1.1", "k2.8.2": "2.8.2", "k3.2.3": "3.2.3", "k3.6.2": "3.6.2",
+}  # fmt: skip
+"""The others ran the rule of today."""
+
+pytestmark = [traces, pytest.mark.traces]
+
+
+class Change(NamedTuple):
+    """A change that a rule made, without the leader epoch, which a log may not tell."""
+
+    topic: str
+    partition_id: int
+    leader_id: int
+    replica_id: int
+    kind: str
+    made_by: str
+
+
+class Found(NamedTuple):
+    """A cut log, ingested, replayed and compared with its brokers."""
+
+    lake: Lake
+    ingest: Ingest
+    checked: Counter[str]
+
+
+class Cut(NamedTuple):
+    """What is left of a run; the times are seconds from its first request."""
+
+    run: str
+    keep: Keep
+    logs: tuple[str, ...] = ALL_LOGS
+    options: Mapping[str, Any] = {}
+
+
+def rule_of(run: str) -> str:
+    return rule_of_release(RELEASES.get(run, "4.1.0"))
+
+
+def replayed(spark: SparkSession, logs: Path, to: Path, run: str) -> Found:
+    lake = Lake(spark, str(to), "run-1")
+    done = ingest_kafka_logs(lake, logs, run)
+    replay(lake, [RuleRun(rule_of(run))])
+    checked: Counter[str] = Counter()
+    for row in validate(lake).rows:
+        checked.update({status: row[status] for status in ("matched", "missing", "extra", "unknown")})
+    return Found(lake, done, checked)
+
+
+def written(cut: Cut, to: Path) -> Path:
+    """Write what is left into a folder."""
+    first, _ = span(TRACES / cut.run)
+    return copy_of(TRACES / cut.run, to / "logs", lambda at: cut.keep(at - first), cut.logs, **cut.options)
+
+
+# What the replay of the whole log matches of the time that is left, after a lag time and a check.
+CUTS = {
+    "r4: ten weeks late": (Cut("r4-leader-stop", after(100), options={"metadata": False}), {"matched": 80}),
+    "2.1.1: a hole": (Cut("old-2.1.1", without(80, 100)), {"matched": 208, "missing": 6}),
+    "3.9.1: requests alone are late": (Cut("k3.9.1", after(90), (REQUEST,)), {"matched": 111}),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_what_is_left_of_a_log_is_replayed_as_in_the_whole(
+    name: str, spark_session: SparkSession, compiled_expressions: None, tmp_path: Path  # noqa: ARG001 for what it does
+) -> None:  # fmt: skip
+    cut, expected = CUTS[name]
+    found = replayed(spark_session, written(cut, tmp_path), tmp_path / "lake", cut.run)
+    # What lies outside the log, or too near to its beginning, is told apart and not counted.
+    assert {status: n for status, n in found.checked.items() if n and status != "unknown"} == expected
+    told = found.lake.read("coverage").where("log = 'request' AND begins_mid_term").count()
+    assert told == 3
+    terms = found.lake.read("leader_epochs").where("begins_mid_term")
+    assert terms.count() > 0
+    assert terms.where("start_offset IS NULL AND isr_source IS NULL").count() == 0
+    shrinks = found.lake.read("shrink_verdicts").where("verdict = 'spurious' AND primary_cause = 'unknown'")
+    assert shrinks.count() == 0
+
+
+def test_one_broker_of_three_is_replayed_by_itself(
+    spark_session: SparkSession, compiled_expressions: None, tmp_path: Path  # noqa: ARG001 for what it does
+) -> None:  # fmt: skip
+    alone = Cut("r2-follower-stop", after(0), options={"brokers": (2, 3), "metadata": False})
+    logs = written(alone, tmp_path)
+    found = replayed(spark_session, logs, tmp_path / "lake", "r2-follower-stop")
+    assert found.checked["missing"] == found.checked["extra"] == 0
+    assert found.checked["matched"] > 0
+    assert {row[0] for row in found.lake.read("isr_changes").select("leader_id").distinct().collect()} == {1}
+
+
+def changes(lake: Lake) -> dict[Change, list[dict[str, Any]]]:
+    rows = lake.read("isr_changes").toArrow().to_pylist()
+    verdicts = {
+        (row["topic"], row["partition_id"], row["leader_id"], row["replica_id"], row["change_time"]): row["verdict"]
+        for row in lake.read("shrink_verdicts").toArrow().to_pylist()
+    }  # fmt: skip
+    found: dict[Change, list[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["change_time"]):
+        change = Change(*(row[name] for name in Change._fields))
+        found.setdefault(change, []).append(row | {"verdict": verdicts.get((*change[:4], row["change_time"]))})
+    return found
+
+
+def grid() -> Iterator[tuple[str, Cut]]:
+    for run in sorted(path.name for path in TRACES.iterdir() if path.is_dir()) if TRACES.is_dir() else ():
+        for metadata in (True, False):
+            told = "" if metadata else ", no metadata"
+            options = {"metadata": metadata}
+            for at in range(20, 200, 18):
+                yield f"{run}: from {at} s{told}", Cut(run, after(at), ALL_LOGS, options)
+            for log in ALL_LOGS:
+                yield f"{run}: {log} from 60 s{told}", Cut(run, after(60), (log,), options)
+            yield f"{run}: to 120 s{told}", Cut(run, before(120), ALL_LOGS, options)
+            yield f"{run}: 50 to 130 s{told}", Cut(run, between(50, 130), ALL_LOGS, options)
+            yield f"{run}: not 60 to 90 s{told}", Cut(run, without(60, 90), ALL_LOGS, options)
+            yield f"{run}: without broker 2{told}", Cut(run, after(0), ALL_LOGS, {**options, "brokers": (2,)})
+
+
+GRID = dict(grid())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", GRID)
+def test_cuts_give_what_the_whole_gives(
+    name: str, spark_session: SparkSession, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cut = GRID[name]
+    run, metadata = cut.run, cut.options["metadata"]
+    wholes = tmp_path_factory.getbasetemp() / "wholes"
+    to = wholes / f"{run}-{metadata}"
+    if not to.is_dir():
+        whole_logs = copy_of(TRACES / run, wholes / f"logs-{to.name}", after(0), metadata=metadata)
+        replayed(spark_session, whole_logs, to, run)
+    whole = changes(Lake(spark_session, str(to), "run-1"))
+    found = replayed(spark_session, written(cut, tmp_path), tmp_path / "lake", run)
+    vouched = found.lake.read("coverage").where("log = 'request'").toArrow().to_pylist()
+    lag_ms = max(row[0] for row in found.lake.read("leader_epochs").select("replica_lag_time_max_ms").collect())
+    warm_up = timedelta(milliseconds=lag_ms + lag_ms / REGISTRY[rule_of(run)].checks_per_lag_time + 1)
+
+    def known(row: dict[str, Any]) -> bool:
+        at = row["change_time"]
+        for stretch in vouched:
+            begin = stretch["from_time"] + warm_up if stretch["begins_mid_term"] else datetime.min.replace(tzinfo=UTC)
+            if stretch["broker_id"] == row["leader_id"] and begin <= at <= stretch["until_time"]:
+                return True
+        return False
+
+    left = changes(found.lake)
+    wanted = matched = 0
+    for change, rows in whole.items():
+        for row in rows:
+            near = [
+                other for other in left.get(change, ())
+                if abs(other["change_time"] - row["change_time"]) <= timedelta(milliseconds=100)
+            ]  # fmt: skip
+            if known(row):
+                wanted += 1
+                matched += bool(near)
+            for other in near[:1]:
+                left[change].remove(other)
+    extra = [row for rows in left.values() for row in rows if known(row) and row["verdict"] != "unknown"]
+    assert matched >= (1 if metadata else 0.99) * wanted, f"{matched} of {wanted}"
+    assert not extra
