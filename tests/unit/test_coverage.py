@@ -1,5 +1,7 @@
 """For which time a request log can vouch, from a few signs of its lines."""
 
+from typing import Any
+
 from isr_batch.kafka_logs.coverage import Stretch, stretches_of
 
 SECOND = 1_000_000
@@ -8,8 +10,8 @@ GAP = (140 * SECOND, 150 * SECOND)
 
 
 def of_broker(**signs: list[tuple[int | None, int]]) -> list[Stretch]:
-    given = {"gaps": [], "spanned": [], "breaks": []} | signs
-    return stretches_of(1, SPAN, **given)  # type: ignore[arg-type]
+    given: dict[str, list[Any]] = {"gaps": [], "spanned": [], "breaks": []} | signs
+    return stretches_of(1, SPAN, **given)
 
 
 def test_a_log_without_signs_is_whole() -> None:
