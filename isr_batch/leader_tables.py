@@ -19,19 +19,16 @@ LEADER_EPOCHS = Table(
             "BOOLEAN",
             "the term had begun before start_time, where the log begins or goes on after a hole: what held then was "
             "found out, and what depends on the time before is unknown",
-            nullable=False,
         ),
         Column(
             "ends_mid_term",
             "BOOLEAN",
             "no line tells that the term ended at end_time: the log ends there, or has a hole",
-            nullable=False,
         ),
         Column(
             "term_source",
             "STRING",
             "leader and epoch: logged, snapshot, or inferred from what followers asked for",
-            nullable=False,
         ),
         Column(
             "start_offset",

@@ -76,9 +76,8 @@ def terms_joined(lake: Lake) -> DataFrame:
     """
     own = Over.partitionBy(*SET_KEY).orderBy("start_time")
     ended = F.lag("end_time").over(own)
-    goes_on = F.col("begins_mid_term") & F.coalesce(
-        F.col("start_time") <= ended + F.expr(f"INTERVAL {TOUCHING_MS} MILLISECONDS"), F.lit(False)
-    )
+    touches = F.col("start_time") <= ended + F.expr(f"INTERVAL {TOUCHING_MS} MILLISECONDS")
+    goes_on = F.coalesce(F.col("begins_mid_term") & touches, F.lit(False))
     terms = lake.read("leader_epochs").withColumn("number", F.sum(F.when(goes_on, 0).otherwise(1)).over(own))
     columns = [name for name in terms.columns if name not in {*SET_KEY, "number", "end_time", "ends_mid_term"}]
     whole = terms.groupBy(*SET_KEY, "number").agg(
@@ -130,8 +129,8 @@ def terms_of(terms: DataFrame) -> DataFrame:
         F.col("min_insync_replicas").cast("bigint").alias("min_insync_replicas"),
         "check_origin_ms",
         F.coalesce("isr_write_ms", F.lit(0)).alias("isr_write_ms"),
-        "begins_mid_term",
-        "ends_mid_term",
+        F.coalesce("begins_mid_term", F.lit(False)).alias("begins_mid_term"),
+        F.coalesce("ends_mid_term", F.lit(False)).alias("ends_mid_term"),
         F.col("start_offset").isNotNull().alias("offsets_known"),
         "held_at_start",
     )
@@ -154,7 +153,7 @@ def _kept(kept: DataFrame, terms: DataFrame, window: Window) -> DataFrame:
     begun = terms.where(_us("start_time") < F.lit(window.start_us))
     ends = begun.groupBy(*SET_KEY).agg(
         F.max_by(_us("end_time"), "start_time").alias("end_us"),
-        F.max_by("ends_mid_term", "start_time").alias("ends_mid_term"),
+        F.max_by(F.coalesce("ends_mid_term", F.lit(False)), "start_time").alias("ends_mid_term"),
     )
     row = F.struct(*(name for name, _ in KEPT_FIELDS)).alias("kept")
     return _rows(kept.join(F.broadcast(ends), list(SET_KEY)), GOES_ON, row, time_us=F.lit(window.start_us))
