@@ -25,7 +25,8 @@ from isr_batch.errors import NoInputError
 from isr_batch.fetch_runs import single_fetches
 from isr_batch.settings import did_you_mean
 from isr_batch.store import Lake
-from isr_batch.story import Dropped, Fetch, Stand, Story
+from isr_batch.story import NOT_NAMED, Dropped, Fetch, Stand, Story
+from isr_batch.stream import terms_joined
 from udfs.results import SET_COLUMNS
 from udfs.rules import REGISTRY
 
@@ -95,7 +96,12 @@ def fetches_of(lake: Lake, term: Row, replica_id: int) -> DataFrame:
     return (
         single_fetches(of_replica)
         .where(_in_term(term, "arrival_time"))
-        .select(*_us(*_INSTANTS), "fetch_offset", "leader_log_end_offset", "error_code")
+        .select(
+            *_us(*_INSTANTS),
+            F.coalesce("fetch_offset", F.lit(NOT_NAMED)).alias("fetch_offset"),
+            "leader_log_end_offset",
+            "error_code",
+        )
     )
 
 
@@ -148,7 +154,11 @@ def _dropped(lake: Lake, term: Row, shrink: Row) -> Dropped:
     last = fetches.where(before).orderBy(F.desc("arrival_us"))
     # What it held is told by its last fetch that counted, which may be older than those that are shown.
     counted = last.where("error_code = 0").limit(1).collect()
-    held = counted[0]["fetch_offset"] if counted else (0 if term["start_offset"] == 0 else None)
+    nothing_to_hold = term["start_offset"] == 0 and not term["begins_mid_term"]
+    held = counted[0]["fetch_offset"] if counted else (0 if nothing_to_hold else None)
+    if held is None or held == NOT_NAMED:
+        known = shrink["follower_log_end_offset"]
+        held = known if known is not None and known >= 0 else None
     observed = _observed(lake, shrink)
     shown = tuple(Fetch(**row.asDict()) for row in reversed(last.limit(LAST_FETCHES).collect()))
     return Dropped(
@@ -197,7 +207,7 @@ def _with_leader_ends(lake: Lake, term: Row, fetches: tuple[Fetch, ...]) -> tupl
     appends = lake.read("append_log").where(_in_term(term, "append_time"))
     (row,) = appends.agg(*(end.alias(f"end_{i}") for i, end in enumerate(ends))).collect()
     return tuple(
-        replace(fetch, leader_log_end_offset=max(end or 0, term["start_offset"], fetch.fetch_offset))
+        replace(fetch, leader_log_end_offset=max(end or 0, term["start_offset"] or 0, fetch.fetch_offset))
         if fetch.leader_log_end_offset is None
         else fetch
         for fetch, end in zip(fetches, row, strict=True)
@@ -250,9 +260,12 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[Dropped, ...]) -> int:
 
 
 def term_of(lake: Lake, key: Row | dict[str, Any]) -> Row:
-    """The row of ``leader_epochs``, with ``start_us`` and ``end_us``."""
-    terms = where_equal(lake.read("leader_epochs"), key, SET_KEY)
-    return terms.select(*_us("start_time", "end_time"), "*").collect()[0]
+    """The row of ``leader_epochs`` that the change falls in, with ``start_us`` and ``end_us``.
+
+    A term of which the log has several stretches has several rows.
+    """
+    terms = where_equal(terms_joined(lake), key, SET_KEY).select(*_us("start_time", "end_time"), "*")
+    return terms.orderBy(F.col("start_us") > key["change_us"], F.desc("start_us")).collect()[0]
 
 
 def where_equal(rows: DataFrame, key: Row | dict[str, Any], names: Sequence[str]) -> DataFrame:

@@ -13,6 +13,10 @@ from udfs.verdict import CAUSES, SPURIOUS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+NOT_NAMED = -1
+"""Offset of a fetch that no line names: its session is older than the log."""
+
+
 @dataclass(frozen=True)
 class Fetch:
     """A row of view ``fetches``."""
@@ -69,7 +73,7 @@ class Dropped:
 
     replica_id: int
     made_by: str
-    follower_log_end_offset: int
+    follower_log_end_offset: int | None
     last_caught_up_time_ms: int
     lag_ms: int | None
     true_log_end_offset: int | None
@@ -109,8 +113,8 @@ class Story:
     change_us: int
     isr_before: tuple[int, ...]
     isr_after: tuple[int, ...]
-    high_watermark: int
-    leader_log_end_offset: int
+    high_watermark: int | None
+    leader_log_end_offset: int | None
     silences: tuple[tuple[int, int], ...]
     dropped: tuple[Dropped, ...]
 
@@ -179,17 +183,23 @@ def _seen(story: Story, follower: Dropped) -> list[str]:
     lines = [f"{caught_up}; replica.lag.time.max.ms is {_ms(story.lag_time_ms)}"]
     if follower.made_by == "rule" and follower.lag_ms is not None and follower.lag_ms <= story.lag_time_ms:
         lines.append(f"that is within the limit: {story.rule} goes by something else as well, with {story.params_json}")
-    known = "not known" if follower.follower_log_end_offset < 0 else str(follower.follower_log_end_offset)
-    lines.append(
-        f"log end offset of the follower {known}, of the leader {story.leader_log_end_offset}; "
-        f"high watermark {story.high_watermark}"
-    )
+    if story.leader_log_end_offset is None:
+        lines.append("no line of the log names an offset of this partition: nothing was written to it")
+    else:
+        held = follower.follower_log_end_offset
+        known = "not known" if held is None or held < 0 else str(held)
+        lines.append(
+            f"log end offset of the follower {known}, of the leader {story.leader_log_end_offset}; "
+            f"high watermark {story.high_watermark}"
+        )
     return lines
 
 
 def _true(story: Story, follower: Dropped) -> list[str]:
     held = follower.true_log_end_offset
-    if held is None:
+    if story.leader_log_end_offset is None:
+        lines = ["what it held is not named, but it was answered without records: it lacked nothing then"]
+    elif held is None:
         lines = ["it had not fetched in this term: nobody knows what it held"]
     else:
         lacking = story.leader_log_end_offset - held
@@ -199,7 +209,7 @@ def _true(story: Story, follower: Dropped) -> list[str]:
             if lacking > 0
             else f"it held everything below {held} and lacked nothing"
         ]
-        if 0 <= follower.follower_log_end_offset < held:
+        if follower.follower_log_end_offset is not None and 0 <= follower.follower_log_end_offset < held:
             lines.append("the fetch that says so had arrived, but its leader had not recorded it yet")
     if follower.last_caught_up_time_ms > 0:
         lines.append(
@@ -237,7 +247,7 @@ def _fetches(fetches: Sequence[Fetch]) -> list[str]:
                 utc(at_us)[11:]
                 for at_us in (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.completed_us)
             ),
-            f"{fetch.fetch_offset}{failed}",
+            ("not named" if fetch.fetch_offset == NOT_NAMED else str(fetch.fetch_offset)) + failed,
             "" if fetch.leader_log_end_offset is None else str(fetch.leader_log_end_offset),
             _ms(fetch.inside_us / 1000),
             _ms(fetch.wait_us / 1000),
@@ -259,7 +269,7 @@ def _reasons(story: Story, follower: Dropped) -> dict[str, str]:
     lag_time = _ms(story.lag_time_ms)
     held = "at a place unknown" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {_ms(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
-    acknowledged = max(story.high_watermark, follower.acknowledged_offset or 0)
+    acknowledged = max(story.high_watermark or 0, follower.acknowledged_offset or 0)
     excused = "; but a cause above holds" if set(SPURIOUS) & set(follower.causes) else ""
     fetched = "it has fetched" if follower.true_log_end_offset is not None else "it has not fetched"
     return {

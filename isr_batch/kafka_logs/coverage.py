@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from isr_batch.kafka_logs.request_log import FOLLOWER_FETCH
 
-GAP_US = 1_000_000
-"""Followers wait half a second for data at most, so that a log with one of them has a line at least so often."""
+GAP_US = 1_500_000
+"""Followers wait half a second for data at most: a log with one of them that works has a line three times as often."""
 _BUCKET_US = 250_000
 _FIRST_NUMBERS = 2
 """Epochs of a session that may be lost at its opening without a hole: a line of it may be refused."""

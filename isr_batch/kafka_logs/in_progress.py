@@ -71,26 +71,34 @@ def vouched_for(led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], tol
         of_broker[stretch.broker_id].append(stretch)
     kept = []
     for row in led:
-        for number, stretch in enumerate(of_broker[row["leader_id"]]):
-            last = number == len(of_broker[row["leader_id"]]) - 1
-            begun = stretch.from_start or row["start_us"] >= stretch.first_us
-            if begun and (last or row["start_us"] <= stretch.until_us):
-                end_us = row["end_us"] if last else min(row["end_us"], stretch.until_us)
-                replicas, source = told.replicas.get(partition_of(row), ([], LOGGED))
-                by_lines = [replica for each in told.isr[partition_of(row)] for replica in (each.before or each.after)]
-                assigned = list(dict.fromkeys([*replicas, *row["assigned"], *(() if replicas else by_lines)]))
-                if row["begins_mid_term"] and not replicas:
-                    source = INFERRED
-                kept.append({
-                    **row, "end_us": end_us, "ends_mid_term": end_us != row["next_us"], "log_stretch": number,
-                    "assigned": assigned if row["begins_mid_term"] else row["assigned"], "assigned_source": source,
-                    "isr_source": LOGGED,
-                })  # fmt: skip
-                break
+        found = _stretch_of(row, of_broker[row["leader_id"]]) if stretches else (0, None)
+        if found is None:
+            continue
+        number, until_us = found
+        end_us = row["end_us"] if until_us is None else min(row["end_us"], until_us)
+        settled = {"end_us": end_us, "ends_mid_term": end_us != row["next_us"], "log_stretch": number}
+        kept.append({**row, **settled, "isr_source": LOGGED, **_assigned(row, told)})
     return kept
 
 
-# -- how things stood
+def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
+    """Number of the stretch that a term begins in, and where a hole ends it; None if it begins in none."""
+    for number, stretch in enumerate(stretches):
+        last = number == len(stretches) - 1
+        begun = stretch.from_start or row["start_us"] >= stretch.first_us
+        if begun and (last or row["start_us"] <= stretch.until_us):
+            return number, None if last else stretch.until_us
+    return None
+
+
+def _assigned(row: Mapping[str, Any], told: Told) -> dict[str, Any]:
+    """Who is to follow, and who says so, in the order of the assignment where that is known."""
+    replicas, source = told.replicas.get(partition_of(row), ([], INFERRED))
+    if not row["begins_mid_term"]:
+        return {"assigned": row["assigned"], "assigned_source": LOGGED}
+    in_lines = [replica for each in told.isr[partition_of(row)] for replica in (each.before or each.after)]
+    named = replicas or [*row["assigned"], *in_lines]
+    return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
 
 
 def settle(

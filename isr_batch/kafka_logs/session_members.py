@@ -58,7 +58,7 @@ def with_members(
         held: dict[str, set[int]] = defaultdict(set)
         for term in by_leader[row["broker_id"]]:
             at_work = term["start_us"] <= row["handled_us"] + _LATE_US and row["handled_us"] <= term["end_us"]
-            mine = row["thread"] == "" or (
+            mine = not row["thread"] or (
                 mid_term.fetcher_of(term["topic"], term["partition_id"], count) == int(row["thread"])
             )
             if at_work and mine and row["replica_id"] in term["assigned"]:
