@@ -16,7 +16,7 @@ from isr_batch.compiled import keep_compiled
 from isr_batch.contract import Table
 from isr_batch.ddl import literal
 from isr_batch.errors import UsageError
-from isr_batch.leader_tables import LEADER_EPOCHS
+from isr_batch.leader_tables import COVERAGE, LEADER_EPOCHS
 from isr_batch.runs import Counts
 from isr_batch.scenarios.faults import FLEETS
 from isr_batch.scenarios.loops import LOOPED
@@ -40,6 +40,7 @@ _DATED_BY = (
     (LEADER_EPOCHS, "start_time"),
     (OBSERVED_ISR_CHANGES, "change_time"),
     (BROKER_EVENTS, "event_time"),
+    (COVERAGE, "from_time"),
     (PLANTED_FAULTS, "from_time"),
 )
 

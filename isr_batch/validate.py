@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from isr_batch.contract import SET_KEY
 from isr_batch.errors import NoInputError
 from isr_batch.fetch_runs import single_fetches
+from isr_batch.leader_tables import COVERAGE
 from isr_batch.output_tables import REPLAY_CHECK
 from isr_batch.store import Lake
 from isr_batch.stream import terms_joined
@@ -197,6 +198,7 @@ def _doubted(pairs: DataFrame, terms: DataFrame, lake: Lake) -> DataFrame:
     alone = pairs.where("status <> 'matched'").withColumn("row", F.monotonically_increasing_id()).withColumn("at", at)
     alone = alone.persist()
     key = ["cluster_id", "leader_id"]
+    lake.ensure(COVERAGE)
     spans = lake.read("coverage").where("log = 'request'").select(
         "cluster_id", F.col("broker_id").alias("leader_id"), "until_time",
         F.when(F.col("begins_mid_term"), F.col("from_time")).alias("from_time"),

@@ -12,7 +12,7 @@ from isr_batch.report.charts import INK, Rows, Spec, cause_scale, in_order
 warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
 
 _FOLLOWERS: Final = ("#4393c3", "#1b9e77", "#9970ab", "#c51b7d")
-_TROUBLE: Final = alt.Scale(domain=["silent", "planted"], range=["#b2182b", "#8c6bb1"])
+_TROUBLE: Final = alt.Scale(domain=["silent", "planted", "no log"], range=["#b2182b", "#8c6bb1", "#bdbdbd"])
 _WIDTH: Final = 640
 _ROW: Final = 15
 

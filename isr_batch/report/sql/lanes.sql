@@ -64,6 +64,19 @@ trouble AS (
   UNION ALL
   SELECT concat('broker ', broker_id, ': ', what), 'planted', from_time, until_time
   FROM planted_faults WHERE cluster_id = :cluster AND topic IN (:topic, '')
+  UNION ALL
+  -- Before the first stretch of a broker's request log that begins in mid-term, in its holes, and after the last.
+  SELECT concat('broker ', broker_id, ': no request log'), 'no log', from_time, until_time FROM (
+    SELECT
+      broker_id, until_time AS from_time,
+      coalesce(lead(from_time) OVER broker, timestamp_micros(:until_us)) AS until_time
+    FROM coverage WHERE cluster_id = :cluster AND log = 'request'
+    WINDOW broker AS (PARTITION BY broker_id ORDER BY from_time)
+    UNION ALL
+    SELECT broker_id, timestamp_micros(:from_us), min(from_time)
+    FROM coverage WHERE cluster_id = :cluster AND log = 'request'
+    GROUP BY broker_id HAVING min_by(begins_mid_term, from_time)
+  )
 )
 SELECT lane, line, null AS follower, null AS cause, greatest(at_us, :from_us) / 1000 AS from_ms, null AS until_ms, value
 FROM slots
