@@ -74,11 +74,14 @@ def terms_joined(lake: Lake) -> DataFrame:
     A night's log goes on from the one before it: what begins in mid-term where the same term was seen last is no
     beginning, and nothing about it has to be found out.
     """
+    terms = lake.read("leader_epochs")
+    if terms.where("begins_mid_term").isEmpty():
+        return terms
     own = Over.partitionBy(*SET_KEY).orderBy("start_time")
     ended = F.lag("end_time").over(own)
     touches = F.col("start_time") <= ended + F.expr(f"INTERVAL {TOUCHING_MS} MILLISECONDS")
     goes_on = F.coalesce(F.col("begins_mid_term") & touches, F.lit(False))
-    terms = lake.read("leader_epochs").withColumn("number", F.sum(F.when(goes_on, 0).otherwise(1)).over(own))
+    terms = terms.withColumn("number", F.sum(F.when(goes_on, 0).otherwise(1)).over(own))
     columns = [name for name in terms.columns if name not in {*SET_KEY, "number", "end_time", "ends_mid_term"}]
     whole = terms.groupBy(*SET_KEY, "number").agg(
         F.min_by(F.struct(*columns), "start_time").alias("first"),

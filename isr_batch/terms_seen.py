@@ -72,9 +72,6 @@ def complete_terms(
             "broker_version": F.coalesce("broker_version", F.lit(mapping.broker_version)),
             "check_origin_ms": F.coalesce("check_origin_ms", F.lit(0)),
             "check_origin_source": F.coalesce("check_origin_source", F.lit("unknown")),
-            "begins_mid_term": F.coalesce("begins_mid_term", F.lit(False)),
-            "ends_mid_term": F.coalesce("ends_mid_term", F.lit(False)),
-            "term_source": F.coalesce("term_source", F.lit("logged" if given is not None else "inferred")),
         }
     )
 

@@ -224,7 +224,7 @@ def _named(
         named["replica_id"] = replica_ids[of_mark, values.pop("position")]
     if "lag_messages" in values:
         not_fetched = values["follower_log_end_offset"] < 0
-    unknown = ~np.array([identity["offsets_known"] for identity in identities])
+    unknown = ~np.array([identity.get("offsets_known", True) for identity in identities])
     if unknown.any():
         for column in OFFSETS & values.keys():
             named[column] = pa.array(values.pop(column), mask=unknown[of_mark])

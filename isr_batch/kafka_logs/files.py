@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.kafka_logs.content import Fingerprint
 from isr_batch.kafka_logs.snapshots import is_listing
@@ -133,6 +131,8 @@ def read_given(path: Path) -> Given:
     UsageError
         With every mistake.
     """
+    import yaml  # executors read lines of logs, and have no YAML
+
     names = {"release": "release", LAG_TIME: "replica_lag_time_max_ms", MIN_ISR: "min_insync_replicas",
              FETCHERS: "num_replica_fetchers"}  # fmt: skip
     try:

@@ -164,7 +164,7 @@ def test_run_ends_with_tables_report_and_exit_code(
         vars(module).update(**functions)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr("isr_batch.validate.validate", summary)
-    monkeypatch.setattr(ingest, "find_clusters", lambda *_: {"c": tmp_path})
+    monkeypatch.setattr(cli, "find_logs_of_clusters", lambda *_, **__: {"c": tmp_path})
     monkeypatch.setattr(
         ingest, "ingest_kafka_logs", lambda *_: ingest.Ingest(Counts(100, 50, 0), [Tally("server", "read", "", 100)])
     )

@@ -21,6 +21,7 @@ from isr_batch.errors import AccountError
 from isr_batch.fetch_runs import single_fetches
 from isr_batch.ingest import Ingest, ingest_kafka_logs
 from isr_batch.kafka_logs.account import Tally, require_balance
+from isr_batch.kafka_logs.assumed import Note
 from isr_batch.kafka_logs.files import LogFile, LogFolder
 from isr_batch.leader_tables import LEADER_EPOCHS
 from isr_batch.output_tables import RUN_LOG
@@ -45,6 +46,7 @@ class Logs:
 
     tables: dict[str, DataFrame]
     told: DataFrame
+    notes: tuple[Note, ...] = ()
 
     def account(self) -> list[Tally]:
         return [Tally("request", "read", "", 1)]

@@ -152,7 +152,8 @@ def test_a_state_is_of_the_last_term_before_the_window(lake: Lake) -> None:
     hours = "(1, 5), (6, 30), (31, 40) AS hours(begins, ends)"
     instant = "TIMESTAMP'2023-12-31' + make_interval(0, 0, 0, 0, {})"
     terms = lake.spark.sql(
-        f"SELECT {of_set}, {instant.format('begins')} start_time, {instant.format('ends')} end_time FROM VALUES {hours}"
+        f"SELECT {of_set}, {instant.format('begins')} start_time, {instant.format('ends')} end_time, "
+        f"false ends_mid_term FROM VALUES {hours}"
     )
     kept = lake.spark.sql(f"SELECT {of_set}, array(1, 2) assigned, array('{{}}') params, X'00' state")
     (row,) = _kept(kept, terms, Window.of_day(SECOND)).collect()

@@ -40,12 +40,12 @@ def in_windows(rows: Sequence[dict[str, Any]], runs: list[RuleRun], cuts: Sequen
     for since_us, until_us in pairwise([0, *cuts, int(NEVER_US)]):
         begins = []
         for state in states:
-            kept = {name: state[name] for name, _ in KEPT_FIELDS if name != "end_us"}
+            kept = {name: state[name] for name, _ in KEPT_FIELDS if name not in {"end_us", "ends_mid_term"}}
             # A leader that starts again begins a term of the same epoch.
-            kept["end_us"] = max(
-                (time_us, term["end_us"]) for time_us, which, term in terms
+            _, kept["end_us"], kept["ends_mid_term"] = max(
+                (time_us, term["end_us"], term["ends_mid_term"]) for time_us, which, term in terms
                 if time_us < since_us and (which, term["leader_epoch"]) == (of_set(state), state["leader_epoch"])
-            )[1]  # fmt: skip
+            )  # fmt: skip
             known = dict.fromkeys(Rows._fields, -1) | {"kind": int(GOES_ON), "time_us": since_us, "kept": kept}
             begins.append({name: state[name] for name in SET_COLUMNS} | known)
         # What is packed may begin before the window: rows from before it are given, and must not count again.
