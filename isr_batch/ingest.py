@@ -151,7 +151,7 @@ def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
 
 def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
     """Terms of logs that were read earlier and are not in the folder any more: today's logs go on from them."""
-    if not work.gone or not lake.has(LEADER_EPOCHS.name):
+    if not work.gone or not all(lake.has(table.name) for table in (LEADER_EPOCHS, OBSERVED_ISR_CHANGES)):
         return []
     columns = ("leader_id", "topic", "partition_id", "leader_epoch", "assigned", "isr_at_start")
     terms = lake.read(LEADER_EPOCHS.name).where(of_cluster(cluster_id))
