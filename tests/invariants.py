@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import NamedTuple, TypeVar
 
-from tests.naive import Change, Follower, Leader, PartitionRow, ReplicaRow
+from tests.naive import Follower, Leader
 from tests.naive_releases import Rule
+from tests.naive_rows import Change, PartitionRow, ReplicaRow
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import Log, Setting

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from tests.naive_rows import Change, PartitionRow, ReplicaRow
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Fetch, Row, Term, Truth
 
 if TYPE_CHECKING:  # rules are written in terms of the leader
@@ -19,6 +20,7 @@ CAUSES = (
     "unknown",
 )  # fmt: skip
 IN_FLIGHT_US = 600_000
+"""Before its end a log lacks requests that are not answered yet."""
 SLACK_US = 2000
 """How far from its schedule a logged check may lie."""
 COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)
@@ -26,47 +28,6 @@ COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)
 
 Step = tuple[int, int, int, Callable[[], None]]
 """When, in which order, at which position of the assignment, and what."""
-
-
-class Change(NamedTuple):
-    """The ISR became another one."""
-
-    time_us: int
-    kind: str
-    replica_id: int
-    isr_before: frozenset[int]
-    isr_after: frozenset[int]
-    high_watermark: int
-    leader_log_end_offset: int
-    follower_log_end_offset: int
-    last_caught_up_time_ms: int
-    lag_ms: int
-    made_by: str
-    true_lag_ms: int
-    causes: frozenset[str]
-    leader_held_ms: int
-    leader_silent_ms: int
-
-
-class ReplicaRow(NamedTuple):
-    """A row of replica_timeline."""
-
-    time_us: int
-    replica_id: int
-    log_end_offset: int
-    lag_ms: int
-    lag_messages: int
-    last_caught_up_time_ms: int
-    in_isr: bool
-
-
-class PartitionRow(NamedTuple):
-    """A row of partition_timeline."""
-
-    time_us: int
-    log_end_offset: int
-    high_watermark: int
-    isr: frozenset[int]
 
 
 @dataclass

@@ -9,7 +9,8 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.naive import Follower, Leader, PartitionRow, Step
+from tests.naive import Follower, Leader, Step
+from tests.naive_rows import PartitionRow
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, FETCH, REMOVED, Fetch, Row, Term
 from tests.strategies import Log, Setting

@@ -15,7 +15,7 @@ import vl_convert
 
 from isr_batch.report.charts import cause_scale
 from isr_batch.scenarios.stories import START_MS
-from tests.naive import Change, PartitionRow
+from tests.naive_rows import Change, PartitionRow
 from tests.rule_stories import LAG_MS, STORIES, Story, seen, us
 from tests.unit.test_kernel_against_naive import Result, begin, columns, new_replay, replay
 from udfs.records import new_output

@@ -10,7 +10,7 @@ from itertools import groupby
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.naive import Change
+from tests.naive_rows import Change
 from tests.naive_truth import APPEND, FETCH, Row, Term
 from tests.strategies import Log, Setting, cases_of_all_rules
 from tests.unit.test_kernel_against_naive import START_US, append, fetch, replay, term

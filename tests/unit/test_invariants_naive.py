@@ -32,7 +32,8 @@ from tests.invariants import (
     who_lags_leaves_unless_braked,
     who_lags_leaves_unless_fetching,
 )
-from tests.naive import Change, Leader
+from tests.naive import Leader
+from tests.naive_rows import Change
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import VARIANT_IDS, VARIANTS, Log, Setting, cases

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.naive import CAUSES, Change, Leader, PartitionRow, ReplicaRow
+from tests.naive import CAUSES, Leader
+from tests.naive_rows import Change, PartitionRow, ReplicaRow
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules

@@ -1,0 +1,44 @@
+"""What the naive model writes down: rows of the tables of results."""
+
+from typing import NamedTuple
+
+
+class Change(NamedTuple):
+    """The ISR became another one."""
+
+    time_us: int
+    kind: str
+    replica_id: int
+    isr_before: frozenset[int]
+    isr_after: frozenset[int]
+    high_watermark: int
+    leader_log_end_offset: int
+    follower_log_end_offset: int
+    last_caught_up_time_ms: int
+    lag_ms: int
+    made_by: str
+    true_lag_ms: int
+    causes: frozenset[str]
+    leader_held_ms: int
+    leader_silent_ms: int
+
+
+class ReplicaRow(NamedTuple):
+    """A row of replica_timeline."""
+
+    time_us: int
+    replica_id: int
+    log_end_offset: int
+    lag_ms: int
+    lag_messages: int
+    last_caught_up_time_ms: int
+    in_isr: bool
+
+
+class PartitionRow(NamedTuple):
+    """A row of partition_timeline."""
+
+    time_us: int
+    log_end_offset: int
+    high_watermark: int
+    isr: frozenset[int]
