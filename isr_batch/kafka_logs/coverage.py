@@ -4,9 +4,9 @@ A log may begin long after its broker, and may have holes: an hourly file that w
 What the lines say themselves tells such a hole from a broker that had nothing to do:
 
 - A follower's requests are numbered, in a fetch session by its epoch, before Kafka 1.1 by their correlation id. A
-  number that follows the last one across a gap proves that no line is missing; one that jumps, or that a follower
-  begins with in the middle, proves that some are.
-- A request that arrived before a gap and was answered after it was in the broker's hands all the while.
+  number that follows the last one across a gap proves that no line is missing, as when the leader was stopped; one that
+  jumps, or that a follower begins with in the middle, proves that some are.
+- Requests that were in the broker's hands across a gap prove nothing about its log: a client may wait for seconds.
 """
 
 from collections import defaultdict
@@ -96,7 +96,7 @@ def stretches_of(
     gaps : iterable of (int, int)
         Between two completions, without any line, for `GAP_US` or longer.
     spanned : sequence of (int, int)
-        Stretches in which nothing is missing: a request was inside, or a follower's numbers go on.
+        Stretches in which nothing is missing, since a follower's numbers go on.
     breaks : iterable of (int or None, int)
         Some lines of a follower are missing between these instants; None: it is not known since when.
     """
@@ -165,11 +165,7 @@ def _signs(requests: DataFrame) -> DataFrame:
     span = buckets.groupBy("broker_id").agg(
         F.lit("span").alias("sign"), F.min("first_us").alias("from_us"), F.max("last_us").alias("until_us")
     )
-    inside = done.where(F.col("completed_us") - F.col("arrival_us") >= GAP_US).select(
-        "broker_id", F.lit("spanned").alias("sign"), F.col("arrival_us").alias("from_us"),
-        F.col("completed_us").alias("until_us"),
-    )  # fmt: skip
-    return gaps.unionAll(span).unionAll(inside).unionAll(_numbered(done))
+    return gaps.unionAll(span).unionAll(_numbered(done))
 
 
 def _numbered(done: DataFrame) -> DataFrame:
@@ -194,7 +190,7 @@ def _numbered(done: DataFrame) -> DataFrame:
     served = F.col("error_code") == 0
     sign: Column = (
         F.when(F.col("before").isNull() & mid & served, "break")
-        .when(skipped & served, "break")
+        .when(skipped & served & (since_us >= GAP_US), "break")
         .when(~skipped & (since_us >= GAP_US), "spanned")
     )
     return fetches.select(

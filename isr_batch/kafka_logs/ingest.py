@@ -184,7 +184,7 @@ def read_kafka_logs(
         _once(broker_log.parse_state_changes(raw[files.STATE_CHANGE]), found.of_kind(files.STATE_CHANGE))
     )
     records = keep(metadata.parse_metadata(raw[files.METADATA]))
-    listings = [snapshots.read_listing(Path(file.path)) for file in found.of_kind(files.SNAPSHOT)]
+    listings = _listings(found)
     names = metadata.topic_names(records).unionAll(broker_log.topic_ids(state_changes))
     listed_ids = [pair for listing in listings for pair in listing.topic_ids.items()]
     names = names.unionAll(spark.createDataFrame(listed_ids, "topic_id STRING, topic STRING"))
@@ -247,6 +247,17 @@ def read_kafka_logs(
     return KafkaLogs(
         conformed, found, raw, requests, server, state_changes, records, notes(stretches, rows, unnamed)
     )  # fmt: skip
+
+
+def _listings(found: files.LogFolder) -> list[snapshots.Listing]:
+    """Read the listings; what is wrong with a file is told with what else was refused."""
+    listings = []
+    for file in found.of_kind(files.SNAPSHOT):
+        listing, bad = snapshots.read_listing(Path(file.path))
+        listings.append(listing)
+        if bad:
+            found.refused.append(files.Refused(file.name, bad.reason, bad.detail))
+    return listings
 
 
 def _listed_min_isr(spark: SparkSession, listings: list[snapshots.Listing]) -> DataFrame:

@@ -1,5 +1,6 @@
 """Which release each leader ran, and who says so."""
 
+import re
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -23,7 +24,7 @@ def with_releases(led: list[dict[str, Any]], requests: DataFrame, release: str |
     Logged is the line of its own process, of another process of the same broker, or of another broker of the cluster.
     """
     logged = {row["leader_id"]: row["broker_version"] or row["version"] for row in led}
-    others = max((version for version in logged.values() if version), default=None)
+    others = max((version for version in logged.values() if version), key=_numbers, default=None)
     oldest = None
     for row in led:
         row["broker_version_source"] = LOGGED if release is None else GIVEN
@@ -31,6 +32,10 @@ def with_releases(led: list[dict[str, Any]], requests: DataFrame, release: str |
         if row["broker_version"] is None:
             oldest = oldest or _oldest_release(requests)
             row["broker_version"], row["broker_version_source"] = oldest, INFERRED
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _oldest_release(requests: DataFrame) -> str | None:

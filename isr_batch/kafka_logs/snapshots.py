@@ -11,11 +11,12 @@ release    a partition's line
 A listing does not say when it was made.
 """
 
-import gzip
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+from isr_batch.kafka_logs.content import BadFileError, chunks
 
 MAX_BYTES = 256 << 20
 LOOK_AT_BYTES = 1 << 14
@@ -44,19 +45,33 @@ class Listing(NamedTuple):
 
 def is_listing(path: Path) -> bool:
     """Whether a file is the output of ``kafka-topics --describe``, by its beginning."""
-    try:
-        with _opened(path) as stream:
-            text = stream.read(LOOK_AT_BYTES).decode(errors="replace")
-    except OSError:
-        return False
+    text, _ = _read(path, LOOK_AT_BYTES)
     return any(_partition(line) for line in text.splitlines())
 
 
-def read_listing(path: Path) -> Listing:
-    """Read a listing; lines of another form are passed over."""
-    with _opened(path) as stream:
-        text = stream.read(MAX_BYTES).decode(errors="replace")
-    return listing_of(text.splitlines())
+def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
+    """Read a listing, as far as it is readable; lines of another form are passed over.
+
+    Returns
+    -------
+    Listing
+    BadFileError or None
+        What is wrong with the file.
+    """
+    text, bad = _read(path, MAX_BYTES)
+    return listing_of(text.splitlines()), bad
+
+
+def _read(path: Path, most_bytes: int) -> tuple[str, BadFileError | None]:
+    data, bad = b"", None
+    try:
+        for chunk in chunks(str(path)):
+            data += chunk
+            if len(data) >= most_bytes:
+                break
+    except BadFileError as error:
+        bad = error
+    return data[:most_bytes].decode(errors="replace"), bad
 
 
 def listing_of(lines: Iterable[str]) -> Listing:
@@ -76,10 +91,6 @@ def listing_of(lines: Iterable[str]) -> Listing:
 
 
 _ID_CHARACTERS = 22
-
-
-def _opened(path: Path):  # type: ignore[no-untyped-def] # noqa: ANN202 one of two kinds of stream
-    return gzip.open(path) if path.name.endswith(".gz") else path.open("rb")
 
 
 def _fields(line: str) -> dict[str, str]:

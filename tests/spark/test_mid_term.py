@@ -3,6 +3,7 @@
 The whole grid of such cuts is a nightly test.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -97,6 +98,10 @@ def test_what_is_left_of_a_log_is_replayed_as_in_the_whole(
     found = replayed(spark_session, written(cut, tmp_path), tmp_path / "lake", cut.run)
     # What lies outside the log, or too near to its beginning, is told apart and not counted.
     assert {status: n for status, n in found.checked.items() if n and status != "unknown"} == expected
+    # Every replica that a leader's line drops is there, in its log and in the comparison, with a twin or without.
+    checked = found.lake.read("replay_check").where("kind = 'shrink' AND observed_time IS NOT NULL")
+    by_leaders = found.lake.read("observed_isr_changes").where("kind = 'shrink' AND made_by = 'leader'")
+    assert checked.count() == by_leaders.count() == dropped_in(tmp_path / "logs")
     told = found.lake.read("coverage").where("log = 'request' AND begins_mid_term").count()
     assert told >= 2
     terms = found.lake.read("leader_epochs").where("begins_mid_term")
@@ -126,6 +131,15 @@ def test_the_sample_begins_in_the_middle_of_everything(
     assert {term["begins_mid_term"] for term in terms} == {True}
     assert {tuple(sorted(term["assigned"])) for term in terms} == {(1, 2, 3)}
     assert {note.about for note in found.ingest.notes} >= {"request log of broker 1", "release", "terms"}
+
+
+SHRINKS = re.compile(r"Shrinking ISR (?:for partition \S+ )?from ([\d,]+) to ([\d,]*)")
+
+
+def dropped_in(logs: Path) -> int:
+    """Count the replicas that the brokers' own lines drop, by their text alone."""
+    text = "".join(path.read_text() for path in logs.glob("broker-*/server.log"))
+    return sum(len(before.split(",")) - len(after.split(",")) for before, after in SHRINKS.findall(text))
 
 
 def changes(lake: Lake) -> dict[Change, list[dict[str, Any]]]:

@@ -1,5 +1,6 @@
 """What operators put beside their logs: listings of partitions, and what they state of the cluster."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.kafka_logs.files import METADATA, SNAPSHOT, Given, find_logs, is_release
 from isr_batch.kafka_logs.look import require_follower_fetches
-from isr_batch.kafka_logs.snapshots import Listed, is_listing, listing_of
+from isr_batch.kafka_logs.snapshots import Listed, is_listing, listing_of, read_listing
 
 NEW = """\
 Topic: busy\tTopicId: QOGIGkfUTjeQvN1wX98dSQ\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: min.insync.replicas=2
@@ -62,6 +63,16 @@ def test_a_listing_is_known_by_what_is_inside(tmp_path: Path) -> None:
     assert [file.name for file in found.of_kind(SNAPSHOT)] == ["metadata.txt", "topics.txt"]
     assert not found.of_kind(METADATA)
     assert not is_listing(tmp_path / "gone.txt")
+
+
+def test_a_damaged_listing_gives_what_is_readable_and_says_what_is_wrong(tmp_path: Path) -> None:
+    packed = gzip.compress(NEW.encode() + b"x" * 100_000)
+    for name, data in (("cut.txt.gz", packed[:-20]), ("no.txt.gz", b"Topic: nothing of the kind")):
+        (tmp_path / name).write_bytes(data)
+    listing, bad = read_listing(tmp_path / "cut.txt.gz")
+    assert (len(listing.partitions), bad.reason if bad else None) == (2, "truncated or corrupt gzip file")
+    assert is_listing(tmp_path / "cut.txt.gz")
+    assert not is_listing(tmp_path / "no.txt.gz")
 
 
 def test_a_decoded_checkpoint_is_metadata(tmp_path: Path) -> None:
