@@ -225,12 +225,14 @@ def min_isr_of_logs(server: DataFrame) -> DataFrame:
     return created.groupBy("topic").agg(F.max("min_insync_replicas").alias("min_insync_replicas"))
 
 
-def broker_settings(server: DataFrame, brokers: list[Broker], given: Given = Given()) -> DataFrame:  # noqa: B008 frozen
+def broker_settings(
+    server: DataFrame, brokers: list[Broker], given: Given = Given(), assumed: str | None = None  # noqa: B008 frozen
+) -> DataFrame:  # fmt: skip
     """One row a broker: replica_lag_time_max_ms, min_insync_replicas, starts_us (sorted), checks_per_lag_time.
 
     And ``version``, as the broker printed it or as it is given, and ``lag_time_source``: given, properties, logged (as
     the broker printed it when it started) or default, the order in which they count. Kafka's default was 10 s before
-    2.5, and is 30 s since (KIP-537).
+    2.5, and is 30 s since (KIP-537). ``assumed`` is the release whose defaults count where no log tells one.
     """
     printed = server.where("stamp_us IS NULL AND message IS NOT NULL").select(
         "broker_id", *fields("message", _SETTING, "setting STRING, number BIGINT")
@@ -247,7 +249,8 @@ def broker_settings(server: DataFrame, brokers: list[Broker], given: Given = Giv
         "broker_id INT, lag BIGINT, min_isr INT",
     )
     version = F.coalesce(F.lit(given.release).cast("string"), "version")
-    numbers = F.regexp_extract_all(version, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
+    release = F.coalesce(version, F.lit(assumed).cast("string"))
+    numbers = F.regexp_extract_all(release, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
     default_ms = F.when(numbers < F.array(F.lit(2), F.lit(5)), OLD_LAG_TIME_MS).otherwise(LAG_TIME_MS)
     stated = {"given": F.lit(given.replica_lag_time_max_ms).cast("bigint"), "properties": F.col("lag"),
               "logged": F.col(f"`{LAG_TIME}`")}  # fmt: skip
@@ -263,7 +266,7 @@ def broker_settings(server: DataFrame, brokers: list[Broker], given: Given = Giv
             .cast("int")
             .alias("min_insync_replicas"),
             F.coalesce("starts", F.array().cast("array<bigint>")).alias("starts_us"),
-            _checks_per_lag_time(version).alias("checks_per_lag_time"),
+            _checks_per_lag_time(release).alias("checks_per_lag_time"),
             source.alias("lag_time_source"),
             version.alias("version"),
         )

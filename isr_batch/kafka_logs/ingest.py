@@ -190,7 +190,7 @@ def read_kafka_logs(
     names = names.unionAll(spark.createDataFrame(listed_ids, "topic_id STRING, topic STRING"))
     sources = terms.Sources(
         requests, server, state_changes, records,
-        settings=small(broker_log.broker_settings(server, list(found.brokers.values()), found.given)),
+        settings=small(_settings(server, requests, found)),
         topic_names=small(names.groupBy("topic_id").agg(F.max("topic").alias("topic"))),
         min_isr=small(metadata.min_isr_settings(records).unionAll(_listed_min_isr(spark, listings))),
         accepted=small(zookeeper.accepted(state_changes)),
@@ -247,6 +247,15 @@ def read_kafka_logs(
     return KafkaLogs(
         conformed, found, raw, requests, server, state_changes, records, notes(stretches, rows, unnamed)
     )  # fmt: skip
+
+
+def _settings(server: DataFrame, requests: DataFrame, found: files.LogFolder) -> DataFrame:
+    """Settings of the brokers; where no log tells the release, its defaults are those of the oldest that it may be."""
+    brokers = list(found.brokers.values())
+    settings = broker_log.broker_settings(server, brokers, found.given)
+    if settings.where("version IS NULL").isEmpty():
+        return settings
+    return broker_log.broker_settings(server, brokers, found.given, releases.oldest_release(requests))
 
 
 def _listings(found: files.LogFolder) -> list[snapshots.Listing]:

@@ -30,14 +30,15 @@ def with_releases(led: list[dict[str, Any]], requests: DataFrame, release: str |
         row["broker_version_source"] = LOGGED if release is None else GIVEN
         row["broker_version"] = release or row["broker_version"] or logged[row["leader_id"]] or others
         if row["broker_version"] is None:
-            oldest = oldest or _oldest_release(requests)
-            row["broker_version"], row["broker_version_source"] = oldest, INFERRED
+            oldest = oldest or oldest_release(requests)
+            row["broker_version"], row["broker_version_source"] = oldest, INFERRED if oldest else None
 
 
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-def _oldest_release(requests: DataFrame) -> str | None:
+def oldest_release(requests: DataFrame) -> str | None:
+    """First release whose followers send such requests; None without any."""
     asked = requests.where(F.col("kind") == FOLLOWER_FETCH).agg(F.max("api_version")).collect()[0][0]
     return next((release for version, release in FETCH_OF_RELEASE if asked is not None and version <= asked), None)

@@ -122,6 +122,21 @@ def test_one_broker_of_three_is_replayed_by_itself(
     assert {row[0] for row in found.lake.read("isr_changes").select("leader_id").distinct().collect()} == {1}
 
 
+def test_a_night_goes_on_from_the_one_before(
+    spark_session: SparkSession, compiled_expressions: None, tmp_path: Path  # noqa: ARG001 for what it does
+) -> None:  # fmt: skip
+    """Followers are out of the ISR when the logs are rotated; nothing is found out anew, and nothing is lost."""
+    lake = Lake(spark_session, str(tmp_path / "lake"), "run-1")
+    for night, keep in enumerate((before(62), after(62))):
+        part = Cut("r2-follower-stop", keep, options={"metadata": False})
+        ingest_kafka_logs(lake, written(part, tmp_path / str(night)), "r2")
+    replay(lake, [RuleRun("kafka-3.7")])
+    checked: Counter[str] = Counter()
+    for row in validate(lake).rows:
+        checked.update({status: row[status] for status in ("matched", "missing", "extra", "unknown")})
+    assert {status: n for status, n in checked.items() if n} == {"matched": 116}
+
+
 def test_the_sample_begins_in_the_middle_of_everything(
     spark_session: SparkSession, compiled_expressions: None, tmp_path: Path  # noqa: ARG001 for what it does
 ) -> None:  # fmt: skip
