@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.covered import CUT_BY, of_cluster, replace_covered
@@ -30,6 +31,8 @@ from isr_batch.tables import (
     QUARANTINE,
 )
 
+LAST_US = 1_000_000
+"""A term that ends so near to the end of its leader's log was not seen to end."""
 # Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
 _DONE_AT = {
     FETCH_LOG.name: ("completed_time",),
@@ -153,16 +156,19 @@ def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
     """Terms of logs that were read earlier and are not in the folder any more: today's logs go on from them."""
     if not work.gone or not all(lake.has(table.name) for table in (LEADER_EPOCHS, OBSERVED_ISR_CHANGES)):
         return []
-    columns = ("leader_id", "topic", "partition_id", "leader_epoch", "assigned", "isr_at_start")
-    terms = lake.read(LEADER_EPOCHS.name).where(of_cluster(cluster_id))
+    of_term = ["leader_id", "topic", "partition_id", "leader_epoch"]
     times = {f"{name}_us": F.unix_micros(f"{name}_time") for name in ("start", "end")}
-    rows: list[dict[str, Any]] = terms.withColumns(times).select(*columns, *times).toArrow().to_pylist()
+    terms = lake.read(LEADER_EPOCHS.name).where(of_cluster(cluster_id)).withColumns(times)
+    # Only what ends with its leader's log may go on.
+    log_ends_us = F.max("end_us").over(Over.partitionBy("leader_id"))
+    last = terms.withColumn("log_ends_us", log_ends_us).where(f"end_us >= log_ends_us - {LAST_US}")
     changes = lake.read(OBSERVED_ISR_CHANGES.name).where(of_cluster(cluster_id))
-    last = F.max_by("isr_after", "change_time").alias("isr")
-    changed = changes.groupBy("leader_id", "topic", "partition_id", "leader_epoch").agg(last).toArrow().to_pylist()
-    isr = {tuple(row[name] for name in columns[:4]): row["isr"] for row in changed}
-    for row in rows:
-        row["isr"] = isr.get(tuple(row[name] for name in columns[:4]), row["isr_at_start"])
+    isr = changes.groupBy(*of_term).agg(F.max_by("isr_after", "change_time").alias("isr"))
+    rows: list[dict[str, Any]] = (
+        last.join(isr, of_term, "left")
+        .select(*of_term, "assigned", *times, F.coalesce("isr", "isr_at_start").alias("isr"))
+        .toArrow().to_pylist()
+    )  # fmt: skip
     return rows
 
 

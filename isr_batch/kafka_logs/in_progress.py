@@ -120,7 +120,7 @@ def settle(
     asked: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in _first_fetches(fetched, term).toArrow().to_pylist():
         asked[row["number"]].append(row)
-    appended = {row["number"]: row["base_offset"] for row in _first_appends(produced, term).toArrow().to_pylist()}
+    appended = {row["number"]: row["first"] for row in _first_appends(produced, term).toArrow().to_pylist()}
     holes: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for before, after in pairwise(stretches):
         if before.broker_id == after.broker_id:
@@ -130,39 +130,44 @@ def settle(
 
 
 def _settle_one(
-    row: dict[str, Any], told: Told, holes: list[tuple[int, int]], asked: list[dict[str, Any]], appended: int | None
+    row: dict[str, Any],
+    told: Told,
+    holes: list[tuple[int, int]],
+    asked: list[dict[str, Any]],
+    appended: Mapping[str, int] | None,
 ) -> None:
     key, start_us = partition_of(row), row["start_us"]
-    lines = told.isr[key]
-    complete_us = told.complete_from_us.get(key)
-    if complete_us is not None and complete_us <= start_us:
-        # The controller's records: nothing is missing from them.
-        known = [each for each in lines if each.at_us <= start_us]
-        isr, source = sorted({*known[-1].after, row["leader_id"]}), known[-1].source
+    shrinks = [s for s in told.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
+    offsets = {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}
+    watermarks = [fetch["told"] for fetch in asked if fetch["told"] is not None]
+    watermarks += [s["high_watermark"] for s in shrinks if s["high_watermark"] is not None]
+    ends = [s["leader_log_end_offset"] for s in shrinks if s["leader_log_end_offset"] is not None]
+    end = mid_term.log_end_at(offsets.values(), appended["base_offset"] if appended else None, ends, watermarks)
+    record = told.by_records(key, start_us)
+    if record:
+        isr, source = sorted({*record.after, row["leader_id"]}), record.source
     else:
+        lines = told.lines_and_snapshot(key, start_us)
         first_change = min((each.at_us for each in lines if each.at_us > start_us), default=row["end_us"])
-        seems_in = {f["replica_id"]: not _is_passed(f) for f in asked if f["first_us"] < first_change}
+        appended_us = appended["append_us"] if appended else None
+        first = {fetch["replica_id"]: _first(fetch) for fetch in asked if fetch["first_us"] < first_change}
+        seems_in = {f: not mid_term.is_passed(fetch, end, appended_us) for f, fetch in first.items()}
         span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
         isr, source = mid_term.isr_at(span, lines, holes, seems_in)
-    shrinks = [s for s in told.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
-    offsets = mid_term.offsets_at(
-        {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}, isr, appended,
-        [s["leader_log_end_offset"] for s in shrinks if s["leader_log_end_offset"] is not None],
-        [fetch["told"] for fetch in asked if fetch["told"] is not None]
-        + [s["high_watermark"] for s in shrinks if s["high_watermark"] is not None],
-    )  # fmt: skip
+    held = [offset for follower, offset in offsets.items() if follower in isr]
     # The order is the leader's: that of the assignment.
     row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
     row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
-    row["held_at_start"] = [_held(replica, asked, shrinks, offsets.log_end_offset) for replica in row["assigned"]]
+    row["held_at_start"] = [_held(replica, asked, shrinks, end) for replica in row["assigned"]]
     row["isr_source"] = source
-    row["start_offset"], row["start_high_watermark"] = offsets
+    row["start_offset"], row["start_high_watermark"] = end, mid_term.high_watermark_at(end, held, watermarks)
     row["start_offset_source"] = INFERRED
 
 
-def _is_passed(fetch: Mapping[str, Any]) -> bool:
-    """Whether the high watermark had passed what the follower held: then it was not in the ISR."""
-    return fetch["asked"] is not None and fetch["answered"] is not None and fetch["answered"] > fetch["asked"]
+def _first(fetch: Mapping[str, Any]) -> mid_term.FirstFetch:
+    sent = fetch["first_code"] == SENT_FROM_UNKNOWN
+    offset = None if sent else fetch["first_asked"]
+    return mid_term.FirstFetch(fetch["answered_us"], offset, sent, fetch["first_answered"], fetch["highest"])
 
 
 def _held(
@@ -180,35 +185,49 @@ def _held(
 
 
 def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
-    """By term and follower, each the first: what it ``asked`` for, and was ``answered`` then as high watermark.
+    """By term and follower, what its first fetches tell.
 
-    And first_us, first_asked and first_code of its first fetch, and ``told``, the first high watermark that it was
-    answered at all.
+    Returns
+    -------
+    DataFrame
+        number, replica_id; of its first fetch first_us (handled), answered_us, first_asked, first_code, first_answered
+        (high watermark); ``highest``, the highest high watermark that any follower was answered before; ``asked``, the
+        first offset of its that a line names, and ``told``, the first high watermark that it was answered.
     """
-    first = F.struct("handled_us", "source_line")
-    listed = F.when(F.col("fetch_offset").isNotNull() & (F.col("error_code") == 0), first)
-    return (
+    rows = (
         fetched.where(F.col("error_code").isin(0, int(SENT_FROM_UNKNOWN)))
         .join(F.broadcast(term), list(PARTITION))
         .where("handled_us BETWEEN start_us AND end_us")
-        .groupBy("number", "replica_id")
-        .agg(
-            F.min("handled_us").alias("first_us"),
-            F.min_by("fetch_offset", first).alias("first_asked"),
-            F.min_by("error_code", first).alias("first_code"),
-            F.min_by("fetch_offset", listed).alias("asked"),
-            F.min_by("high_watermark", listed).alias("answered"),
-            F.min_by("high_watermark", F.when(F.col("high_watermark").isNotNull(), first)).alias("told"),
-        )
+        .select("number", "replica_id", "handled_us", "completed_us", "source_line", "fetch_offset", "error_code",
+                "high_watermark")
+    )  # fmt: skip
+    first = F.struct("handled_us", "source_line")
+    listed = F.when(F.col("fetch_offset").isNotNull() & (F.col("error_code") == 0), first)
+    of_follower = rows.groupBy("number", "replica_id").agg(
+        F.min("handled_us").alias("first_us"),
+        F.min_by("completed_us", first).alias("answered_us"),
+        F.min_by("fetch_offset", first).alias("first_asked"),
+        F.min_by("error_code", first).alias("first_code"),
+        F.min_by("high_watermark", first).alias("first_answered"),
+        F.min_by("fetch_offset", listed).alias("asked"),
+        F.min_by("high_watermark", F.when(F.col("high_watermark").isNotNull(), first)).alias("told"),
     )
+    answers = rows.where("high_watermark IS NOT NULL").select("number", "completed_us", "high_watermark")
+    whose = of_follower.select("number", "replica_id", "first_us")
+    highest = (
+        answers.join(F.broadcast(whose), "number").where("completed_us < first_us")
+        .groupBy("number", "replica_id").agg(F.max("high_watermark").alias("highest"))
+    )  # fmt: skip
+    return of_follower.join(F.broadcast(highest), ["number", "replica_id"], "left")
 
 
 def _first_appends(produced: DataFrame, term: DataFrame) -> DataFrame:
-    """By term: base_offset of the first append in it."""
+    """By term: ``first``, append_us and base_offset of the first append in it."""
+    first = F.struct("append_us", "base_offset")
     return (
         produced.where("NOT repeated AND base_offset IS NOT NULL")
         .join(F.broadcast(term), list(PARTITION))
         .where("append_us BETWEEN start_us AND end_us")
         .groupBy("number")
-        .agg(F.min_by("base_offset", F.struct("append_us", "base_offset")).alias("base_offset"))
+        .agg(F.min(first).alias("first"))
     )

@@ -204,7 +204,10 @@ def read_kafka_logs(
     starts = small(terms.starts_told(sources))
     seen = in_progress.followers_seen(sources, stretches)
     listed = [partition for listing in listings for partition in listing.partitions]
-    begun, told = _begun_before(sources, stretches, starts, seen, partition_lines.Earlier(listed, found.earlier))
+    log_ends_us = max((stretch.until_us for stretch in stretches), default=0)
+    controller_us = isr_changes.controller_told_until(sources, log_ends_us)
+    earlier = partition_lines.Earlier(listed, found.earlier, controller_us)
+    begun, told = _begun_before(sources, stretches, starts, seen, earlier)
     followers = in_progress.as_followers(spark, seen)
     known = small(terms.terms(sources, starts, in_progress.as_begun(spark, begun), followers, processes))
     table = known.toArrow()
@@ -234,7 +237,8 @@ def read_kafka_logs(
         contracts.APPEND_LOG.name: appends.append_log(produced, fetched, shrinks, led, stretches),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
-            sources, shrinks, known, led.where("begins_mid_term"), controller_known=bool(found.of_kind(files.METADATA))
+            sources, shrinks, known, led.where("begins_mid_term"),
+            controller_known=controller_us is not None and controller_us >= log_ends_us,
         ),
         contracts.BROKER_EVENTS.name: _broker_events(sources, silent, events.check_events(checks, processes)),
         COVERAGE.name: _coverage(spark, stretches, server, state_changes),

@@ -15,6 +15,8 @@ from isr_batch.kafka_logs.terms import Sources, epoch_at, in_force
 
 _PARTITION = ["topic", "partition_id"]
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
+_TICKS_US = 60_000_000
+"""A controller that is stopped or elected for longer than that is an outage of its own."""
 _CHANGE = ("leader_epoch", "leader_id", "at_us", "isr_before", "isr_after", "source_file", "source_line")
 
 
@@ -36,6 +38,27 @@ def _in_their_terms(lines: DataFrame, terms: DataFrame) -> DataFrame:
         .withColumn("leader_epoch", epoch_at("at_us"))
         .drop("in_force")
     )
+
+
+def controller_told_until(sources: Sources, log_ends_us: int) -> int | None:
+    """Until when the metadata log tells every change of an ISR, in epoch microseconds; None where there is none.
+
+    A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so that one ends
+    where its last record does; before that, a leader's line of a later change shows that it ended earlier.
+    """
+    last_us, ticks = sources.metadata.agg(
+        F.max("at_us"), F.coalesce(F.max(F.col("type") == "NO_OP_RECORD"), F.lit(False))
+    ).collect()[0]  # fmt: skip
+    if last_us is None:
+        return None
+    lines = (
+        broker_log.isr_updated_lines(sources.server).select("stamp_us")
+        .unionAll(broker_log.still_leader_lines(sources.state_changes).select("stamp_us"))
+        .unionAll(broker_log.leader_lines(sources.state_changes).select("stamp_us"))
+    )  # fmt: skip
+    goes_on = not lines.where(F.col("stamp_us") > last_us + _RECORD_LATE_US).isEmpty()
+    ended = ticks and last_us < log_ends_us - _TICKS_US
+    return int(last_us) if goes_on or ended else max(last_us, log_ends_us)
 
 
 def observed_isr_changes(

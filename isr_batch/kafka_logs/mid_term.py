@@ -232,52 +232,85 @@ def isr_at(
     if last and following:
         # Shrinks are always logged, expands are not: who is in the next list but not in the last may have joined since.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
-    elif last:
-        agreed, doubtful = set(last.after), set()
     else:
-        # Some may have joined before that line: then they were below the high watermark.
-        doubtful = {f for f in following or () if seems_in.get(f) is False and f != term.leader}
-        agreed = set(following or ()) - doubtful
+        # Some of the list may have been dropped after the snapshot, or have joined before the line: they were passed by
+        # the high watermark.
+        listed = set(last.after if last else following or ())
+        passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
+        doubtful = passed if last is None or last.source == SNAPSHOT else set()
+        agreed = listed - doubtful
     source = INFERRED if doubtful else last.source if last else LOGGED
     return sorted(agreed | (doubtful & guess) | {term.leader}), source
 
 
-class Offsets(NamedTuple):
-    """Where the leader's log ended and what was committed; None: no line names an offset."""
-
-    log_end_offset: int | None
-    high_watermark: int | None
-
-
-def offsets_at(
-    asked: Mapping[int, int], isr: Sequence[int], first_appended: int | None, told_ends: Iterable[int],
-    high_watermarks: Iterable[int],
-) -> Offsets:  # fmt: skip
-    """Tell where the log ended at the beginning of a stretch.
+class FirstFetch(NamedTuple):
+    """A follower's first fetch in a stretch, and what its leader told until then.
 
     Parameters
     ----------
-    asked : mapping of int to int
+    answered_us : int
+        Its answer was complete; a fetch that waits is answered with what was appended meanwhile.
+    offset : int or None
+        What it asked for; None where no line names it.
+    sent : bool
+        Whether records were sent from an offset that no line names.
+    answered : int or None
+        High watermark in its answer.
+    highest : int or None
+        Highest high watermark in any follower's answer before.
+    """
+
+    answered_us: int
+    offset: int | None
+    sent: bool
+    answered: int | None
+    highest: int | None
+
+
+def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | None) -> bool:
+    """Whether the high watermark had passed what a follower held: then it was not in the ISR.
+
+    Parameters
+    ----------
+    fetch : FirstFetch
+    log_end_offset : int or None
+        Where the leader's log ended when the stretch began: no follower held more.
+    appended_us : int or None
+        When it first grew after that.
+    """
+    most = fetch.offset if fetch.offset is not None else log_end_offset
+    if most is None:
+        return False
+    told = [each for each in (fetch.answered, fetch.highest) if each is not None]
+    if any(each > most for each in told):
+        return True
+    # It was sent records though nothing had been appended: it lacked some at the beginning, when the others had them.
+    nothing_new = appended_us is None or appended_us > fetch.answered_us
+    return fetch.sent and nothing_new and any(each >= most for each in told)
+
+
+def log_end_at(
+    asked: Iterable[int], first_appended: int | None, told_ends: Sequence[int], high_watermarks: Iterable[int]
+) -> int | None:
+    """Tell where the leader's log ended at the beginning of a stretch; None where no line names an offset.
+
+    Parameters
+    ----------
+    asked : iterable of int
         The first offset that each follower asked for.
-    isr : sequence of int
-        In-sync replicas.
     first_appended : int or None
         First offset of the first append in the stretch.
-    told_ends, high_watermarks : iterable of int
+    told_ends, high_watermarks : sequence of int, iterable of int
         What the first lines name that print them.
     """
-    ends = list(told_ends)
-    watermarks = list(high_watermarks)
     if first_appended is not None:
-        end = first_appended
-    elif asked:
-        end = max([*asked.values(), *watermarks])
-    elif ends or watermarks:
-        end = max([*ends[:1], *watermarks[:1]])
-    else:
-        return Offsets(None, None)
-    held = [offset for follower, offset in asked.items() if follower in isr]
-    return Offsets(end, min([end, *held, *watermarks]))
+        return first_appended
+    return max([*asked, *high_watermarks, *told_ends[:1]], default=None)
+
+
+def high_watermark_at(log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]) -> int | None:
+    """Tell what was committed then: no more than any member of the ISR held, and than was told later."""
+    return None if log_end_offset is None else min([log_end_offset, *held, *high_watermarks])
 
 
 # -- what a session held before the log

@@ -26,8 +26,10 @@ class Told:
     ----------
     isr : dict of partition to list of IsrTold
         In order of time.
-    complete_from_us : dict of partition to int
-        Since when the controller's records tell every change of its ISR.
+    records : dict of partition to list of IsrTold
+        The controller's, in order of time; not in ``isr``.
+    controller_us : int or None
+        Until when the controller's records tell every change.
     replicas : dict of partition to (list of int, str)
         Assigned replicas as told last, and by what.
     led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
@@ -37,18 +39,41 @@ class Told:
     """
 
     isr: dict[Partition, list[IsrTold]] = field(default_factory=lambda: defaultdict(list))
-    complete_from_us: dict[Partition, int] = field(default_factory=dict)
+    records: dict[Partition, list[IsrTold]] = field(default_factory=lambda: defaultdict(list))
+    controller_us: int | None = None
     replicas: dict[Partition, tuple[list[int], str]] = field(default_factory=dict)
     led: dict[Partition, list[tuple[int, int, int, str]]] = field(default_factory=lambda: defaultdict(list))
     named: list[dict[str, Any]] = field(default_factory=list)
     shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
+    def by_records(self, key: Partition, at_us: int) -> IsrTold | None:
+        """What the controller's records say of an ISR at an instant; None where they begin later or end earlier."""
+        before = [record for record in self.records[key] if record.at_us <= at_us]
+        reaches = self.controller_us is not None and at_us <= self.controller_us
+        return before[-1] if before and reaches else None
+
+    def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrTold]:
+        """Lines about an ISR in order of time, with the last record before an instant; changes since may be missing."""
+        before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
+        return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
+
 
 class Earlier(NamedTuple):
-    """What is known beside the logs: listings without a time, and terms of logs that were read before (dicts)."""
+    """What is known beside the brokers' logs.
+
+    Parameters
+    ----------
+    listed : sequence of Listed
+        Partitions of listings, which have no time.
+    terms : sequence of dict
+        Of logs that were read before.
+    controller_us : int or None
+        Until when the metadata log tells every change.
+    """
 
     listed: Sequence[Listed]
     terms: Sequence[Mapping[str, Any]]
+    controller_us: int | None
 
 
 def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Sequence[Stretch]) -> Told:
@@ -63,7 +88,7 @@ def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Seq
     stretches : sequence of Stretch
         Of the brokers' logs.
     """
-    told = Told()
+    told = Told(controller_us=earlier.controller_us)
     _of_server_log(told, sources)
     _of_state_changes(told, sources, starts)
     _of_records(told, sources)
@@ -76,6 +101,8 @@ def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Seq
         _of_listing(told, partition, min(begins_us.values(), default=0))
     for lines in told.isr.values():
         lines.sort(key=lambda each: each.at_us)
+    for leaders in told.led.values():
+        leaders.sort(key=lambda each: each[0])
     return told
 
 
@@ -123,8 +150,7 @@ def _of_records(told: Told, sources: Sources) -> None:
         if row["leader_id"] >= 0:
             told.led[key].append((row["at_us"], row["leader_id"], row["leader_epoch"], LOGGED))
         if row["isr"]:
-            told.complete_from_us.setdefault(key, row["at_us"])
-            told.isr[key].append(IsrTold(row["at_us"], None, tuple(row["isr"]), LOGGED))
+            told.records[key].append(IsrTold(row["at_us"], None, tuple(row["isr"]), LOGGED))
 
 
 def _of_listing(told: Told, partition: Listed, log_begins_us: int) -> None:
@@ -133,7 +159,7 @@ def _of_listing(told: Told, partition: Listed, log_begins_us: int) -> None:
     told.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not told.led[key]:
         told.led[key].append((log_begins_us, partition.leader_id, UNKNOWN_EPOCH, SNAPSHOT))
-    if not told.isr[key]:
+    if not told.isr[key] and not told.records[key]:
         told.isr[key].append(IsrTold(log_begins_us, None, partition.isr, SNAPSHOT))
 
 

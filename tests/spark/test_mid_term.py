@@ -3,6 +3,8 @@
 The whole grid of such cuts is a nightly test.
 """
 
+import gzip
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -109,6 +111,71 @@ def test_what_is_left_of_a_log_is_replayed_as_in_the_whole(
     assert terms.where("start_offset IS NULL AND isr_source IS NULL").count() == 0
     shrinks = found.lake.read("shrink_verdicts").where("verdict = 'spurious' AND primary_cause = 'unknown'")
     assert shrinks.count() == 0
+
+
+def isr_by_records(run: str, at: datetime) -> dict[tuple[str, int], list[int]]:
+    """Who was in sync at an instant, read off the controller's records one by one."""
+    names: dict[str, str] = {}
+    isr: dict[tuple[str, int], list[int]] = {}
+    for record in records(run):
+        data = record["data"]
+        if record["type"] == "TOPIC_RECORD":
+            names[data["topicId"]] = data["name"]
+        elif (
+            record["type"] in {"PARTITION_RECORD", "PARTITION_CHANGE_RECORD"} and record["ms"] <= at.timestamp() * 1000
+        ):
+            key = names[data["topicId"]], data["partitionId"]
+            isr[key] = data.get("isr") or isr[key]
+    return isr
+
+
+def records(run: str) -> Iterator[dict[str, Any]]:
+    text = gzip.decompress((TRACES / run / "metadata-dump.txt.gz").read_bytes()).decode()
+    for ms, payload in re.findall(r"^\| offset: \d+ CreateTime: (\d+) .*payload: (.*)$", text, re.MULTILINE):
+        yield {"ms": int(ms), **json.loads(payload)}
+
+
+def write_checkpoint(run: str, to: Path, at: float) -> None:
+    """Write what the dump tool prints of a snapshot of the metadata log at ``at``, in seconds since the epoch."""
+    state: dict[tuple[str, ...], dict[str, Any]] = {}
+    for record in records(run):
+        if record.pop("ms") > at * 1000:
+            continue
+        if record["type"] in {"TOPIC_RECORD", "PARTITION_RECORD"}:
+            state[record["type"], record["data"]["topicId"], str(record["data"].get("partitionId"))] = record
+        elif record["type"] == "PARTITION_CHANGE_RECORD" and ("PARTITION_RECORD", *key_of(record)) in state:
+            whole = state["PARTITION_RECORD", *key_of(record)]["data"]
+            whole["leaderEpoch"] += "leader" in record["data"]
+            whole |= record["data"]
+    lines = [f'SnapshotHeader {{"version":0,"lastContainedLogTimestamp":{round(at * 1000)}}}']
+    lines += [f"payload: {json.dumps(record)}" for record in state.values()]
+    stamp = "CreateTime: 1 keySize: -1 valueSize: 9 sequence: -1 headerKeys: []"
+    told = [f"| offset: {number} {stamp} {line}" for number, line in enumerate(lines)]
+    (to / "checkpoint.txt").write_text("\n".join(["Dumping x", "Snapshot end offset: 900, epoch: 1", *told]) + "\n")
+
+
+def key_of(record: dict[str, Any]) -> tuple[str, str]:
+    return record["data"]["topicId"], str(record["data"]["partitionId"])
+
+
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["nothing else", "a checkpoint of before"])
+def test_who_was_in_sync_is_who_the_controller_says(
+    checkpoint: bool, spark_session: SparkSession, tmp_path: Path
+) -> None:  # fmt: skip
+    """A follower was dropped before; what the controller wrote is not there to be read."""
+    cut = Cut("r2-follower-stop", after(96), options={"metadata": False})
+    logs = written(cut, tmp_path)
+    first, _ = span(TRACES / cut.run)
+    if checkpoint:
+        write_checkpoint(cut.run, logs, first + 90)
+    lake = Lake(spark_session, str(tmp_path / "lake"), "run-1")
+    ingest_kafka_logs(lake, logs, "r2")
+    begun = lake.read("leader_epochs").where("begins_mid_term").toArrow().to_pylist()
+    assert len(begun) >= 18
+    found = {(term["topic"], term["partition_id"]): sorted(term["isr_at_start"]) for term in begun}
+    truth = isr_by_records(cut.run, min(term["start_time"] for term in begun))
+    assert found == {key: sorted(truth[key]) for key in found}
+    assert len({tuple(isr) for isr in found.values()}) > 1
 
 
 def test_one_broker_of_three_is_replayed_by_itself(

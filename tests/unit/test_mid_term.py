@@ -10,13 +10,15 @@ from isr_batch.kafka_logs.mid_term import (
     LOGGED,
     SNAPSHOT,
     Begun,
+    FirstFetch,
     IsrTold,
     Led,
-    Offsets,
     Signs,
     fetcher_of,
+    high_watermark_at,
+    is_passed,
     isr_at,
-    offsets_at,
+    log_end_at,
     terms_in_progress,
 )
 
@@ -144,6 +146,12 @@ def test_a_line_that_says_only_what_came_of_it_leaves_the_rest_to_the_fetches() 
     assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
+def test_who_was_dropped_after_the_snapshot_is_out_if_the_high_watermark_had_passed_it() -> None:
+    told = [IsrTold(MINUTE, None, (1, 2, 3), SNAPSHOT)]
+    assert isr_at(TERM, told, [], {2: True}) == ([1, 2, 3], SNAPSHOT)
+    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+
+
 def test_a_hole_takes_what_was_known_before_it() -> None:
     told = [IsrTold(MINUTE, (1, 2, 3), (1, 2), LOGGED)]
     hole = [(2 * MINUTE, BEGIN)]
@@ -152,17 +160,45 @@ def test_a_hole_takes_what_was_known_before_it() -> None:
 
 
 def test_the_log_ends_where_the_first_append_begins() -> None:
-    assert offsets_at({2: 90, 3: 100}, [1, 2, 3], 100, [], [88]) == Offsets(100, 88)
+    assert log_end_at([90, 100], 100, [], [88]) == 100
+    assert high_watermark_at(100, [90, 100], [88]) == 88
 
 
 def test_without_appends_the_furthest_follower_is_at_the_end() -> None:
-    assert offsets_at({2: 90, 3: 100}, [1, 3], None, [], []) == Offsets(100, 100)
-    assert offsets_at({2: 90, 3: 100}, [1, 2, 3], None, [], []) == Offsets(100, 90)
+    assert log_end_at([90, 100], None, [], []) == 100
+    assert high_watermark_at(100, [100], []) == 100
+    assert high_watermark_at(100, [90, 100], []) == 90
 
 
 def test_an_idle_partition_may_be_known_from_a_shrinking_line_or_not_at_all() -> None:
-    assert offsets_at({}, [1, 2], None, [40], [40]) == Offsets(40, 40)
-    assert offsets_at({}, [1, 2], None, [], []) == Offsets(None, None)
+    assert log_end_at([], None, [40], [40]) == 40
+    assert log_end_at([], None, [], []) is None
+    assert high_watermark_at(None, [], []) is None
+
+
+FETCHED = FirstFetch(BEGIN + MINUTE, offset=90, sent=False, answered=None, highest=None)
+SENT = FETCHED._replace(offset=None, sent=True)
+APPENDED = BEGIN + 1
+
+
+@pytest.mark.parametrize(
+    ("fetch", "end", "appended_us", "passed"),
+    [
+        (FETCHED, 100, APPENDED, False),
+        (FETCHED._replace(answered=90), 100, APPENDED, False),  # it may have held the high watermark itself
+        (FETCHED._replace(answered=91), 100, APPENDED, True),
+        (FETCHED._replace(highest=91), 100, APPENDED, True),
+        (SENT._replace(highest=100), 100, APPENDED, False),  # it may have held all that there was
+        (SENT._replace(highest=101), 100, APPENDED, True),
+        (SENT._replace(answered=100), 100, BEGIN + 2 * MINUTE, True),  # all was committed, and it lacked something
+        (SENT._replace(answered=99), 100, None, False),
+        (SENT._replace(answered=100), None, None, False),
+    ],
+)
+def test_who_was_passed_by_the_high_watermark_was_not_in_sync(
+    fetch: FirstFetch, end: int | None, appended_us: int | None, passed: bool
+) -> None:  # fmt: skip
+    assert is_passed(fetch, end, appended_us) is passed
 
 
 @pytest.mark.parametrize(
