@@ -27,7 +27,7 @@ test: $(VENV)/test.stamp java ## lint, types, layers, the main job on the sample
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint sample kernels type
 	rm -rf build/witnesses
 	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=80
-	$(BIN)/python -m tests.witnesses
+	$(BIN)/python -m docs.generate.witnesses
 
 setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars; and Java where Debian has none
 
@@ -59,7 +59,7 @@ type: $(VENV)/test.stamp ## types
 	$(BIN)/mypy
 
 kernels: $(VENV)/test.stamp ## compile what all tests need, once
-	$(BIN)/python -m pytest -q tests/unit/test_simulation.py -k "same_seed or kafka-3.7"
+	$(BIN)/python -m pytest -q tests/unit/simulation/test_simulation.py -k "same_seed or kafka-3.7"
 
 unit: $(VENV)/test.stamp ## the tests that need no Spark
 	$(BIN)/python -m pytest -m "not spark and not nightly"
@@ -74,7 +74,7 @@ sample: $(VENV)/run.stamp
 	$(BIN)/isr-batch run --logs data/samples --lake $(SAMPLE)
 
 witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into README.md and docs/confusion.md
-	$(BIN)/python -m tests.witnesses --write
+	$(BIN)/python -m docs.generate.witnesses --write
 
 bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., PAGE=...)
 	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(PAGE),--page $(PAGE))

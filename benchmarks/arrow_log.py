@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.log import CLUSTER, ROWS_A_CHUNK, START_OFFSET, START_US, Log, Plan, chunks_of, replicas_of, term_of
-from udfs.arrow import TERM_FIELDS
+from udfs.batches.replay import TERM_FIELDS
+from udfs.batches.segments import SEGMENT
 from udfs.records import APPEND, FETCH, TERM_STARTS, Rows
-from udfs.segments import SEGMENT
 
 BATCH_ROWS = 100_000
 """``spark.arrow_batch_rows`` by default."""
@@ -20,7 +20,7 @@ TERM = pa.struct(list(TERM_FIELDS))
 
 
 def as_batches(log: Log, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The stream of ``udfs.arrow.replay_batches``: every set begins with its term."""
+    """The stream of ``udfs.batches.replay.replay_batches``: every set begins with its term."""
     sizes = np.diff(log.starts)
     of = np.repeat(np.arange(len(sizes)), sizes)
     terms = pa.array([term_of(log.plan, int(partition)) for partition in log.partitions], TERM)

@@ -89,9 +89,9 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         "From Delta to Delta",
         f"""{given.rows:,} fetches and appends, local[{cores()}], in a session in which each way has run before, on a
         small log of up to {WARM_ROWS:,} rows; wall time, and CPU time of all processes. *Ours* is
-        `isr_batch.replay.replay`: timelines, changes, verdicts and the ledger in six tables, from segments that the
-        ingest has packed; *not packed yet*: from rows, which it packs first; *compared and scored as well*: all that
-        the command `isr-batch replay` does in its session. *Spark's floor* reads the rows, shuffles and
+        `isr_batch.replay.replay.replay`: timelines, changes, verdicts and the ledger in six tables, from segments that
+        the ingest has packed; *not packed yet*: from rows, which it packs first; *compared and scored as well*: all
+        that the command `isr-batch replay` does in its session. *Spark's floor* reads the rows, shuffles and
         sorts them by set and time, hands them to Python and takes them back as they are; it computes nothing. *DuckDB*
         sorts in {cores()} processes that are up already, each with shares of the partitions, {script.shares} in all,
         and our kernel behind it, and writes plain Parquet, not tables. *SQL windows* give lag and lastCaughtUpTimeMs

@@ -24,10 +24,10 @@ from benchmarks.log import (
 )
 from benchmarks.measure import Contestant, checksum_of_changes, checksum_of_table, interleaved
 from benchmarks.page import Section, rate
-from isr_batch.compiled import keep_compiled
-from udfs.arrow import RuleRun, SetReplay, replay_batches
+from isr_batch.replay.kernel_cache import keep_compiled
+from udfs.batches.replay import RuleRun, SetReplay, replay_batches
+from udfs.batches.results import FILED, KINDS, SCORED
 from udfs.records import Rows
-from udfs.results import FILED, KINDS, SCORED
 from udfs.rules import BASELINE, REGISTRY
 
 MOST_ROWS = 20_000_000
@@ -136,9 +136,9 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
     section = Section(
         "Kernel alone",
         f"""{number:,} rows of {len(log.partitions):,} partitions in memory, one thread, its CPU time. The kernel is
-        called through `udfs.arrow.SetReplay` as in production; results are counted and dropped. It keeps the books
-        and judges each shrink; the C++ loop does neither, and takes three replicas and two kinds of row only. *With
-        Arrow at both ends* is `replay_batches`: rows from record batches, results as files take them. Time alone
+        called through `udfs.batches.replay.SetReplay` as in production; results are counted and dropped. It keeps the
+        books and judges each shrink; the C++ loop does neither, and takes three replicas and two kinds of row only.
+        *With Arrow at both ends* is `replay_batches`: rows from record batches, results as files take them. Time alone
         tells of the other rules: only kafka-3.7 is in the C++ loop.""",
         ["contestant", "M rows/s, best", "M rows/s, median", "ns a row, best"],
         [[name, *rate(c, number), f"{1e9 * c.best / number:.0f}"] for name, c in by_name.items()],

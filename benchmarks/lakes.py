@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from benchmarks.arrow_log import write_parquet
 from benchmarks.log import CLUSTER, Plan
 from benchmarks.measure import checksum_of_table
-from isr_batch.generate import write_input
-from isr_batch.store import Lake
+from isr_batch.lake.lake import Lake
+from isr_batch.simulation.generate import write_input
 from udfs.rules import BASELINE
 
 TIME_OF = {"fetch_log": "handled_time", "append_log": "append_time", "leader_epochs": "start_time"}

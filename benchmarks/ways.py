@@ -16,21 +16,21 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from benchmarks.arrow_log import without_segments
-from isr_batch.compiled import keep_compiled
-from isr_batch.disagreements import write_disagreements
-from isr_batch.output_tables import TIMELINES
-from isr_batch.replay import ORDER, replay, rule_runs
-from isr_batch.results import scored_of, timeline_of
-from isr_batch.scores import write_scores
-from isr_batch.segments import pack_stale_days
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.outputs import TIMELINES
+from isr_batch.replay.event_stream import terms_of
+from isr_batch.replay.kernel_cache import keep_compiled
+from isr_batch.replay.packing import pack_stale_days
+from isr_batch.replay.replay import ORDER, replay, rule_runs
+from isr_batch.replay.result_tables import scored_of, timeline_of
+from isr_batch.scoring.disagreements import write_disagreements
+from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
-from isr_batch.store import Lake
-from isr_batch.stream import terms_of
 from isr_batch.window import Window
-from udfs.arrow import RuleRun, replay_batches
-from udfs.pieces import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES
+from udfs.batches.event_chunks import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES
+from udfs.batches.replay import RuleRun, replay_batches
+from udfs.batches.results import RESULT_SCHEMA, SET_COLUMNS
 from udfs.records import APPEND, FETCH, ROW_ORDER, UNKNOWN, Rows
-from udfs.results import RESULT_SCHEMA, SET_COLUMNS
 
 OURS = (*SET_COLUMNS, "replica_id")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import altair as alt
 
+from isr_batch.lake.lake import Lake
 from isr_batch.session import start_session
 from isr_batch.settings import SparkSettings
-from isr_batch.store import Lake
 
 LAKE = sys.argv[1] if len(sys.argv) > 1 else "build/lake"
 PICTURE = Path(sys.argv[2] if len(sys.argv) > 2 else "shrinks.html")

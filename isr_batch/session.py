@@ -28,7 +28,7 @@ _EVERYWHERE: Final = {
     # Ours have few joins that an inferred filter would help, and inferring took most of the planner's memory.
     "spark.sql.constraintPropagation.enabled": "false",
     # No limit: to know its size Spark goes through all lists of a batch again for each row that it adds. Where rows
-    # are large, `isr_batch.replay` takes few at a time.
+    # are large, `isr_batch.replay.replay` takes few at a time.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Rows of a few days go to their files as they come; by default each task sorts them by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "4",

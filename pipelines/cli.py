@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isr_batch.addresses import is_address
-from isr_batch.errors import BUG_EXIT_CODE, UsageError
-from isr_batch.faults import explained
+from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained
+from isr_batch.lake.addresses import is_address
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
 from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs
@@ -38,9 +37,9 @@ from pipelines.output import Output
 from pipelines.sweep_cli import sweep
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
-    from isr_batch.runs import Run
-    from isr_batch.summaries import Rows
-    from isr_batch.validate import ValidationSummary
+    from isr_batch.lake.run_log import Run
+    from isr_batch.scoring.broker_check import ValidationSummary
+    from isr_batch.scoring.scores import Rows
 
 app = typer.Typer(
     name="isr-batch",
@@ -70,8 +69,8 @@ MATCH_COLUMNS = (
 
 
 def _validate(job: Job, done: "Run") -> "ValidationSummary":
-    from isr_batch.runs import Counts
-    from isr_batch.validate import validate
+    from isr_batch.lake.run_log import Counts
+    from isr_batch.scoring.broker_check import validate
 
     with job.out.step("compare with the brokers") as facts:
         summary = validate(job.lake)
@@ -88,7 +87,7 @@ def _report(job: Job, file: Path, rules: "Rows | None" = None) -> None:
 
 
 def _side_by_side(job: Job) -> "Rows":
-    from isr_batch.summaries import rules_side_by_side
+    from isr_batch.scoring.scores import rules_side_by_side
 
     with job.out.step("put the rules side by side"):
         return rules_side_by_side(job.lake)
@@ -115,7 +114,7 @@ def run(
     rules: Rules = None, params: Set = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, validate, report in one go."""
-    from isr_batch.summaries import require_match
+    from isr_batch.scoring.broker_check import require_match
 
     out = Output(quiet=quiet, as_json=as_json)
     settings = settings_of(env, rules, params)
@@ -155,8 +154,8 @@ def generate(
 
     Under several rules the clusters are named SCENARIO.RULE.
     """
-    from isr_batch.generate import generate as write_scenario
-    from isr_batch.scenarios.plans import Fleet
+    from isr_batch.simulation.generate import generate as write_scenario
+    from isr_batch.simulation.group_plans import Fleet
     from udfs.rules import REGISTRY
 
     rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
@@ -180,7 +179,7 @@ def experiment(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Simulate a scenario under each rule and parameter set, with the rule in the loop, and tell how it went."""
-    from isr_batch.experiments import load_experiment, outcome, run_experiment
+    from isr_batch.simulation.experiments import load_experiment, outcome, run_experiment
 
     experiments = {file.stem: load_experiment(file) for file in files}
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
@@ -203,7 +202,7 @@ def replay(
     window = parse_window(day, start, end)
     runs = None
     if grid:
-        from isr_batch.grids import load_grid
+        from isr_batch.scoring.sweep_grid import load_grid
 
         if rules or params:
             raise UsageError("--grid names rules and parameters itself", "give it without --rules and --set")
@@ -227,7 +226,7 @@ def validate(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare the replay of the rule that the brokers ran with what they logged."""
-    from isr_batch.summaries import require_match
+    from isr_batch.scoring.broker_check import require_match
 
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "validate") as done:
@@ -265,8 +264,8 @@ def compare(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Count the shrinks that one rule makes and the other does not, by primary cause."""
-    from isr_batch.disagreements import COMPARED, require_rules
-    from isr_batch.disagreements import compare as count
+    from isr_batch.scoring.disagreements import COMPARED, require_rules
+    from isr_batch.scoring.disagreements import compare as count
 
     require_rules(first, second)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
@@ -286,11 +285,11 @@ def explain(
     """Tell the story of one shrink."""
     from dataclasses import asdict
 
-    from isr_batch.disagreements import require_rules
-    from isr_batch.explain import explain as find
-    from isr_batch.report.swimlane import draw, require_picture
-    from isr_batch.scene import scene
-    from isr_batch.story import tell
+    from isr_batch.explain.shrink_facts import explain as find
+    from isr_batch.explain.shrink_text import tell
+    from isr_batch.explain.swimlane import draw, require_picture
+    from isr_batch.explain.swimlane_data import scene
+    from isr_batch.scoring.disagreements import require_rules
     from udfs.rules import BASELINE
 
     at_us = parse_instant("--at", at)

@@ -21,7 +21,7 @@ from pipelines.job import (
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
-    from isr_batch.runs import Run
+    from isr_batch.lake.run_log import Run
 
 ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fetches, into a lake.")
 
@@ -42,9 +42,9 @@ def find_logs_of_clusters(
     UsageError
         When the release is none, or names and settings do not fit the folder.
     """
-    from isr_batch.ingest import find_clusters
-    from isr_batch.kafka_logs.files import find_logs, require_release
-    from isr_batch.kafka_logs.look import require_follower_fetches
+    from isr_batch.ingest.broker_logs import find_clusters
+    from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
+    from isr_batch.ingest.kafka_logs.log_folder import find_logs, require_release
 
     require_release(release)
     clusters = find_clusters(folder, cluster)
@@ -55,7 +55,7 @@ def find_logs_of_clusters(
 
 def ingest_logs(job: Job, done: "Run", clusters: dict[str, Path], release: str | None) -> None:
     """Ingest the clusters that were found."""
-    from isr_batch.ingest import ingest_kafka_logs, require_clean
+    from isr_batch.ingest.broker_logs import ingest_kafka_logs, require_clean
 
     for name, logs in clusters.items():
         with job.out.step(f"ingest {logs}") as facts:
@@ -97,13 +97,13 @@ def table(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Read a table of follower fetches, by a file that says which column is which."""
-    from isr_batch.mapping import load_mapping
+    from isr_batch.ingest.own_table.mapping import load_mapping
 
     mapping = load_mapping(file, cluster)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "ingest") as done:
-        from isr_batch.ingest import require_clean
-        from isr_batch.ingest_table import ingest_table, lacking
+        from isr_batch.ingest.broker_logs import require_clean
+        from isr_batch.ingest.own_table.ingest import ingest_table, lacking
 
         with job.out.step(f"ingest {path}") as facts:
             counts = ingest_table(job.lake, path, mapping)
@@ -118,7 +118,7 @@ def table(
 
 def _pack(job: Job) -> None:
     """Leave the log in the form that a replay reads."""
-    from isr_batch.segments import pack_stale_days
+    from isr_batch.replay.packing import pack_stale_days
 
     with job.out.step("pack") as facts:
         facts["segments"] = pack_stale_days(job.lake)

@@ -15,9 +15,9 @@ from pipelines.output import Output
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
     from collections.abc import Iterator, Sequence
 
-    from isr_batch.runs import Run
-    from isr_batch.store import Lake
-    from udfs.arrow import RuleRun
+    from isr_batch.lake.lake import Lake
+    from isr_batch.lake.run_log import Run
+    from udfs.batches.replay import RuleRun
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
 Catalog = Annotated[str | None, typer.Option("--catalog", metavar="CAT.SCHEMA", help="Instead of --lake.")]
@@ -60,9 +60,9 @@ def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | N
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
     with out.step("start Spark"):
-        from isr_batch.runs import new_run_id
+        from isr_batch.lake.lake import Lake
+        from isr_batch.lake.run_log import new_run_id
         from isr_batch.session import running_tasks, start_session
-        from isr_batch.store import Lake
 
         spark = start_session(settings.spark)
     out.watched = lambda: running_tasks(spark)
@@ -72,7 +72,7 @@ def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | N
 @contextmanager
 def recorded_run(job: Job, command: str, window: Window | None = None) -> "Iterator[Run]":
     """Write the command into the log of runs, whatever comes of it."""
-    from isr_batch.runs import recorded
+    from isr_batch.lake.run_log import recorded
 
     with recorded(job.lake, command, str(window) if window else None, job.settings.hash) as run:
         yield run
@@ -80,13 +80,13 @@ def recorded_run(job: Job, command: str, window: Window | None = None) -> "Itera
 
 def replay_window(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun] | None" = None) -> None:
     """Replay the rules, compare them, and tell that the days are done, as one turn."""
-    from isr_batch.days import mark
-    from isr_batch.disagreements import write_disagreements
-    from isr_batch.lease import turn
-    from isr_batch.output_tables import OUTPUT_TABLES
-    from isr_batch.replay import replay, rule_runs
-    from isr_batch.runs import Counts
-    from isr_batch.scores import write_scores
+    from isr_batch.lake.lease import turn
+    from isr_batch.lake.run_log import Counts
+    from isr_batch.lake.tables.outputs import OUTPUT_TABLES
+    from isr_batch.replay.days import mark
+    from isr_batch.replay.replay import replay, rule_runs
+    from isr_batch.scoring.disagreements import write_disagreements
+    from isr_batch.scoring.scores import write_scores
 
     rules = runs or rule_runs(job.settings.replay)
     job.lake.require(OUTPUT_TABLES)

@@ -24,8 +24,8 @@ from pipelines.job import (
 from pipelines.output import Output
 
 if TYPE_CHECKING:
-    from isr_batch.days import Lines
-    from isr_batch.store import Lake
+    from isr_batch.lake.lake import Lake
+    from isr_batch.replay.days import Lines
 
 COLUMNS = ("event_date", "status", "rules", "replayed_time", "run_id")
 
@@ -35,7 +35,7 @@ def status(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Tell which days are replayed, which are stale, and which are not replayed yet."""
-    from isr_batch.days import status as of_days
+    from isr_batch.replay.days import status as of_days
 
     window = parse_window(day, start, end)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
@@ -48,9 +48,9 @@ def backfill(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay each day that is not replayed yet, or is stale, one after the other; what was done stays done."""
-    from isr_batch.days import status as of_days
-    from isr_batch.days import undone
-    from isr_batch.replay import rule_runs
+    from isr_batch.replay.days import status as of_days
+    from isr_batch.replay.days import undone
+    from isr_batch.replay.replay import rule_runs
 
     window = parse_window(None, start, end)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
@@ -69,9 +69,10 @@ def maintain(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Bring tables of an earlier version up to this one, compact them, remove what nothing needs any more."""
-    from isr_batch.lease import turn
-    from isr_batch.maintain import maintain as tend
-    from isr_batch.migrations import upgrade
+    from isr_batch.lake.lease import turn
+    from isr_batch.lake.maintain import maintain as tend
+    from isr_batch.lake.migrations import upgrade
+    from isr_batch.replay.packing import pack_stale_days
 
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "maintain"), turn(job.lake):
@@ -79,12 +80,15 @@ def maintain(
             facts["steps"] = len(upgrade(job.lake))
         with job.out.step("maintain"):
             tables = tend(job.lake, retain_hours, state_days)
+            # Compacting gives the log other files, from which the segments now have to be.
+            if job.lake.has("fetch_log") and job.lake.has("append_log"):
+                pack_stale_days(job.lake)
         job.out.table("Tables", tables, ("table", "files_before", "files_after", "bytes"))
 
 
 def _lines(lake: "Lake") -> "Lines":
-    from isr_batch.days import lines
-    from isr_batch.segments import pack_stale_days
+    from isr_batch.replay.days import lines
+    from isr_batch.replay.packing import pack_stale_days
 
     pack_stale_days(lake)
     return lines(lake)

@@ -24,14 +24,14 @@ def sweep(
 
     For example: isr-batch sweep --lake LAKE --grid conf/grids/lag-times.yaml --out sweep.html
     """
-    from isr_batch.grids import load_grid, require_lag_times
+    from isr_batch.scoring.sweep_grid import load_grid, require_lag_times
 
     named = require_lag_times(grid, load_grid(grid))
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "sweep") as done:
-        from isr_batch.runs import Counts
-        from isr_batch.sweep import other_params
-        from isr_batch.sweep import sweep as run
+        from isr_batch.lake.run_log import Counts
+        from isr_batch.scoring.sweep import other_params
+        from isr_batch.scoring.sweep import sweep as run
 
         with job.out.step(f"replay {len(named.runs)} parameter sets") as facts:
             found = run(job.lake, named)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # importing pyspark takes a second that unit tests need not s
 
     from pyspark.sql import SparkSession
 
-    from isr_batch.store import Lake
+    from isr_batch.lake.lake import Lake
 
 os.environ["TZ"] = "UTC"
 time.tzset()
@@ -21,7 +21,7 @@ time.tzset()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels that were compiled by any process of this machine are not compiled again."""
-    from isr_batch.compiled import keep_compiled
+    from isr_batch.replay.kernel_cache import keep_compiled
 
     keep_compiled()
     config.pluginmanager.register(Witnesses())
@@ -31,7 +31,7 @@ UNIT = Path(__file__).parent / "unit"
 
 
 LONGEST_FIRST = (
-    "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_generate.py", "test_ingest_kafka_logs.py",
+    "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_generate.py", "test_kafka_logs.py",
 )  # fmt: skip
 """Files whose tests take minutes in all."""
 
@@ -64,7 +64,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class Together(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = Path(nodeid.partition("::")[0])
-            return {"unit": nodeid, "conformance": "conformance"}.get(path.parent.name, path.name)
+            return {"unit": nodeid, "conformance": "conformance"}.get(path.parts[1], str(path))
 
     return Together(config, log)
 
@@ -126,7 +126,7 @@ def compiled_expressions(spark_session: "SparkSession") -> "Iterator[None]":
 @pytest.fixture
 def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
     """Give a lake without tables."""
-    from isr_batch.store import Lake
+    from isr_batch.lake.lake import Lake
 
     return Lake(spark, str(tmp_path / "lake"), "test-run")
 

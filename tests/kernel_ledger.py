@@ -6,10 +6,10 @@ import numpy as np
 
 from tests.naive_ledger import FollowerScore, Ledger, Score, bucket, ledger
 from tests.strategies import Log, Setting
-from tests.unit.test_kernel_against_naive import new_replay, stretches
+from tests.unit.kernel.test_kernel_against_naive import new_replay, stretches
+from udfs.kernel.replay import kernels
+from udfs.kernel.state import room_for_a_row
 from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, Output, new_output
-from udfs.replay import kernels
-from udfs.state import room_for_a_row
 
 SCORES = 1
 

@@ -1,19 +1,19 @@
 """The right cause of a simulated shrink: from what was planted and what is true, never from what a kernel concludes.
 
 What the follower holds, what was acknowledged without it and when it was heard of are the simulation's own
-(``udfs.world.WHOSE_COLUMNS``); who was stopped, slow or asleep, and when, is the plan's. The causes come in the order
-of docs/verdicts.md.
+(``udfs.simulation.world.WHOSE_COLUMNS``); who was stopped, slow or asleep, and when, is the plan's. The causes come
+in the order of docs/verdicts.md.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from isr_batch.scenarios.faults import Planted
+from isr_batch.simulation.planted_faults import Planted
 from tests.loop import Tables
+from udfs.kernel.causes import CAUSES
 from udfs.records import BY_CONTROLLER, CHANGE_COLUMNS, NEVER_US, SHRINK
-from udfs.verdict import CAUSES
-from udfs.world import WHOSE_COLUMNS
+from udfs.simulation.world import WHOSE_COLUMNS
 
 SLOW_LEADER = {"slow storage", "slow queue", "blocking writes"}
 STOPS = {"paused follower", "dead follower", "lossy link", "restart"}

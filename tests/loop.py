@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from udfs.simulation import simulation
-from udfs.world import World, new_log
+from udfs.simulation.loop import simulation
+from udfs.simulation.world import World, new_log
 
 Tables = dict[str, np.ndarray[Any, Any]]
 

@@ -6,11 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from udfs.arrow import TERM_FIELDS
-from udfs.pieces import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES, PIECES, pieces_of_appends, pieces_of_fetches
+from udfs.batches.event_chunks import (
+    COLUMNS_OF_APPENDS,
+    COLUMNS_OF_FETCHES,
+    PIECES,
+    pieces_of_appends,
+    pieces_of_fetches,
+)
+from udfs.batches.replay import TERM_FIELDS
+from udfs.batches.results import SET_COLUMNS
+from udfs.batches.segments import SEGMENT, SEGMENTS, pack
 from udfs.records import APPEND, FETCH, ROW_ORDER, Rows
-from udfs.results import SET_COLUMNS
-from udfs.segments import SEGMENT, SEGMENTS, pack
 
 SET = pa.schema([
     ("cluster_id", pa.string()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_id", pa.int32()),

@@ -18,7 +18,7 @@ _FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": ForCal
 def kernel(function: Compiled) -> Compiled:
     """Compile a function that only compiled functions call; it must not allocate.
 
-    Only entry points are kept on disk (``isr_batch.compiled``), with all that they call.
+    Only entry points are kept on disk (``isr_batch.replay.kernel_cache``), with all that they call.
     """
     return njit(**_FOR_CALLERS)(function)
 

@@ -27,7 +27,7 @@ AT_LOG_END = np.int64(-2)
 """What a follower held at the start of a term: all that the leader had, of which no line names the offset."""
 
 # Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
-# term for the adapter (udfs.arrow) and never reach the kernel.
+# term for the adapter (udfs.batches.replay) and never reach the kernel.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
 SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = np.arange(6)
 
@@ -120,7 +120,7 @@ LEADER = int64_record(
     "give_up_us",  # when the rule gives up leadership; NEVER_US: no fetch takes that long
     "check_due_us",  # next run of isr-expiration by its schedule
     "check_us",  # and when it really runs (later when the leader was stopped)
-    # with which other runs it shares its state (udfs.together)
+    # with which other runs it shares its state (udfs.kernel.shared_runs)
     "runs",  # as rows of the timelines tell of them: the run; of a group, those that go along with it
     "group",  # its place; NO_GROUP: none
     "along",  # 1: goes along with its group; of a group, how many do
@@ -206,7 +206,7 @@ class Output(NamedTuple):
     follower_score: Int64Array
     filled: Int64Array
     latency: Int64Array
-    """Of each score: acknowledged appends by bucket of latency (``udfs.latencies``), shape (scores, BUCKETS)."""
+    """Of each score: acknowledged appends by bucket of latency (``kernel.ack_latency``), shape (scores, BUCKETS)."""
 
 
 RUNS_A_ROW = np.int64(48)

@@ -13,11 +13,11 @@ import vl_convert
 from markupsafe import Markup, escape
 from pyspark.sql import functions as F
 
+from isr_batch.lake.lake import Lake
 from isr_batch.report.charts import INK, Spec
 from isr_batch.report.pictures import MOST, draw_all
-from isr_batch.store import Lake
-from isr_batch.summaries import rules_side_by_side
-from isr_batch.validate import summary
+from isr_batch.scoring.broker_check import summary
+from isr_batch.scoring.scores import rules_side_by_side
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """The version that the charts are written for."""

@@ -9,12 +9,12 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
-from isr_batch.ddl import literal
-from isr_batch.output_tables import TABLES
+from isr_batch.lake.ddl import literal
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.report import charts, followers
 from isr_batch.report.charts import Rows, Spec, in_order
 from isr_batch.report.lanes import lanes
-from isr_batch.store import Lake
 from udfs.rules import BASELINE
 
 MOST: Final = 2_500

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from isr_batch.advice import Row, line
-from isr_batch.grids import LAG_TIME, Grid, NamedGrid
+from isr_batch.lake.lake import Lake
 from isr_batch.report.charts import frontier
 from isr_batch.report.page import scope, write_page
-from isr_batch.store import Lake
-from isr_batch.sweep import Sweep, other_params
+from isr_batch.scoring.lag_time_advice import Row, line
+from isr_batch.scoring.sweep import Sweep, other_params
+from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
 
 FIGURES = (
     "exposure_follower_hours", "shrinks", "spurious", "genuine", "unknown", "never_removed",

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.naive_truth import APPEND, ELIGIBLE, FETCH, REMOVED, Row
-from tests.unit.test_kernel_against_naive import columns
+from tests.unit.kernel.test_kernel_against_naive import columns
 from udfs.records import Rows
 
 Longs = npt.NDArray[np.int64]

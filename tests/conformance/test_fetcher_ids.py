@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from isr_batch.kafka_logs.mid_term import fetcher_of
+from isr_batch.ingest.kafka_logs.mid_term import fetcher_of
 from tests.conformance.releases import Releases
 
 pytestmark = pytest.mark.conformance

@@ -16,9 +16,9 @@ import pytest
 
 from tests.conformance.releases import Releases
 from udfs.jit import entry
+from udfs.kernel.state import PARAMS
 from udfs.records import FETCH_STATE, FOLLOWER, LEADER
 from udfs.rules import REGISTRY
-from udfs.state import PARAMS
 
 pytestmark = pytest.mark.conformance
 

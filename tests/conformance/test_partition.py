@@ -15,10 +15,10 @@ import pytest
 from tests.conformance.releases import Releases
 from tests.conformance.steps import Life, Longs, groups, life
 from udfs.jit import entry
+from udfs.kernel.replay import kernels
+from udfs.kernel.state import new_state, room_for_a_row
 from udfs.records import Rows, new_output
-from udfs.replay import kernels
 from udfs.rules import REGISTRY
-from udfs.state import new_state, room_for_a_row
 
 pytestmark = pytest.mark.conformance
 

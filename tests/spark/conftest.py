@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.days import mark
-from isr_batch.disagreements import write_disagreements
-from isr_batch.ingest import find_clusters, ingest_kafka_logs
-from isr_batch.replay import replay, rule_runs
+from isr_batch.ingest.broker_logs import find_clusters, ingest_kafka_logs
+from isr_batch.lake.lake import Lake
+from isr_batch.replay.days import mark
+from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.report import write_report
-from isr_batch.scores import write_scores
+from isr_batch.scoring.broker_check import validate
+from isr_batch.scoring.disagreements import write_disagreements
+from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
-from isr_batch.store import Lake
-from isr_batch.validate import validate
 from isr_batch.window import Window
 
 ROOT = Path(__file__).parents[2]

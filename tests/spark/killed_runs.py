@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.measure import processes_below
-from isr_batch.output_tables import TABLES
+from isr_batch.lake.tables.outputs import TABLES
 from pipelines import cli
 from tests.spark.broker_logs import Leader
 

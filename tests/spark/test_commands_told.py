@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from isr_batch.store import Lake
+from isr_batch.lake.lake import Lake
 from pipelines import cli
 from tests.unit.test_commands_told import PAGES, ROOT, commands_in, in_process
 
 ELSEWHERE = {
     "run": "`make sample` runs it",
     "validate": "`make sample` does what it does; no broker ran a story",
-    "ingest": "tests/spark/test_ingest_table.py and tests/spark/killed_runs.py run it",
+    "ingest": "tests/spark/ingest/test_own_table.py and tests/spark/killed_runs.py run it",
 }
 IN_ORDER = (
     "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "status", "backfill", "maintain",

@@ -10,8 +10,8 @@ import deltalake
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.output_tables import TABLES
-from isr_batch.store import Lake
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.outputs import TABLES
 from pipelines import cli
 
 RULE = "kafka-3.7"

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch import ingest
-from isr_batch.contract import Table
-from isr_batch.days import Lines, mark
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
-from isr_batch.kafka_logs.account import Tally
-from isr_batch.output_tables import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
-from isr_batch.replay import ReplaySummary
-from isr_batch.runs import Counts, recorded
-from isr_batch.score_tables import PARTITION_SCORES, REPLICA_SCORES
-from isr_batch.store import Lake
-from isr_batch.summaries import require_match, rules_side_by_side
-from isr_batch.tables import APPEND_LOG
-from isr_batch.validate import ValidationSummary, summary
+from isr_batch.ingest import broker_logs
+from isr_batch.ingest.kafka_logs.line_account import Tally
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.run_log import Counts, recorded
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG
+from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
+from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES
+from isr_batch.replay.days import Lines, mark
+from isr_batch.replay.replay import ReplaySummary
+from isr_batch.scoring.broker_check import ValidationSummary, require_match, summary
+from isr_batch.scoring.scores import rules_side_by_side
 from isr_batch.window import Window
 from pipelines import cli
-from udfs.arrow import RuleRun
+from udfs.batches.replay import RuleRun
 
 PARAMS = '{"replica_lag_time_max_ms": 10000}'
 SET = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
@@ -40,9 +40,9 @@ def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame
 
 
 def test_too_much_in_quarantine_fails() -> None:
-    ingest.require_clean(Counts(100, 0, 1), 0.01)
+    broker_logs.require_clean(Counts(100, 0, 1), 0.01)
     with pytest.raises(QualityGateError, match=r"2 of 100 .*2.00%"):
-        ingest.require_clean(Counts(100, 0, 2), 0.01)
+        broker_logs.require_clean(Counts(100, 0, 2), 0.01)
 
 
 def test_failed_run_is_recorded_where_there_is_a_lake(lake: Lake) -> None:
@@ -142,14 +142,14 @@ def test_clusters_are_found_and_named(tmp_path: Path) -> None:
         broker.mkdir(parents=True)
         (broker / "server.log").touch()
     (tmp_path / "notes").mkdir()
-    assert ingest.find_clusters(tmp_path) == {"a": tmp_path / "a", "b": tmp_path / "b"}
-    assert ingest.find_clusters(tmp_path / "a") == {"a": tmp_path / "a"}
-    assert ingest.find_clusters(tmp_path / "a", "x") == {"x": tmp_path / "a"}
+    assert broker_logs.find_clusters(tmp_path) == {"a": tmp_path / "a", "b": tmp_path / "b"}
+    assert broker_logs.find_clusters(tmp_path / "a") == {"a": tmp_path / "a"}
+    assert broker_logs.find_clusters(tmp_path / "a", "x") == {"x": tmp_path / "a"}
     with pytest.raises(UsageError, match="a, b, which cannot all be x"):
-        ingest.find_clusters(tmp_path, "x")
+        broker_logs.find_clusters(tmp_path, "x")
     for folder in ("notes", "nowhere"):
         with pytest.raises(NoInputError):
-            ingest.find_clusters(tmp_path / folder)
+            broker_logs.find_clusters(tmp_path / folder)
 
 
 def test_run_ends_with_tables_report_and_exit_code(
@@ -163,18 +163,20 @@ def test_run_ends_with_tables_report_and_exit_code(
         module = ModuleType(name)
         vars(module).update(**functions)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr("isr_batch.validate.validate", summary)
+    monkeypatch.setattr("isr_batch.scoring.broker_check.validate", summary)
     monkeypatch.setattr(cli, "find_logs_of_clusters", lambda *_, **__: {"c": tmp_path})
     monkeypatch.setattr(
-        ingest, "ingest_kafka_logs", lambda *_: ingest.Ingest(Counts(100, 50, 0), [Tally("server", "read", "", 100)])
+        broker_logs,
+        "ingest_kafka_logs",
+        lambda *_: broker_logs.Ingest(Counts(100, 50, 0), [Tally("server", "read", "", 100)]),
     )
 
     def replay(lake: Lake, *_: object) -> ReplaySummary:
         write_results(lake)
         return ReplaySummary(50, {"shrink_verdicts": 3}, Lines({}))
 
-    monkeypatch.setattr("isr_batch.replay.replay", replay)
-    monkeypatch.setattr("isr_batch.disagreements.write_disagreements", lambda *_: 1)
+    monkeypatch.setattr("isr_batch.replay.replay.replay", replay)
+    monkeypatch.setattr("isr_batch.scoring.disagreements.write_disagreements", lambda *_: 1)
     with pytest.raises(SystemExit) as exited:
         cli.main(["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"])
     captured = capsys.readouterr()

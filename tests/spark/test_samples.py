@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.store import Lake
-from isr_batch.validate import summary
+from isr_batch.lake.lake import Lake
+from isr_batch.scoring.broker_check import summary
 from udfs.rules import REGISTRY
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from benchmarks import arrow_log, by_hand
 from benchmarks.kernel import KernelAlone, read_only, replay_in_memory
 from benchmarks.log import Plan, Shape, log_of
 from benchmarks.measure import CpuOfTree
-from udfs.arrow import RuleRun
+from udfs.batches.replay import RuleRun
 from udfs.records import APPEND, EXPAND, FETCH, SHRINK
 from udfs.rules import BASELINE
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_batch.compiled import digest_of_sources
+from isr_batch.replay.kernel_cache import digest_of_sources
 from udfs.rules import REGISTRY
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,10 @@ def test_the_command_runs_from_the_wheel_alone(built: Path, tmp_path: Path) -> N
 
 def test_executors_can_take_the_wheel_as_a_zip(built: Path, tmp_path: Path) -> None:
     (wheel,) = built.glob("*.whl")
-    asked = "import udfs; from isr_batch.compiled import *; keep_compiled(); print(udfs.__file__, digest_of_sources())"
+    asked = (
+        "import udfs; from isr_batch.replay.kernel_cache import *; "
+        "keep_compiled(); print(udfs.__file__, digest_of_sources())"
+    )
     answer = subprocess.run(
         [sys.executable, "-c", asked],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(wheel)}, check=True, capture_output=True, text=True,
@@ -71,7 +74,10 @@ def test_executors_can_take_the_wheel_as_a_zip(built: Path, tmp_path: Path) -> N
 
 
 def test_executors_need_no_more_than_the_archive_has() -> None:
-    sent = "import isr_batch.compiled, isr_batch.timeline_files, isr_batch.kafka_logs, udfs.arrow, udfs.segments"
+    sent = (
+        "import isr_batch.replay.kernel_cache, isr_batch.replay.timeline_files, isr_batch.ingest.kafka_logs, "
+        "udfs.batches.replay, udfs.batches.segments"
+    )
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     (packed,) = re.findall("^FOR_EXECUTORS := (.*)$", makefile, re.MULTILINE)
     # Spark itself brings the first two to executors.

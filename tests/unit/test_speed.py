@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.kernel import read_only, replay_in_memory, runs_of_lag_times
 from benchmarks.log import Log, Plan, append_rates, log_of
-from udfs.arrow import RuleRun
+from udfs.batches.replay import RuleRun
 from udfs.jit import entry
 from udfs.records import FETCH, RUNS_A_ROW, Int64Array, Rows
 from udfs.rules import BASELINE, REGISTRY

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.segments import STREAM, in_pieces, packed_stream, segments_of
 from tests.strategies import Log, Setting, cases_of_all_rules, instants, logs_over_midnight
-from tests.unit.test_fetch_runs import stream
-from udfs.arrow import KEPT_FIELDS, RuleRun, replay_batches
+from tests.unit.batches.test_fetch_runs import stream
+from udfs.batches.replay import KEPT_FIELDS, RuleRun, replay_batches
+from udfs.batches.results import KINDS, SET_COLUMNS, STATE
+from udfs.batches.segments import OF_FETCHES
 from udfs.records import APPEND, FETCH, GOES_ON, NEVER_US, TERM_STARTS, Rows
-from udfs.results import KINDS, SET_COLUMNS, STATE
-from udfs.segments import OF_FETCHES
 
 LOGS = 60
 WITH_KEPT = pa.schema([*STREAM, ("kept", pa.struct(KEPT_FIELDS))])

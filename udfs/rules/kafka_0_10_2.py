@@ -17,9 +17,9 @@ caught up.
 Source: Replica.updateLogReadResult, Partition.makeLeader, maybeIncrementLeaderHW of 0.10.2.2, 2.0.1.
 """
 
-from udfs.bookkeeping import grant_fresh_start, record_caught_up
 from udfs.jit import kernel
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, TRY_TO_JOIN, Param, Rule
+from udfs.rules.caught_up import grant_fresh_start, record_caught_up
 
 
 @kernel

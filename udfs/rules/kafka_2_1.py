@@ -14,10 +14,10 @@ parameter ``errors_change_nothing``.
 Source: Partition.readRecords, getOutOfSyncReplicas of 2.1.1; Replica.updateFetchState of 2.4.1.
 """
 
-from udfs.bookkeeping import record_caught_up
 from udfs.jit import kernel
 from udfs.rules import kafka_0_10_2
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
+from udfs.rules.caught_up import record_caught_up
 
 
 @kernel

@@ -18,10 +18,10 @@ Source: Partition.fetchRecords, isReplicaIsrEligible, maybeIncrementLeaderHW, Re
 resetReplicaState of 3.3.2, 3.5.2, 3.6.2.
 """
 
-from udfs.bookkeeping import grant_fresh_start, record_caught_up
 from udfs.jit import kernel
 from udfs.rules import kafka_2_1
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule, after_any_write
+from udfs.rules.caught_up import grant_fresh_start, record_caught_up
 
 
 @kernel

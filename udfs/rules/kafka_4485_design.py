@@ -18,9 +18,9 @@ would empty the ISR.
 Source: KAFKA-4485, description and its four guarantees.
 """
 
-from udfs.bookkeeping import grant_fresh_start, record_caught_up
 from udfs.jit import kernel
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule
+from udfs.rules.caught_up import grant_fresh_start, record_caught_up
 
 
 @kernel

@@ -1,0 +1,138 @@
+"""docs/tables.md and docs/rules.md with its pictures, made of the contracts and the rules.
+
+``python -m docs.generate.documents --write`` does.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from textwrap import fill
+from typing import Final
+
+from docs.generate import rule_pictures
+from docs.generate.rule_stories import seen
+from isr_batch.lake.lake import sql_texts
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
+from isr_batch.lake.tables.outputs import OUTPUT_TABLES
+from isr_batch.replay.kernel_cache import keep_compiled
+from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule
+
+DOCS: Final = Path(__file__).parents[1]
+PICTURES: Final = DOCS / "images" / "rules"
+MADE: Final = "<!-- made by `python -m docs.generate.documents --write` -->\n"
+_TABLES_SAID: Final = """\
+Delta tables, `LAKE/<table>` or in a schema of a catalog. `*_time` is UTC with microseconds, `*_ms` are milliseconds
+(epoch or duration), `*_us` microseconds; offsets are record offsets. What is never null is marked with *.
+"""
+_RULES_SAID: Final = """\
+In the order of their releases, then the proposals, and the clairvoyant reference that all are measured against.
+`isr-batch rules show kafka-3.7` prints one of these; `docs/add-a-rule.md` adds one.
+"""
+_ALL_SAID: Final = """\
+One follower, its troubles one after the other, and when each rule has it out of the ISR: browns are mistakes, blues
+are not.
+
+![When each rule drops the same follower](images/rules/all.svg)
+
+1. 10,000 records at once, which it reads in six seconds.
+2. An append every 100 ms; each of its fetches, as frequent, asks for the log end that the one before found.
+3. Nobody appends. It has everything, and the leader answers its fetch after 22 s.
+4. It is dead, and lacks nothing until an append at 84 s. It is back at 97 s.
+5. It fetches every second and gets no record for 28 s.
+6. The leader stands still for 13 s. It wakes up to an append, then to its check, then to the fetch that has waited.
+7. The leader takes 22 s to read for a fetch that has everything. From 131 s on all producers wait for all replicas.
+
+The lag time is 10 s. What some rules say is rather when records become visible: another log, with two followers, shows
+that. The pictures below are of these two logs, replayed. A dashed line is a limit, a tick on it a check; lag is what
+the rule holds against the lag time, and `true-lag` has what it truly was.
+"""
+
+
+def tables() -> str:
+    """Every table with its columns and constraints, and the views."""
+    return "\n".join([
+        "# Tables and views\n",
+        MADE,
+        _TABLES_SAID,
+        "## What an ingest writes\n",
+        *map(_table, (*INPUT_TABLES, INGESTED_FILES, FETCH_SEGMENTS, PLANTED_FAULTS)),
+        "## What a replay and the commands after it write\n",
+        *map(_table, OUTPUT_TABLES),
+        "## Views\n",
+        *(f"### {name}\n\n{_comment(text)}\n" for name, text in sql_texts().items()),
+    ])  # fmt: skip
+
+
+def _table(table: Table) -> str:
+    lines = [f"### {table.name}\n", f"{table.comment}.\n", "| column | type | what |", "| --- | --- | --- |"]
+    lines += [
+        f"| `{column.name}`{'' if column.nullable else ' *'} | {column.type} | {_cell(column.comment)} |"
+        for column in table.columns
+    ]
+    if table.partitioned_by:
+        lines.append(f"\nPartitioned by {', '.join(f'`{name}`' for name in table.partitioned_by)}.")
+    if table.constraints:
+        lines += ["\nWhat holds for every row:\n", *(f"- `{condition}`" for condition in table.constraints.values())]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(sql: str) -> str:
+    return " ".join(line.removeprefix("--").strip() for line in sql.splitlines() if line.startswith("--"))
+
+
+def rules() -> str:
+    """Every rule's story and its parameters."""
+    return "\n".join([
+        "# Rules\n",
+        MADE,
+        _RULES_SAID,
+        _ALL_SAID,
+        *map(_rule, REGISTRY.values()),
+        "## Parameters of every rule\n",
+        *_params(COMMON_PARAMS),
+        "",
+    ])  # fmt: skip
+
+
+def _rule(rule: Rule) -> str:
+    lines = [f"## {rule.id}\n", f"In force: {rule.in_force}. Source: {rule.source}.\n", rule.doc.strip() + "\n"]
+    lines.append(f"![{rule.id} in one of the two logs](images/rules/{rule.id}.svg)\n")
+    if says := seen(rule.id).says:
+        lines.append(f"{fill(says, 110)}\n")
+    return "\n".join([*lines, *_params(rule.params), ""])
+
+
+def _params(params: Mapping[str, Param]) -> Iterator[str]:
+    if params:
+        yield from ("| parameter | default | what |", "| --- | --- | --- |")
+    for name, param in params.items():
+        default = "the broker's or topic's" if param.default is None else param.name_of(param.default)
+        yield f"| `{name}` | {default} | {_cell(param.says)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {"tables.md": tables, "rules.md": rules}
+
+
+def stale() -> list[str]:
+    """Pages and pictures that are not as they would be made now."""
+    pages = [
+        name
+        for name, made in PAGES.items()
+        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != made()
+    ]
+    return [*pages, *rule_pictures.old(PICTURES)]
+
+
+if __name__ == "__main__":
+    keep_compiled()
+    if sys.argv[1:] == ["--write"]:
+        for name, made in PAGES.items():
+            (DOCS / name).write_text(made(), encoding="utf-8")
+        rule_pictures.write(PICTURES)
+    elif stale():
+        sys.exit(f"not up to date: {', '.join(stale())}; `python -m docs.generate.documents --write` makes them")

@@ -1,0 +1,277 @@
+"""Two logs that tell the rules apart: a follower and its seven troubles, and a high watermark that has to wait.
+
+Times are ms from the start; the lag time is 10 s, and checks fall on multiples of their period.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from isr_batch.simulation.proposal_examples import START_MS
+from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Row, Term
+from tests.strategies import Log, Setting
+from udfs.rules import BASELINE, REGISTRY
+
+LAG_MS: Final = 10_000
+WAIT_MS: Final = 500
+"""replica.fetch.wait.max.ms: a fetch that finds nothing is answered then."""
+
+
+class Act(NamedTuple):
+    """A stretch of a story, and what happens there."""
+
+    from_ms: int
+    until_ms: int
+    says: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A leader's term as rows of a log, and what its acts are."""
+
+    replicas: tuple[int, ...]
+    end_ms: int
+    rows: tuple[Row, ...]
+    acts: tuple[Act, ...]
+    min_insync_replicas: int = 1
+    isr_write_ms: int = 0
+    """Under rules whose leader goes on meanwhile."""
+
+    def log(self) -> Log:
+        """What the replay reads: a new leader, everybody in the ISR, an empty log."""
+        term = Term(
+            self.replicas, self.replicas[0], us(0), us(self.end_ms), 0, 0, self.replicas, leader_is_new=True,
+            rows=tuple(sorted(self.rows, key=lambda row: (row.time_us, row.kind))),
+        )  # fmt: skip
+        return Log((term,))
+
+    def setting(self, rule: str) -> Setting:
+        """A rule with its defaults."""
+        flags = {name: param.default for name, param in REGISTRY[rule].params.items() if param.default is not None}
+        if REGISTRY[rule].isr_write_in_background and self.isr_write_ms:
+            flags["isr_write_latency_ms"] = self.isr_write_ms
+        return Setting(rule, LAG_MS, self.min_insync_replicas, 0, tuple(flags.items()))
+
+
+def us(ms: float) -> int:
+    return round((START_MS + ms) * 1000)
+
+
+@dataclass
+class _Teller:
+    """Writes rows: appends first, then what followers make of them."""
+
+    ends: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    rows: list[Row] = field(default_factory=list)
+    held: dict[int, int] = field(default_factory=dict)
+
+    def append(self, from_ms: int, until_ms: int, every_ms: int, records: int, acks: int = 1) -> None:
+        for at_ms in range(from_ms, until_ms, every_ms):
+            self.ends.append((at_ms, self.ends[-1][1] + records))
+            self.rows.append(Row(us(at_ms), APPEND, offset=self.ends[-1][1], code=acks))
+
+    def end(self, at_ms: float) -> int:
+        return next(end for ms, end in reversed(self.ends) if ms <= at_ms)
+
+    def fetch(self, replica: int, at_ms: float, handled_ms: float, recorded_ms: float, answered_ms: float) -> None:
+        """A fetch whose answer has all that the log has by then."""
+        waited_ms = min(max(recorded_ms, handled_ms + WAIT_MS), answered_ms)
+        times = (us(ms) for ms in (handled_ms, recorded_ms, waited_ms, answered_ms))
+        self.rows.append(Row(us(at_ms), FETCH, replica, self.held.get(replica, 0), 0, -1, *times))
+        self.held[replica] = self.end(waited_ms)
+
+    def follow(
+        self, replica: int, from_ms: float, until_ms: float, *, pause_ms: float = 5, record_ms: float = 0,
+        most: int = 10_000,
+    ) -> None:  # fmt: skip
+        """One fetch after the other, each when the answer before is written.
+
+        Parameters
+        ----------
+        replica : int
+        from_ms, until_ms : float
+            First arrival; no later one than.
+        pause_ms, record_ms : float
+            Between an answer and the next fetch: so much, and so much for each record.
+        most : int
+            Records in an answer.
+        """
+        at_ms = from_ms
+        while at_ms < until_ms:
+            offset = self.held.get(replica, 0)
+            later = (ms for ms, end in self.ends if ms > at_ms and end > offset)
+            found_ms = at_ms if self.end(at_ms) > offset else min(next(later, at_ms + WAIT_MS), at_ms + WAIT_MS)
+            self.fetch(replica, at_ms, at_ms, at_ms, found_ms + 1)
+            self.held[replica] = min(self.held[replica], offset + most)
+            at_ms = found_ms + 1 + pause_ms + record_ms * (self.held[replica] - offset)
+
+
+def troubles() -> Story:
+    """Tell what can go wrong for a follower, the causes apart from each other."""
+    teller = _Teller()
+    for from_ms, until_ms, every_ms, records, acks in (
+        (1_000, 9_500, 1_000, 10, 1),
+        (9_500, 9_501, 1_000, 10_000, 1),
+        (10_500, 19_000, 1_000, 10, 1),
+        (19_000, 38_000, 100, 1, 1),
+        (38_000, 41_000, 1_000, 10, 1),
+        (84_000, 84_001, 1_000, 10, 1),
+        (98_000, 131_000, 1_000, 10, 1),
+        (131_000, 141_000, 1_000, 10, -1),
+        (153_201, 160_001, 1_000, 10, -1),
+        (160_000, 160_001, 1_000, 10, -1),
+        (182_500, 190_000, 1_000, 10, -1),
+    ):
+        teller.append(from_ms, until_ms, every_ms, records, acks)
+    teller.follow(2, 0, 19_000, record_ms=0.6, most=2_000)
+    teller.follow(2, 19_050, 38_000, pause_ms=99)
+    teller.follow(2, 38_050, 42_000)
+    teller.fetch(2, 42_000, 42_000, 42_000, 64_000)
+    teller.follow(2, 64_010, 66_000)
+    teller.follow(2, 97_000, 102_000)
+    teller.follow(2, 102_000, 130_000, pause_ms=1_000, most=0)
+    teller.follow(2, 130_000, 140_500)
+    teller.fetch(2, 140_600, 153_210, 153_210, 153_212)
+    teller.follow(2, 153_220, 160_000)
+    teller.fetch(2, 160_100, 160_100, 182_000, 182_000)
+    teller.follow(2, 182_010, 190_000)
+    teller.rows += [Row(us(140_550), SILENCE, until_us=us(153_200)), Row(us(153_199), CHECK, until_us=us(153_203))]
+    acts = (
+        Act(9_500, 17_000, ("burst",)),
+        Act(19_000, 38_000, ("one batch", "behind")),
+        Act(42_000, 64_000, ("idle, its answer", "is held up")),
+        Act(66_000, 97_000, ("dead; the next", "append at 84 s")),
+        Act(102_000, 130_000, ("alive, but gets", "no record")),
+        Act(140_550, 153_200, ("leader", "pauses")),
+        Act(160_100, 182_000, ("leader is slow", "to read")),
+    )
+    return Story((1, 2), 190_000, tuple(teller.rows), acts)
+
+
+def high_watermark() -> Story:
+    """Tell when records become visible, and who is waited for: two followers, min.insync.replicas = 2."""
+    teller = _Teller()
+    teller.append(1_000, 10_000, 1_000, 10, acks=-1)
+    teller.append(30_000, 50_000, 1_000, 10, acks=-1)
+    teller.append(50_000, 125_000, 1_000, 10, acks=1)
+    teller.follow(2, 0, 75_000)
+    teller.follow(2, 112_000, 125_000)
+    teller.follow(3, 0, 5_000)
+    teller.follow(3, 36_000, 54_000)
+    teller.rows += [Row(us(50_500), REMOVED, 3), Row(us(50_500), ELIGIBLE, 3, code=0)]
+    acts = (
+        Act(5_000, 36_000, ("broker 3 is dead; from 10 to 30 s", "all producers wait for acks")),
+        Act(50_500, 70_000, ("the controller takes 3 out,", "which fetches until 54 s")),
+        Act(75_000, 112_000, ("broker 2 is dead too: the leader is alone,", "producers use acks=1")),
+    )
+    return Story((1, 2, 3), 125_000, tuple(teller.rows), acts, min_insync_replicas=2, isr_write_ms=3_000)
+
+
+STORIES: Final[dict[str, Callable[[], Story]]] = {"troubles": troubles, "high-watermark": high_watermark}
+
+
+class Seen(NamedTuple):
+    """The story that shows a rule, those drawn beside it, and what is to be seen."""
+
+    story: str
+    beside: tuple[str, ...]
+    says: str
+
+
+SEEN: Final = {
+    "kafka-0.8": Seen(
+        "troubles",
+        ("kafka-0.9",),
+        "The dashed lines are its two limits. It drops a follower that reads a burst in six seconds (1), and keeps one "
+        "that gets nothing for half a minute, since that is fewer than 4000 records (5).",
+    ),
+    "kafka-0.9": Seen(
+        "troubles",
+        ("kafka-0.8", "kafka-0.10.2"),
+        "A burst no longer counts (1). A follower that keeps pace one batch behind is never at the log end: its lag "
+        "grows past the limit, and the next check drops it (2).",
+    ),
+    "kafka-0.10.2": Seen(
+        "troubles",
+        ("kafka-0.9", "kafka-2.1"),
+        "One batch behind is in sync (2). But on an idle partition only fetches renew the time, and a follower whose "
+        "answer is held up is dropped with the whole log (3), as is a dead one that lacks nothing (4).",
+    ),
+    "kafka-2.1": Seen(
+        "troubles",
+        ("kafka-0.10.2",),
+        "The time runs far past the limit, and nothing happens while the follower lacks nothing (3, 4). The append at "
+        "84 s makes that lag at once: dropped a second later, nine before the lag time is over for those records.",
+    ),
+    "kafka-2.7": Seen(
+        "high-watermark",
+        ("kafka-2.1", "kafka-3.3"),
+        "The controller takes 3 s over a change here. Its answer to the shrink does not move the high watermark, and "
+        "as every producer waits for that, no append does: twelve seconds more, until 30 s (1). And a broker that is "
+        "shutting down is taken in again, then waited for (2).",
+    ),
+    "kafka-3.3": Seen(
+        "high-watermark",
+        ("kafka-2.7", "kafka-3.7"),
+        "The answer moves the high watermark (1). A broker that is shutting down is not taken in again, but the high "
+        "watermark waits for it for a lag time all the same (2). With the leader alone it moves on (3).",
+    ),
+    "kafka-3.7": Seen(
+        "high-watermark",
+        ("kafka-3.3",),
+        "Nobody waits for a broker that may not join (2). With the leader alone, under min.insync.replicas = 2, the "
+        "high watermark stands until broker 2 is back in the ISR, also for acks=1 (3).",
+    ),
+    "kafka-10853-acked": Seen(
+        "high-watermark",
+        ("kafka-3.7",),
+        "Its price: all producers wait for acks, so nothing that the dead broker 3 lacks is ever acknowledged. It "
+        "stays, and the high watermark stands until it is back (1). With acks=1 the dead broker 2 is dropped as "
+        "today (3).",
+    ),
+    "kafka-10853-hw": Seen(
+        "high-watermark",
+        ("kafka-3.7",),
+        "The dead broker's log end is the high watermark, which therefore never passes it: no shrink, no record "
+        "committed, whatever the acks (1, 3).",
+    ),
+    "kafka-4485-design": Seen(
+        "troubles",
+        ("kafka-0.9", "kafka-0.10.2"),
+        "As 0.10.2, without waiting for a check: out at the very millisecond at which the line crosses the limit.",
+    ),
+    "kip-16-catch-up-time": Seen(
+        "troubles",
+        ("kafka-0.8", "kafka-0.9"),
+        "Neither the burst (1) nor one batch behind (2) takes long to catch up with. A follower that does not fetch "
+        "or move gives no new estimate, and the time since the last one runs on (3 to 7).",
+    ),
+    "kip-501-pending": Seen(
+        "troubles",
+        ("kafka-3.7",),
+        "The fetch at 160 s has everything, and the leader takes 22 s over it: pending, so in sync (7). While the "
+        "leader pauses the fetch waits outside, where no rule sees it (6).",
+    ),
+    "kip-501-relinquish": Seen(
+        "troubles",
+        ("kafka-3.7", "kip-501-pending"),
+        "Triangles: leadership given up, half a second after a fetch came and was not dealt with. Also for the answer "
+        "that is held up, where the follower lacked nothing (3).",
+    ),
+    "shulou-braked": Seen(
+        "troubles",
+        ("kafka-3.7",),
+        "The follower is back at 97 s, and until 157 s nobody is dropped. That spares it when the leader wakes up (6), "
+        "and where it gets nothing for half a minute (5).",
+    ),
+    "true-lag": Seen(
+        "troubles",
+        ("kafka-3.7",),
+        "It drops the follower where it has lacked a record for more than the lag time, and nowhere else (4, 5).",
+    ),
+}
+
+
+def seen(rule: str) -> Seen:
+    """How a rule is shown; one that nobody has thought about has the troubles, beside today's."""
+    return SEEN.get(rule, Seen("troubles", (BASELINE,), ""))

@@ -1,0 +1,1 @@
+"""One shrink: its facts, its story in words, its swim lane."""

@@ -1,0 +1,224 @@
+"""The picture of one shrink: offsets, fetches inside the leader, its silences, and who was in the ISR when."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import altair as alt
+import vl_convert
+
+from isr_batch.errors import UsageError
+from isr_batch.explain.shrink_text import Fetch, Story, headline
+from isr_batch.explain.swimlane_data import BROKERS, Scene
+
+PHASES: Final = {"queue": "#e08214", "work": "#b35806", "wait": "#c7d8e8", "overdue or sent": "#7f3b08"}
+"""Where a fetch is inside the leader: what the leader is to blame for in browns."""
+_LINES: Final = {"leader": "#252525", "high watermark": "#969696"}
+_FOLLOWERS: Final = ("#2166ac", "#1b7837", "#762a83", "#c51b7d")
+_MARKS: Final = {"caught up": "#636363", "shrink": "#b2182b", "back": "#4d9221"}
+_SILENT: Final = "#b2182b"
+_WIDTH: Final = 900
+_ROW: Final = 18
+PICTURES: Final = (".svg", ".png", ".html")
+
+Rows = list[dict[str, Any]]
+
+
+def require_picture(file: Path) -> None:
+    """Refuse a file name that no picture has.
+
+    Raises
+    ------
+    UsageError
+        With those that there are.
+    """
+    if file.suffix not in PICTURES:
+        raise UsageError(f"--out {file}: no picture ends so", f"use one of {', '.join(PICTURES)}")
+
+
+def draw(scene: Scene, story: Story, file: Path) -> None:
+    """Write the picture; an HTML page needs no network."""
+    chart = swimlane(scene, story)
+    version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".png":
+        file.write_bytes(vl_convert.vegalite_to_png(chart, vl_version=version, scale=2))
+    elif file.suffix == ".svg":
+        file.write_text(vl_convert.vegalite_to_svg(chart, vl_version=version), encoding="utf-8")
+    else:
+        file.write_text(vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True), encoding="utf-8")
+
+
+def swimlane(scene: Scene, story: Story) -> dict[str, Any]:
+    """Draw the lanes below each other, over one axis of time, as Vega-Lite."""
+    lanes = [
+        _offsets(scene, story),
+        _stays(scene, story),
+        *(_memberships(scene, story, follower.replica_id) for follower in story.dropped),
+    ]
+    title = alt.Title(
+        headline(story),
+        subtitle=[
+            f"broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}"
+            for follower in story.dropped
+        ],
+        anchor="start",
+    )
+    chart = alt.vconcat(*lanes, spacing=12).resolve_scale(x="shared", color="independent").properties(title=title)
+    return dict(chart.configure_view(stroke="#dddddd").configure_axis(grid=False).to_dict())
+
+
+def _x(scene: Scene, field: str, *, last: bool = False) -> alt.X:
+    axis = (
+        alt.Axis(format="%H:%M:%S.%L", title="UTC", labelOverlap=True, tickCount=8)
+        if last
+        else alt.Axis(labels=False, ticks=False)
+    )
+    domain = [scene.from_us / 1000, scene.until_us / 1000]
+    return alt.X(f"{field}:T", scale=alt.Scale(type="utc", domain=domain, nice=False), axis=axis).title(
+        "UTC" if last else None
+    )
+
+
+def _instants(scene: Scene, story: Story, *, last: bool = False, named: bool = False) -> alt.LayerChart:
+    """Upright lines: when followers were caught up for the rule, the shrink, and when they are back."""
+    marks = [("caught up", 1000 * follower.last_caught_up_time_ms) for follower in story.dropped]
+    marks += [("shrink", story.change_us)]
+    marks += [("back", follower.restored_us) for follower in story.dropped if follower.restored_us]
+    inside = sorted({(what, at_us) for what, at_us in marks if scene.from_us <= at_us <= scene.until_us})
+    labelled = dict(inside)
+    rows = [{"at": at_us / 1000, "what": what, "label": at_us == labelled[what]} for what, at_us in inside]
+    base = alt.Chart({"values": rows}).encode(
+        x=_x(scene, "at", last=last),
+        color=alt.Color("what:N", scale=alt.Scale(domain=list(_MARKS), range=list(_MARKS.values())), legend=None),
+    )
+    lines = base.mark_rule(strokeDash=[4, 3]).encode(tooltip=["what:N"])
+    told = base.transform_filter("datum.label").encode(text="what:N")
+    # The follower is often back milliseconds after the shrink.
+    right = told.transform_filter("datum.what == 'back'").mark_text(align="left", dx=4, y=8)
+    left = told.transform_filter("datum.what != 'back'").mark_text(align="right", dx=-4, y=8)
+    return alt.LayerChart(layer=[lines, left, right] if named else [lines])
+
+
+def _offsets(scene: Scene, story: Story) -> alt.LayerChart:
+    lines: dict[str, list[tuple[int, int]]] = {"leader": [], "high watermark": []} | {
+        f"broker {replica}": _held(fetches) for replica, fetches in scene.fetches.items()
+    }
+    for at_us, log_end, high_watermark in scene.leader:
+        lines["leader"].append((at_us, log_end))
+        lines["high watermark"].append((at_us, high_watermark))
+    rows: Rows = [row for name, points in lines.items() for row in _steps(name, points, scene)]
+    colours = [*_LINES.values(), *_FOLLOWERS[: len(scene.fetches)]]
+    dashes = [[1, 0], [5, 3], *([1, 0] for _ in scene.fetches)]
+    steps = (
+        alt.Chart({"values": rows})
+        .mark_line(interpolate="step-after", clip=True)
+        .encode(
+            x=_x(scene, "at"),
+            y=alt.Y("offset:Q", title="offset", scale=alt.Scale(zero=False), axis=alt.Axis(tickMinStep=1)),
+            color=alt.Color(
+                "line:N", scale=alt.Scale(domain=list(lines), range=colours), legend=alt.Legend(title=None)
+            ),
+            strokeDash=alt.StrokeDash("line:N", scale=alt.Scale(domain=list(lines), range=dashes), legend=None),
+            strokeWidth=alt.condition(alt.datum.line == "leader", alt.value(3), alt.value(1.5)),
+        )
+    )
+    marks = _instants(scene, story, named=True)
+    lane: alt.LayerChart = (
+        alt.layer(steps, marks).resolve_scale(color="independent").properties(width=_WIDTH, height=150)
+    )
+    return lane
+
+
+def _held(fetches: tuple[Fetch, ...]) -> list[tuple[int, int]]:
+    """Where the follower's own log ended, as its fetches say."""
+    return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
+
+
+def _steps(name: str, points: list[tuple[int, int]], scene: Scene) -> Rows:
+    inside = [(max(at_us, scene.from_us), offset) for at_us, offset in points]
+    ends = [(scene.until_us, inside[-1][1])] if inside else []
+    return [{"line": name, "at": at_us / 1000, "offset": offset} for at_us, offset in [*inside, *ends]]
+
+
+def _stays(scene: Scene, story: Story) -> alt.LayerChart:
+    """Bars: where each fetch is inside the leader; and when the leader is silent."""
+    least_us = (scene.until_us - scene.from_us) / (2 * _WIDTH)
+    rows = [
+        {"row": f"fetches of {replica}", "what": what, "from": max(start, scene.from_us) / 1000, "until": end / 1000}
+        for replica, fetches in scene.fetches.items()
+        for fetch in fetches
+        for what, start, end in phases(fetch)
+        # Thinner than half a pixel: thousands of them would only make the file large.
+        if end - start >= least_us and end > scene.from_us
+    ]
+    leader = f"leader {story.leader_id}"
+    rows += [
+        {
+            "row": leader,
+            "what": "silent",
+            "from": max(start, scene.from_us) / 1000,
+            "until": min(end, scene.until_us) / 1000,
+        }
+        for start, end in scene.silences
+    ]
+    names = [leader, *(f"fetches of {replica}" for replica in scene.fetches)]
+    scale = alt.Scale(domain=["silent", *PHASES], range=[_SILENT, *PHASES.values()])
+    bars = (
+        alt.Chart({"values": rows})
+        .mark_bar(clip=True, height=_ROW - 4)
+        .encode(
+            x=_x(scene, "from"),
+            x2="until:T",
+            y=alt.Y("row:N", title=None, sort=names, scale=alt.Scale(domain=names)),
+            color=alt.Color("what:N", scale=scale, legend=alt.Legend(title=None)),
+            tooltip=["row:N", "what:N"],
+        )
+    )
+    lane: alt.LayerChart = (
+        alt.layer(bars, _instants(scene, story))
+        .resolve_scale(color="independent")
+        .properties(width=_WIDTH, height=(_ROW + 2) * len(names))
+    )
+    return lane
+
+
+def phases(fetch: Fetch) -> list[tuple[str, int, int]]:
+    """Where a fetch is, from when until when."""
+    instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
+    return [(what, *stay) for what, stay in zip(PHASES, pairwise(instants), strict=True)]
+
+
+def _memberships(scene: Scene, story: Story, replica: int) -> alt.LayerChart:
+    """Bars, a run a row: when the follower is in the ISR."""
+    names = [name for who, name in scene.members if who == replica]
+    rows = [
+        {"run": name, "from": start / 1000, "until": end / 1000, "whose": _whose(name, story)}
+        for name in names
+        for start, end in scene.members[replica, name]
+    ]
+    last = replica == story.dropped[-1].replica_id
+    scale = alt.Scale(domain=["the brokers", "this rule", "other rules"], range=["#252525", "#2166ac", "#92c5de"])
+    bars = (
+        alt.Chart({"values": rows})
+        .mark_bar(clip=True, height=_ROW - 8)
+        .encode(
+            x=_x(scene, "from", last=last),
+            x2="until:T",
+            y=alt.Y("run:N", title=f"broker {replica} in the ISR", sort=names, scale=alt.Scale(domain=names)),
+            color=alt.Color("whose:N", scale=scale, legend=alt.Legend(title=None) if last else None),
+            tooltip=["run:N"],
+        )
+    )
+    lane: alt.LayerChart = (
+        alt.layer(bars, _instants(scene, story, last=last))
+        .resolve_scale(color="independent")
+        .properties(width=_WIDTH, height=_ROW * len(names))
+    )
+    return lane
+
+
+def _whose(run: str, story: Story) -> str:
+    if run == BROKERS:
+        return BROKERS
+    return "this rule" if run in {story.rule, f"{story.rule} {story.params_json}"} else "other rules"

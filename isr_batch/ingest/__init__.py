@@ -1,0 +1,1 @@
+"""Broker logs or own tables in, input tables out."""

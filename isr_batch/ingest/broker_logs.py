@@ -1,0 +1,222 @@
+"""Broker logs into a lake."""
+
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.ingest.ingested_files import (
+    Ingested,
+    Plan,
+    beginnings,
+    kept_time,
+    overlaps,
+    plan,
+    records,
+    remaining,
+    rows_of_files,
+)
+from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
+from isr_batch.ingest.kafka_logs.assumptions import Note
+from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
+from isr_batch.ingest.kafka_logs.log_folder import find_logs
+from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
+from isr_batch.lake.ddl import literal
+from isr_batch.lake.fetch_log import take_runs_apart
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.run_log import Counts
+from isr_batch.lake.tables.inputs import (
+    APPEND_LOG,
+    BROKER_EVENTS,
+    FETCH_LOG,
+    INGESTED_FILES,
+    INPUT_TABLES,
+    OBSERVED_ISR_CHANGES,
+    QUARANTINE,
+)
+from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+
+LAST_US = 1_000_000
+"""A term that ends so near to the end of its leader's log was not seen to end."""
+# Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
+_DONE_AT = {
+    FETCH_LOG.name: ("completed_time",),
+    APPEND_LOG.name: ("acknowledged_time", "append_time"),
+}
+_BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
+           COVERAGE.name: "broker_id"}  # fmt: skip
+
+
+def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path]:
+    """Find the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
+
+    Parameters
+    ----------
+    folder : Path
+        With a folder per broker, or a folder per cluster.
+    cluster_id : str, optional
+        Name of the one cluster; by default a cluster is named like its folder.
+
+    Returns
+    -------
+    dict of str to Path
+        Folders by the name of their cluster.
+
+    Raises
+    ------
+    NoInputError
+        When there is no broker log.
+    UsageError
+        When one name is given for several clusters.
+    """
+    try:
+        find_logs(folder)
+    except NoInputError:
+        inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        clusters = {path.name: path for path in inside if _has_logs(path)}
+        if not clusters:
+            raise
+    else:
+        clusters = {folder.resolve().name: folder}
+    if cluster_id is None:
+        return clusters
+    if len(clusters) > 1:
+        raise UsageError(
+            f"{folder} holds the clusters {', '.join(clusters)}, which cannot all be {cluster_id}",
+            "leave --cluster out, or give the folder of one of them",
+        )
+    (only,) = clusters.values()
+    return {cluster_id: only}
+
+
+def _has_logs(folder: Path) -> bool:
+    try:
+        find_logs(folder)
+    except NoInputError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """What an ingest did: its counts, and what became of every line; no tallies when there was nothing new."""
+
+    counts: Counts
+    account: list[Tally]
+    notes: list[Note] = field(default_factory=list)
+
+
+def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str, release: str | None = None) -> Ingest:
+    """Put what a folder of broker logs says into the lake, unless it is there already.
+
+    `isr_batch.ingest.ingested_files` says which rows of earlier ingests are replaced. Quarantine holds what was refused
+    of files whose rows the lake holds.
+
+    Parameters
+    ----------
+    lake : Lake
+        Where to.
+    folder : Path
+        One folder per broker.
+    cluster_id : str
+        The cluster's name.
+    release : str, optional
+        Of the brokers, in place of what their logs or ``cluster.yaml`` say.
+
+    Raises
+    ------
+    NoInputError
+        When the folder holds no broker log.
+    AccountError
+        When lines were lost or counted twice on the way; nothing was written.
+    """
+    known = _known(lake, cluster_id)
+    work = plan(survey(lake.spark, folder, lambda file: beginnings(known, file)), known)
+    if release:
+        work.found.given = replace(work.found.given, release=release)
+    if work.nothing_new and not release and all(lake.has(table.name) for table in INPUT_TABLES):
+        return Ingest(Counts(), [])
+    work.found.earlier = _before(lake, work, cluster_id)
+    logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, work.found)
+    account = logs.account()
+    times = {row["source_file"]: row for row in logs.times().toArrow().to_pylist()}
+    rows_out, broken = _write(lake, logs.tables, work, times, cluster_id)
+    now = records(work, times, lake.run_id, datetime.now(UTC))
+    rows = [{"cluster_id": cluster_id, **asdict(record)} for record in now]
+    # Last: an ingest that was cut off before is done again.
+    lake.replace(
+        INGESTED_FILES, lake.spark.createDataFrame(rows, INGESTED_FILES.schema_ddl), of_cluster(cluster_id)
+    )  # fmt: skip
+    return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
+
+
+def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
+    if not lake.has(INGESTED_FILES.name):
+        return []
+    rows = lake.read(INGESTED_FILES.name).where(F.col("cluster_id") == cluster_id).drop("cluster_id")
+    return [Ingested(**row) for row in rows.toArrow().to_pylist(maps_as_pydicts="strict")]
+
+
+def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
+    """Terms of logs that were read earlier and are not in the folder any more: today's logs go on from them."""
+    if not work.gone or not all(lake.has(table.name) for table in (LEADER_EPOCHS, OBSERVED_ISR_CHANGES)):
+        return []
+    of_term = ["leader_id", "topic", "partition_id", "leader_epoch"]
+    times = {f"{name}_us": F.unix_micros(f"{name}_time") for name in ("start", "end")}
+    terms = lake.read(LEADER_EPOCHS.name).where(of_cluster(cluster_id)).withColumns(times)
+    # Only what ends with its leader's log may go on.
+    log_ends_us = F.max("end_us").over(Over.partitionBy("leader_id"))
+    last = terms.withColumn("log_ends_us", log_ends_us).where(f"end_us >= log_ends_us - {LAST_US}")
+    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(of_cluster(cluster_id))
+    isr = changes.groupBy(*of_term).agg(F.max_by("isr_after", "change_time").alias("isr"))
+    rows: list[dict[str, Any]] = (
+        last.join(isr, of_term, "left")
+        .select(*of_term, "assigned", *times, F.coalesce("isr", "isr_at_start").alias("isr"))
+        .toArrow().to_pylist()
+    )  # fmt: skip
+    return rows
+
+
+def _write(
+    lake: Lake, tables: dict[str, DataFrame], work: Plan, times: dict[str, dict[str, Any]], cluster_id: str
+) -> tuple[int, int]:
+    """Write the rows; return how many, and how many no table took."""
+    still = {record.source_file for record in remaining(work, times)} - {
+        refused.source_file for refused in work.found.refused
+    }
+    for of_file, span in overlaps(work, times):
+        take_runs_apart(lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
+    others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
+    written, broken = replace_covered(
+        lake, tables, cluster_id,
+        replaced={QUARANTINE.name: others}
+        | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
+        left_alone={
+            table.name: kept_time(work, times, _BROKER[table.name], time)
+            for table, time in CUT_BY if table.name in _BROKER
+        },
+    )  # fmt: skip
+    return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
+
+
+def require_clean(counts: Counts, max_quarantine_ratio: float) -> None:
+    """Fail when an ingest refused too much of what it read.
+
+    Raises
+    ------
+    QualityGateError
+        When the share of quarantined lines is above the limit.
+    """
+    ratio = counts.rows_quarantined / max(counts.rows_in, 1)
+    if ratio > max_quarantine_ratio:
+        raise QualityGateError(
+            f"{counts.rows_quarantined} of {counts.rows_in} lines or rows are in quarantine ({ratio:.2%}, "
+            f"the limit is {max_quarantine_ratio:.2%})",
+            '`isr-batch sql --lake LAKE "SELECT reason, count(*), min(raw) FROM quarantine WHERE NOT rows_kept '
+            'GROUP BY reason"` tells why; ingest.max_quarantine_ratio is the limit',
+        )

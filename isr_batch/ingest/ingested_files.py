@@ -1,0 +1,266 @@
+"""What a further ingest of a cluster changes: which rows of earlier ones it replaces, and which it must leave alone.
+
+A folder is read as a whole or not at all. Fetch sessions, the ends of appends and the terms run from file to file, so
+that rows of one file depend on those around it; reading everything that is there gives what one ingest of it all would
+have given, and costs no more than the first time. Files are known again by what is inside (`INGESTED_FILES`):
+
+- All files as they were: nothing is read, nothing is written.
+- A file that has grown, was rotated to another name or was compressed since: its old rows go, as its lines are there.
+- A file that is no longer there, or whose name holds something else now: its rows stay, also where they lie between
+  those of the files that are read. Should its name be taken, the new file goes by ``name (2)`` in the lake.
+- Where such a file and one that is read tell of the same second or more, they are copies that overlap, and what is
+  read now counts.
+
+Rows of a fetch or an append belong to a file. Terms, ISR changes and events of brokers are drawn from several, and
+belong to their broker's time: to that of the request logs that are read, or to that of those that are gone.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from isr_batch import __version__
+from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, REQUEST, LogFile, LogFolder
+from isr_batch.lake.ddl import literal
+
+OVERLAP = timedelta(seconds=1)
+"""Threads write lines some milliseconds out of order, also across a rotation."""
+
+Span = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """A row of ``ingested_files``; times are UTC."""
+
+    source_file: str
+    kind: str
+    broker_id: int | None
+    size_bytes: int
+    content_bytes: int
+    content_hash: str
+    lines: int
+    first_time: datetime | None
+    last_time: datetime | None
+    days: dict[date, datetime]
+    code_version: str
+    ingest_run: str
+
+    @property
+    def span(self) -> Span | None:
+        """First and last stamp."""
+        return (self.first_time, self.last_time) if self.first_time and self.last_time else None
+
+
+def beginnings(known: Iterable[Ingested], file: LogFile) -> list[int]:
+    """Lengths at which ``file`` may have been ingested before."""
+    return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
+
+
+def _began_as(file: LogFile, record: Ingested) -> bool:
+    assert file.held is not None
+    same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
+    return same and record.content_hash in {file.held.content_hash, *file.held.beginnings}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an ingest of a folder does to the lake.
+
+    Parameters
+    ----------
+    found : LogFolder
+        The folder, its files by the names that they have in the lake.
+    superseded : list of Ingested
+        Files whose lines are all in the folder.
+    gone : list of Ingested
+        Files whose lines are not.
+    nothing_new : bool
+        Whether the lake holds the folder as it is.
+    """
+
+    found: LogFolder
+    superseded: list[Ingested]
+    gone: list[Ingested]
+    nothing_new: bool
+
+
+def plan(found: LogFolder, known: list[Ingested]) -> Plan:
+    """Compare a folder with what the lake holds of its cluster."""
+    superseded = [record for record in known if any(_began_as(file, record) for file in found.files)]
+    gone = [record for record in known if record not in superseded and record.kind != PROPERTIES]
+    taken = {record.source_file for record in gone}
+    files = []
+    for file in found.files:
+        before = {r.source_file for r in superseded if _began_as(file, r) and _plain(r.source_file) == file.name}
+        name, number = (min(before) if before else file.name), 1
+        while name in taken:
+            number += 1
+            name = f"{file.name} ({number})"
+        taken.add(name)
+        files.append(replace(file, name=name))
+    told = {_identity(record.source_file, record.size_bytes, record.content_hash) for record in known
+            if record.code_version == __version__}  # fmt: skip
+    there = {_identity(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
+    return Plan(LogFolder(files, found.brokers, found.refused, found.given), superseded, gone, there <= told)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r" \(\d+\)$", "", name)
+
+
+def _identity(name: str, size: int, content_hash: str) -> tuple[str, int, str]:
+    return name, size, content_hash
+
+
+def records(work: Plan, times: dict[str, dict[str, Any]], run_id: str, now: datetime) -> list[Ingested]:
+    """Rows of ``ingested_files`` after an ingest: of the files that were read, and of those that are gone.
+
+    A day keeps the time at which it last changed, unless a file tells more of it now than it did.
+
+    Parameters
+    ----------
+    work : Plan
+        What was done.
+    times : dict
+        By file: ``first_time``, ``last_time`` and ``days``, a list of dates.
+    run_id : str
+        The ingest.
+    now : datetime
+        When its rows were there.
+    """
+    rows = []
+    for file in work.found.files:
+        assert file.held is not None
+        time = times.get(file.name, {"first_time": None, "last_time": None, "days": []})
+        before = [record for record in work.superseded if _began_as(file, record)]
+        days = dict.fromkeys(time["days"], now)
+        for record in sorted(before, key=lambda record: record.content_bytes):
+            same = record.content_hash == file.held.content_hash and record.code_version == __version__
+            for day, changed in record.days.items():
+                if day in days and (same or (record.last_time and day < record.last_time.date())):
+                    days[day] = changed
+        rows.append(Ingested(
+            file.name, file.kind, file.broker_id, file.held.size_bytes, file.held.content_bytes, file.held.content_hash,
+            file.held.lines, time["first_time"], time["last_time"], days, __version__, run_id,
+        ))  # fmt: skip
+    return rows + remaining(work, times)
+
+
+def remaining(work: Plan, times: dict[str, dict[str, Any]]) -> list[Ingested]:
+    """Files that are gone and still have rows: no file that is read tells of all of their time."""
+    read = _read_spans(work, times)
+    return [record for record in work.gone if not any(_swallows(file, span, record) for file, span in read)]
+
+
+def _swallows(file: LogFile, span: Span, record: Ingested) -> bool:
+    same = record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
+    return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
+
+
+def rows_of_files(work: Plan, times: dict[str, dict[str, Any]], done_at: Sequence[str]) -> str:
+    """Condition of the rows of fetches or appends that are replaced, as SQL.
+
+    Parameters
+    ----------
+    work : Plan
+        What is done.
+    times : dict
+        As for `records`, of the files that are read.
+    done_at : sequence of str
+        Column with the time at which the request was done; then the one that stands for it where that is null.
+    """
+    names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
+    days = {day for record in work.superseded for day in record.days} | {d for t in times.values() for d in t["days"]}
+    condition = f"source_file IN ({', '.join(map(literal, sorted(names)))})"
+    overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in overlaps(work, times)]
+    if days:  # says nothing new, but spares Delta the files of all other days; stamps written late move back in time
+        first, last = min(days) - timedelta(days=1), max(days) + timedelta(days=1)
+        condition = f"({condition}) AND event_date BETWEEN DATE'{first}' AND DATE'{last}'"
+    return " OR ".join([condition, *overlapping])
+
+
+def overlaps(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
+    """Where copies overlap: rows of files that are gone, as SQL, and the time that a file which is read tells of."""
+    return [
+        (f"leader_id = {file.broker_id} AND source_file = {literal(record.source_file)}", span)
+        for file, span in _read_spans(work, times)
+        for record in work.gone
+        if record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
+    ]
+
+
+def kept_time(work: Plan, times: dict[str, dict[str, Any]], broker: str, time: str) -> str:
+    """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL."""
+    kept = []
+    for broker_id in sorted(
+        {r.broker_id for r in work.gone if r.kind == REQUEST and r.span and r.broker_id is not None}
+    ):
+        gone = sorted(r.span for r in work.gone if r.kind == REQUEST and r.broker_id == broker_id and r.span)
+        read = sorted(span for file, span in _read_spans(work, times) if file.broker_id == broker_id)
+        told = [_within(time, *bounds) for bounds in covered(read, gone)]
+        kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(told)}))" if told else ")"))
+    return " OR ".join(kept) or "false"
+
+
+def covered(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
+    """Share out the time between the files that are read and those that are gone.
+
+    What lies between two files belongs to the second: a term begins before its first request. Where both tell of
+    the same time, what is read counts.
+
+    Returns
+    -------
+    list of (datetime or None, datetime or None)
+        The stretches of what is read, in order: after the first (None: from ever) up to the second (None: for ever).
+    """
+    apart = [g for g in gone if not any(r[0] <= g[0] and g[1] <= r[1] for r in read)]
+    runs: list[tuple[datetime, datetime, bool]] = []
+    for first, last, is_read in sorted([*((*span, True) for span in read), *((*span, False) for span in apart)]):
+        if runs and runs[-1][2] == is_read:
+            runs[-1] = (runs[-1][0], max(runs[-1][1], last), is_read)
+        else:
+            runs.append((first, last, is_read))
+    end = max((last for _, last, _ in runs), default=None)
+    return [
+        (
+            min(runs[n - 1][1], first - timedelta(microseconds=1)) if n else None,
+            None if n == len(runs) - 1 and last == end else last,
+        )
+        for n, (first, last, is_read) in enumerate(runs)
+        if is_read
+    ]
+
+
+def _read_spans(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[LogFile, Span]]:
+    return [
+        (file, (times[file.name]["first_time"], times[file.name]["last_time"]))
+        for file in work.found.of_kind(REQUEST)
+        if file.name in times
+    ]
+
+
+def _overlap(one: Span | None, other: Span) -> bool:
+    return one is not None and min(one[1], other[1]) - max(one[0], other[0]) > OVERLAP
+
+
+def _between(time: str, span: Span) -> str:
+    return f"{time} BETWEEN {_instant(span[0])} AND {_instant(span[1])}"
+
+
+def _done(columns: Sequence[str], span: Span) -> str:
+    # Spelt out: an overwrite of Delta 4.4 whose condition has coalesce in it deletes nothing, without a word.
+    first, *others = columns
+    return f"({_between(first, span)}{''.join(f' OR {first} IS NULL AND {_between(o, span)}' for o in others)})"
+
+
+def _within(time: str, after: datetime | None, upto: datetime | None) -> str:
+    bounds = [f"{time} > {_instant(after)}"] if after else []
+    bounds += [f"{time} <= {_instant(upto)}"] if upto else []
+    return " AND ".join(bounds) or "true"
+
+
+def _instant(instant: datetime) -> str:
+    return f"TIMESTAMP'{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"

@@ -1,0 +1,199 @@
+"""For which time a broker's request log can vouch: no fetch in it is no fetch only there.
+
+A log may begin long after its broker, and may have holes: an hourly file that was not copied, a logger that was off.
+What the lines say themselves tells such a hole from a broker that had nothing to do:
+
+- A follower's requests are numbered, in a fetch session by its epoch, before Kafka 1.1 by their correlation id. A
+  number that follows the last one across a gap proves that no line is missing, as when the leader was stopped; one that
+  jumps, or that a follower begins with in the middle, proves that some are.
+- Requests that were in the broker's hands across a gap prove nothing about its log: a client may wait for seconds.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
+
+GAP_US = 1_500_000
+"""Followers wait half a second for data at most: a log with one of them that works has a line three times as often."""
+_BUCKET_US = 250_000
+_FIRST_NUMBERS = 2
+"""Epochs of a session that may be lost at its opening without a hole: a line of it may be refused."""
+_FIRST_CORRELATIONS = 20
+"""A fetcher thread asks for offsets before it fetches."""
+_NEAR_US = 50_000
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Time of one broker, in epoch microseconds, for which its request log can vouch.
+
+    Parameters
+    ----------
+    broker_id : int
+    first_us, until_us : int
+        Completion of its first and of its last request.
+    from_start : bool
+        Whether the log reaches back to where these followers began, so that what was before it is no fetch either.
+    lines : int
+        Requests in it.
+    """
+
+    broker_id: int
+    first_us: int
+    until_us: int
+    from_start: bool
+
+    def has(self, us: int) -> bool:
+        """Whether an instant is in it; requests that are done by then would be in the log."""
+        return us <= self.until_us and (self.from_start or us >= self.first_us)
+
+
+def coverage(requests: DataFrame) -> list[Stretch]:
+    """Find the stretches of all brokers, in order of broker and time.
+
+    Parameters
+    ----------
+    requests : DataFrame
+        As `isr_batch.ingest.kafka_logs.request_log.parse_requests` gives them.
+    """
+    found = _signs(requests).collect()
+    by_broker: dict[int, dict[str, list[Any]]] = {}
+    for row in found:
+        by_broker.setdefault(row["broker_id"], {}).setdefault(row["sign"], []).append(row)
+    stretches = []
+    for broker_id, signs in sorted(by_broker.items()):
+        if "span" in signs:
+            (span,) = signs["span"]
+            stretches += stretches_of(
+                broker_id, (span["from_us"], span["until_us"]),
+                gaps=[(row["from_us"], row["until_us"]) for row in signs.get("gap", [])],
+                spanned=[(row["from_us"], row["until_us"]) for row in signs.get("spanned", [])],
+                breaks=[(row["from_us"], row["until_us"]) for row in signs.get("break", [])],
+            )  # fmt: skip
+    return stretches
+
+
+def stretches_of(
+    broker_id: int,
+    span: tuple[int, int],
+    gaps: Iterable[tuple[int, int]],
+    spanned: Sequence[tuple[int, int]],
+    breaks: Iterable[tuple[int | None, int]],
+) -> list[Stretch]:
+    """Cut a broker's log where lines are missing.
+
+    Parameters
+    ----------
+    broker_id : int
+    span : (int, int)
+        First and last completion of a request.
+    gaps : iterable of (int, int)
+        Between two completions, without any line, for `GAP_US` or longer.
+    spanned : sequence of (int, int)
+        Stretches in which nothing is missing, since a follower's numbers go on.
+    breaks : iterable of (int or None, int)
+        Some lines of a follower are missing between these instants; None: it is not known since when.
+    """
+    whole = [gap for gap in sorted(gaps) if not _is_spanned(gap, spanned)]
+    holes: set[tuple[int, int]] = set()
+    from_start = True
+    for since_us, at_us in sorted(breaks, key=lambda each: each[1]):
+        before = [gap for gap in whole if gap[1] <= at_us + _NEAR_US]
+        if since_us is not None:
+            within = [gap for gap in before if gap[0] >= since_us - _NEAR_US]
+            if within:
+                holes.add(max(within, key=lambda gap: gap[1] - gap[0]))
+        elif before and from_start:
+            holes.add(before[-1])
+        elif not before:
+            from_start = False
+    stretches, first_us = [], span[0]
+    for hole in [*sorted(holes), None]:
+        until_us = hole[0] if hole else span[1]
+        stretches.append(Stretch(broker_id, first_us, until_us, from_start))
+        if hole:
+            first_us, from_start = hole[1], False
+    return stretches
+
+
+def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> Column:
+    """Number of the stretch of its broker's log that an instant falls in, from 0; what lies in a hole counts before."""
+    number = F.lit(0)
+    for broker_id, ends in _holes(stretches).items():
+        passed = sum((F.when(F.col(us) >= end, 1).otherwise(0) for end in ends), start=F.lit(0))
+        number = F.when(F.col(broker) == broker_id, passed).otherwise(number)
+    return number.cast("int")
+
+
+def is_last(stretches: Sequence[Stretch], broker: str, number: str) -> Column:
+    """Whether no hole comes after a stretch."""
+    last = F.lit(0)
+    for broker_id, ends in _holes(stretches).items():
+        last = F.when(F.col(broker) == broker_id, len(ends)).otherwise(last)
+    return F.col(number) == last
+
+
+def _holes(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
+    """Where each broker's log goes on after a hole."""
+    begins: dict[int, list[int]] = defaultdict(list)
+    for stretch in stretches:
+        begins[stretch.broker_id].append(stretch.first_us)
+    return {broker_id: first[1:] for broker_id, first in begins.items() if len(first) > 1}
+
+
+def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
+    return any(since <= gap[0] + _NEAR_US and until >= gap[1] - _NEAR_US for since, until in spanned)
+
+
+def _signs(requests: DataFrame) -> DataFrame:
+    """broker_id, sign, from_us, until_us: what `stretches_of` takes, few rows."""
+    done = requests.where("completed_us IS NOT NULL AND reason IS NULL")
+    by_broker = Window.partitionBy("broker_id").orderBy("last_us")
+    buckets = done.groupBy("broker_id", F.floor(F.col("completed_us") / _BUCKET_US).alias("bucket")).agg(
+        F.min("completed_us").alias("first_us"), F.max("completed_us").alias("last_us")
+    )
+    gaps = buckets.select(
+        "broker_id", F.lit("gap").alias("sign"), F.lag("last_us").over(by_broker).alias("from_us"),
+        F.col("first_us").alias("until_us"),
+    ).where(F.col("until_us") - F.col("from_us") >= GAP_US)  # fmt: skip
+    span = buckets.groupBy("broker_id").agg(
+        F.lit("span").alias("sign"), F.min("first_us").alias("from_us"), F.max("last_us").alias("until_us")
+    )
+    return gaps.unionAll(span).unionAll(_numbered(done))
+
+
+def _numbered(done: DataFrame) -> DataFrame:
+    """Where the numbers of a follower's requests go on across a gap, or do not."""
+    in_session = F.col("session_epoch") > 0
+    # A full fetch opens the session that its answer names.
+    session = F.coalesce(F.when(in_session, F.col("asked_session")).otherwise(F.col("given_session")), F.lit(0))
+    order = Window.partitionBy("broker_id", "replica_id", "client_id", "session").orderBy(
+        "number", "completed_us", "source_line"
+    )
+    fetches = (
+        done.where(F.col("kind") == FOLLOWER_FETCH)
+        .withColumn("session", session)
+        .withColumn("number", F.when(F.col("session") != 0, F.greatest("session_epoch", F.lit(0)))
+                    .otherwise(F.col("correlation_id")))
+        .withColumns({"before": F.lag("number").over(order), "before_us": F.lag("completed_us").over(order)})
+    )  # fmt: skip
+    step, since_us = F.col("number") - F.col("before"), F.col("completed_us") - F.col("before_us")
+    # A fetcher of a release without sessions asks for offsets now and then, in the same count.
+    skipped = step > F.when(F.col("session") != 0, 1).otherwise(2)
+    mid = F.col("number") > F.when(F.col("session") != 0, _FIRST_NUMBERS).otherwise(_FIRST_CORRELATIONS)
+    served = F.col("error_code") == 0
+    sign: Column = (
+        F.when(F.col("before").isNull() & mid & served, "break")
+        .when(skipped & served & (since_us >= GAP_US), "break")
+        .when(~skipped & (since_us >= GAP_US), "spanned")
+    )
+    return fetches.select(
+        "broker_id", sign.alias("sign"), F.col("before_us").alias("from_us"),
+        F.col("completed_us").alias("until_us"),
+    ).where("sign IS NOT NULL")  # fmt: skip

@@ -1,0 +1,75 @@
+"""fetch_log: what every follower fetch read, by way of its fetch session."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, epoch_at, in_force, named
+from isr_batch.ingest.kafka_logs.request_log import SESSION_ORDER
+from udfs.batches.session_requests import READ_SCHEMA, REQUEST_COLUMNS, UNKNOWN_OFFSET, partitions_read
+
+
+def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
+    """Columns of fetch_log, instants still in microseconds.
+
+    And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
+    `udfs.batches.session_requests.partitions_read`.
+    """
+    read = (
+        sessions.sortWithinPartitions(*SESSION_ORDER)
+        .select(*REQUEST_COLUMNS)
+        .mapInArrow(partitions_read, READ_SCHEMA)
+        .withColumnsRenamed({"topic": "topic_id", "broker_id": "leader_id"})
+    )
+    # Only fetches older than v9 come without an epoch; the null key keeps all others out of the look-up.
+    epochs = in_force(terms).withColumnRenamed("partition_id", "unknown_in")
+    unknown = F.when(F.col("leader_epoch") < 0, F.col("partition_id"))
+    return (
+        named(read, topic_names)
+        .withColumn("unknown_in", unknown)
+        .join(F.broadcast(epochs), ["leader_id", "topic", "unknown_in"], "left")
+        .withColumn(
+            "leader_epoch", F.when(F.col("in_force").isNull(), F.col("leader_epoch")).otherwise(epoch_at("handled_us"))
+        )
+        .withColumn("fetch_offset", F.nullif("fetch_offset", F.lit(UNKNOWN_OFFSET)))
+        .withColumns({"leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends")})
+    )
+
+
+def going_back(fetched: DataFrame) -> DataFrame:
+    """Name the fetches whose offset is lower than that of the request before, though nothing had told them to truncate.
+
+    Returns
+    -------
+    DataFrame
+        ``source_file``, ``source_line``, ``reason``, ``detail``.
+    """
+    detail = F.format_string(
+        "replica %d of %s-%d in epoch %d, from %d to %d",
+        "replica_id", "topic", "partition_id", "leader_epoch", "fell_from", "fetch_offset",
+    )  # fmt: skip
+    return fetched.where("fell_from IS NOT NULL").select(
+        "source_file", "source_line", F.lit("offset goes back without a truncation").alias("reason"),
+        detail.alias("detail"),
+    )  # fmt: skip
+
+
+def not_assigned(fetched: DataFrame, terms: DataFrame) -> DataFrame:
+    """Name followers that fetched though their leader's term did not assign them the partition, a row a follower.
+
+    One that a reassignment took away may do so for a moment; the rows stay.
+
+    Returns
+    -------
+    DataFrame
+        ``source_file`` and ``source_line`` of the first such fetch, ``reason``, ``detail``.
+    """
+    term = [*PARTITION, "leader_epoch"]
+    assigned = terms.groupBy(*term).agg(F.flatten(F.collect_list("assigned")).alias("assigned"))
+    followers = fetched.groupBy(*term, "replica_id").agg(
+        F.min(F.struct("source_file", "source_line")).alias("first"), F.sum("run_length").alias("fetches")
+    )
+    others = followers.join(F.broadcast(assigned), term).where("NOT array_contains(assigned, replica_id)")
+    detail = F.format_string(
+        "replica %d of %s-%d in epoch %d, %d times", "replica_id", "topic", "partition_id", "leader_epoch", "fetches"
+    )
+    return others.select("first.*", F.lit("replica not assigned").alias("reason"), detail.alias("detail"))

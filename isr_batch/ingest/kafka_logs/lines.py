@@ -1,0 +1,201 @@
+"""Log files as lines, with their numbers: a task a range of a plain file or a compressed file, a block at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from isr_batch.ingest.kafka_logs.file_content import BadFileError, Fingerprint, chunks, fingerprint
+from isr_batch.ingest.kafka_logs.log_folder import LogFile
+
+BLOCK_BYTES = 4 << 20
+MAX_LINE_BYTES = 8 << 20
+"""A fetch of all partitions that a broker may lead, 4,000 of them, is a line of 2 MB."""
+
+HEAD_BYTES = 200
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+LINES = "broker_id INT, source_file STRING, source_line BIGINT, value STRING, problem STRING, detail STRING"
+"""A line; or, where ``problem`` is not null, a line or (source_line null) a file that could not be read, and why."""
+
+_SCHEMA = pa.schema([
+    ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()), ("value", pa.string()),
+    ("problem", pa.string()), ("detail", pa.string()),
+])  # fmt: skip
+_LOOKED_AT = (
+    "number INT, size_bytes BIGINT, content_bytes BIGINT, content_hash STRING, lines BIGINT, "
+    "cut_offsets ARRAY<BIGINT>, cut_lines ARRAY<BIGINT>, beginnings ARRAY<STRING>"
+)
+_LOOKED_AT_SCHEMA = pa.schema([
+    ("number", pa.int32()), ("size_bytes", pa.int64()), ("content_bytes", pa.int64()), ("content_hash", pa.string()),
+    ("lines", pa.int64()), ("cut_offsets", pa.list_(pa.int64())), ("cut_lines", pa.list_(pa.int64())),
+    ("beginnings", pa.list_(pa.string())),
+])  # fmt: skip
+
+
+class Part(NamedTuple):
+    """Bytes of a file from the beginning of a line to the end of another; ``end`` None is the file's."""
+
+    start: int = 0
+    end: int | None = None
+    first_line: int = 1
+
+
+WHOLE = Part()
+
+
+def look_at(spark: SparkSession, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
+    """Give the files with their fingerprints, each with the hashes of beginnings of the lengths asked for."""
+    if not files:
+        return []
+    listed = spark.createDataFrame(
+        [(n, file.path, lengths) for n, (file, lengths) in enumerate(zip(files, beginnings, strict=True))],
+        "number INT, path STRING, beginnings ARRAY<BIGINT>",
+    )
+    found = listed.repartitionById(len(files), "number").mapInArrow(_fingerprints, _LOOKED_AT).collect()
+    of = {
+        row["number"]: Fingerprint(
+            row["size_bytes"], row["content_bytes"], row["content_hash"], row["lines"],
+            tuple(zip(row["cut_offsets"], row["cut_lines"], strict=True)), frozenset(row["beginnings"]),
+        )
+        for row in found
+    }  # fmt: skip
+    return [replace(file, held=of[n]) for n, file in enumerate(files)]
+
+
+def _fingerprints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for file in batch.to_pylist():
+            held = fingerprint(file["path"], file["beginnings"])
+            row = {
+                "number": file["number"], "size_bytes": held.size_bytes, "content_bytes": held.content_bytes,
+                "content_hash": held.content_hash, "lines": held.lines,
+                "cut_offsets": [offset for offset, _ in held.cuts], "cut_lines": [line for _, line in held.cuts],
+                "beginnings": sorted(held.beginnings),
+            }  # fmt: skip
+            yield pa.RecordBatch.from_pylist([row], schema=_LOOKED_AT_SCHEMA)
+
+
+def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
+    """Read the lines of all files, up to the end that their fingerprints know; columns as in `LINES`.
+
+    A file that ends early or is not text gives the lines before that, and a row with ``problem``.
+    """
+    parts = [
+        (number, file.broker_id, file.name, file.path, *part)
+        for number, (file, part) in enumerate((file, part) for file in files for part in _parts(file))
+    ]
+    if not parts:
+        return spark.createDataFrame([], LINES)
+    listed = spark.createDataFrame(
+        parts,
+        "number INT, broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT",
+    )
+    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_parts, LINES)
+
+
+def _parts(file: LogFile) -> Iterator[Part]:
+    assert file.held is not None
+    ends = [offset for offset, _ in file.held.cuts[1:]]
+    for (offset, line), end in zip(file.held.cuts, [*ends, file.held.size_bytes], strict=True):
+        yield Part(offset, end, line)
+
+
+def _lines_of_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for part in batch.to_pylist():
+            yield from lines_of_file(
+                part["path"], part["name"], part["broker_id"], Part(part["start"], part["end"], part["first_line"])
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LongLine:
+    """A line that is above the limit: how it begins, and its length in bytes."""
+
+    head: bytes
+    size: int
+
+
+def lines_of_file(
+    path: str, name: str, broker_id: int | None, part: Part = WHOLE, block_bytes: int = BLOCK_BYTES
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Give the lines of a file or of a part of it, with their numbers; and a row for what is wrong."""
+    number = part.first_line
+    try:
+        for block in _whole_lines(chunks(path, part.start, part.end), block_bytes):
+            if isinstance(block, LongLine):
+                head = block.head.decode("utf-8", "replace").replace("\0", "\ufffd")
+                detail = f"{block.size} bytes, begins with {head}"
+                yield _problem(broker_id, name, number, "line too long", detail)
+                number += 1
+                continue
+            values = _split(block.removeprefix(BYTE_ORDER_MARK) if number == 1 else block)
+            yield _batch(broker_id, name, pa.array(np.arange(number, number + len(values))), values)
+            number += len(values)
+        if number == 1:
+            yield _problem(broker_id, name, None, "empty file", None)
+    except BadFileError as bad:
+        yield _problem(broker_id, name, None, bad.reason, bad.detail)
+
+
+def _split(block: bytes) -> pa.Array:
+    values = pc.split_pattern(pa.array([block.decode("utf-8", "replace")]), "\n").flatten()
+    return pc.utf8_rtrim(values, "\r") if b"\r" in block else values
+
+
+def _problem(broker_id: int | None, name: str, line: int | None, problem: str, detail: str | None) -> pa.RecordBatch:
+    number = pa.array([line], pa.int64())
+    return _batch(
+        broker_id, name, number, pa.nulls(1, pa.string()), pa.array([problem]), pa.array([detail], pa.string())
+    )
+
+
+def _batch(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBatch:
+    """Complete a batch in the order of `LINES`; problem and detail may be left out."""
+    rows = len(columns[0])
+    same = pa.repeat(pa.scalar(broker_id, pa.int32()), rows), pa.repeat(pa.scalar(name), rows)
+    missing = [pa.nulls(rows, pa.string())] * (len(_SCHEMA) - len(same) - len(columns))
+    return pa.RecordBatch.from_arrays([*same, *columns, *missing], schema=_SCHEMA)
+
+
+def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
+    """Cut into whole lines, about a block at a time, without the newline of the last; lines too long are told only.
+
+    Raises
+    ------
+    BadFileError
+        After all lines that came before the damage.
+    """
+    pending = bytearray()
+    head, skipped = b"", 0  # of the long line that is being passed over
+    bad: BadFileError | None = None
+    try:
+        for chunk in stream:
+            pending += chunk
+            if skipped or len(pending) > MAX_LINE_BYTES:
+                cut = pending.find(b"\n")
+                if cut < 0 or cut + skipped > MAX_LINE_BYTES:
+                    head = head or bytes(pending[:HEAD_BYTES])
+                    skipped += len(pending) if cut < 0 else cut
+                    if cut < 0:
+                        pending.clear()
+                        continue
+                    yield LongLine(head, skipped)
+                    head, skipped = b"", 0
+                    del pending[: cut + 1]
+            if len(pending) >= block_bytes and (cut := pending.rfind(b"\n")) >= 0:
+                yield bytes(pending[:cut])
+                del pending[: cut + 1]
+    except BadFileError as error:
+        bad = error
+    if skipped:
+        yield LongLine(head, skipped)
+    elif pending:
+        yield bytes(pending.removesuffix(b"\n"))
+    if bad:
+        raise bad

@@ -1,0 +1,335 @@
+"""Terms that had begun before the log: who led, since when the log can tell, and how things stood then.
+
+Plain functions over small tables (rows are dicts): terms, lines about ISRs, and what followers asked for first. Each
+answer says where it comes from: ``logged`` (a line or a record of before, nothing in between), ``snapshot`` (a listing
+that an operator made) or ``inferred`` (what followers did).
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from isr_batch.ingest.kafka_logs.coverage import Stretch
+
+Row = Mapping[str, Any]
+Partition = tuple[str, int]
+LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
+UNKNOWN_EPOCH = -1
+EARLY_US = 100_000
+"""State-change lines are written up to so much after the term began."""
+SEEN_OFTEN = 3
+"""A leader epoch of which no line tells is believed after so many fetches without an error."""
+
+
+class Begun(NamedTuple):
+    """A term that goes on at ``stamp_us``, the first instant at which the log can vouch for it."""
+
+    broker_id: int
+    topic: str
+    partition_id: int
+    leader_epoch: int
+    stamp_us: int
+    term_source: str
+
+
+class IsrTold(NamedTuple):
+    """A line or a record about a partition's ISR: what it was until then (None: not told) and from then on."""
+
+    at_us: int
+    before: tuple[int, ...] | None
+    after: tuple[int, ...]
+    source: str
+
+
+def partition_of(row: Row) -> Partition:
+    """Topic and number."""
+    return row["topic"], row["partition_id"]
+
+
+def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
+    """Whether there may be terms of which no line tells the beginning; of a log that is whole there are none."""
+    if not all(stretch.from_start for stretch in stretches):
+        return True
+    logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
+    partitions = {key[:-1] for key in logged}
+    for row in fetched:
+        partition = (row["broker_id"], *partition_of(row))
+        untold = (
+            (*partition, row["leader_epoch"]) not in logged
+            if row["leader_epoch"] >= 0
+            else (partition not in partitions)
+        )
+        if untold and row["fetches"] >= SEEN_OFTEN:
+            return True
+    return False
+
+
+class Signs(NamedTuple):
+    """What tells of terms; rows are dicts.
+
+    Parameters
+    ----------
+    starts : sequence of dict
+        Logged beginnings of terms, as leader (``leads``) or follower: broker_id, topic, partition_id, leader_epoch,
+        stamp_us.
+    process_starts : mapping of int to sequence of int
+        Instants at which each broker started, sorted; no term outlives that.
+    fetched : sequence of dict
+        What followers asked a leader for without an error: broker_id, stretch (its number among those of the broker),
+        topic, partition_id, leader_epoch, first_us, last_us, fetches.
+    named : sequence of dict
+        Lines of a leader about a partition of its own: broker_id, topic, partition_id, at_us.
+    led : mapping of (topic, partition) to sequence of (at_us, leader_id, leader_epoch, source)
+        Who led, by the controller's records and snapshots, in order of time.
+    """
+
+    starts: Sequence[Row]
+    process_starts: Mapping[int, Sequence[int]]
+    fetched: Sequence[Row]
+    named: Sequence[Row]
+    led: Mapping[Partition, Sequence[tuple[int, int, int, str]]]
+
+
+class OfPartition(NamedTuple):
+    """The same of one partition on one broker; ``asked`` in one stretch."""
+
+    boundaries: Sequence[Row]
+    restarts: Sequence[int]
+    asked: Sequence[Row]
+    lines: Sequence[int]
+    led: Sequence[tuple[int, int, int, str]]
+
+
+def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]:
+    """Find the terms of which no line in the log tells the beginning."""
+    boundaries: dict[tuple[int, Partition], list[Row]] = defaultdict(list)
+    for row in sorted(signs.starts, key=lambda row: row["stamp_us"]):
+        boundaries[row["broker_id"], partition_of(row)].append(row)
+    asked: dict[tuple[int, int, Partition], list[Row]] = defaultdict(list)
+    for row in signs.fetched:
+        asked[row["broker_id"], row["stretch"], partition_of(row)].append(row)
+    lines: dict[tuple[int, Partition], list[int]] = defaultdict(list)
+    for row in signs.named:
+        lines[row["broker_id"], partition_of(row)].append(row["at_us"])
+    partitions: dict[int, set[Partition]] = defaultdict(set)
+    for broker, key in [*boundaries, *lines, *((broker, key) for broker, _, key in asked)]:
+        partitions[broker].add(key)
+    for key, leaders in signs.led.items():
+        for _, leader, *_ in leaders:
+            partitions[leader].add(key)
+    number: dict[int, int] = defaultdict(int)
+    found: list[Begun] = []
+    for stretch in stretches:
+        broker = stretch.broker_id
+        for key in sorted(partitions[broker]):
+            of_key = OfPartition(
+                boundaries[broker, key], signs.process_starts.get(broker, ()), asked[broker, number[broker], key],
+                sorted(lines[broker, key]), signs.led.get(key, ()),
+            )  # fmt: skip
+            for at_us, epoch, source in _of_partition(stretch, of_key):
+                found.append(Begun(broker, *key, epoch, at_us, source))
+        number[broker] += 1
+    return found
+
+
+def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
+    """Instant, leader epoch and source of the terms that the lines leave out in a stretch of one partition."""
+    boundaries = of_key.boundaries
+    begin_us = stretch.first_us
+    started = [us for us in of_key.restarts if us <= begin_us]
+    alive = [row for row in boundaries if not started or row["stamp_us"] >= started[-1]]
+    before = [] if stretch.from_start else [row for row in alive if row["stamp_us"] <= begin_us]
+    later = [row["stamp_us"] for row in boundaries if stretch.from_start or row["stamp_us"] > begin_us]
+    limit_us = min([stretch.until_us, *(us - EARLY_US for us in later[:1])])
+    logged = {row["leader_epoch"] for row in boundaries if row["leads"]}
+    first_us: dict[int, int] = {}
+    fetches: dict[int, int] = defaultdict(int)
+    for row in of_key.asked:
+        epoch = row["leader_epoch"]
+        first_us[epoch] = min(row["first_us"], first_us.get(epoch, row["first_us"]))
+        fetches[epoch] += row["fetches"]
+
+    found: list[tuple[int, int, str]] = []
+    if before and before[-1]["leads"]:
+        found.append((begin_us, before[-1]["leader_epoch"], LOGGED))
+    unlogged = sorted(
+        epoch for epoch, times in fetches.items()
+        if epoch not in logged and epoch >= 0 and times >= SEEN_OFTEN and (not found or epoch > found[0][1])
+    )  # fmt: skip
+    if not found and not unlogged and first_us.get(UNKNOWN_EPOCH, limit_us) < limit_us:
+        unlogged = [UNKNOWN_EPOCH]
+    for epoch in unlogged:
+        at_us = first_us[epoch]
+        begins_here = not found and not stretch.from_start and not _epoch_before(boundaries, at_us, epoch)
+        found.append((begin_us if begins_here else at_us, epoch, INFERRED))
+    if not found and not stretch.from_start:
+        found += _told_otherwise(stretch, limit_us, of_key.lines, of_key.led)
+    return sorted(found)
+
+
+def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
+    """Whether a line tells of an earlier term of the partition on this broker before that instant."""
+    return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
+
+
+def _told_otherwise(
+    stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
+) -> list[tuple[int, int, str]]:
+    """Nobody listed the partition: a record, a snapshot, or a line about its ISR may say that the broker led it."""
+    known = [told for told in led if told[0] <= stretch.first_us] or [told for told in led if told[3] == SNAPSHOT][:1]
+    if known:
+        at_us, leader, epoch, source = known[-1]
+        moved = any(other != stretch.broker_id and stretch.first_us < us <= at_us for us, other, *_ in led)
+        return [(stretch.first_us, epoch, source)] if leader == stretch.broker_id and not moved else []
+    if any(stretch.first_us <= us < limit_us for us in lines):
+        return [(stretch.first_us, UNKNOWN_EPOCH, INFERRED)]
+    return []
+
+
+# -- how things stood
+
+
+class Led(NamedTuple):
+    """A term, from the first instant for which the log can vouch to the last; ``assigned`` includes the leader."""
+
+    start_us: int
+    end_us: int
+    leader: int
+    assigned: tuple[int, ...]
+
+
+def isr_at(
+    term: Led, told: Sequence[IsrTold], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
+) -> tuple[list[int], str]:
+    """Tell who was in the ISR when a term goes on.
+
+    Parameters
+    ----------
+    term : Led
+    told : sequence of IsrTold
+        Of the partition, in order of time.
+    holes : sequence of (int, int)
+        When changes may have happened of which no line is there.
+    seems_in : mapping of int to bool
+        Of each follower, what its first fetches and the high watermark say; nothing of those that never fetched.
+
+    Returns
+    -------
+    list of int, str
+        Sorted; where the answer comes from.
+    """
+    times = [each.at_us for each in told]
+    upto = bisect_right(times, term.start_us)
+    last = told[upto - 1] if upto else None
+    if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
+        last = None
+    # Only the very next change says what was before it, and only some lines do.
+    following = told[upto].before if upto < len(told) and told[upto].at_us <= term.end_us else None
+    guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
+    if last is None and following is None:
+        return sorted(guess), INFERRED
+    if last and following:
+        # Shrinks are always logged, expands are not: who is in the next list but not in the last may have joined since.
+        agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
+    else:
+        # Some of the list may have been dropped after the snapshot, or have joined before the line: they were passed by
+        # the high watermark.
+        listed = set(last.after if last else following or ())
+        passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
+        doubtful = passed if last is None or last.source == SNAPSHOT else set()
+        agreed = listed - doubtful
+    source = INFERRED if doubtful else last.source if last else LOGGED
+    return sorted(agreed | (doubtful & guess) | {term.leader}), source
+
+
+class FirstFetch(NamedTuple):
+    """A follower's first fetch in a stretch, and what its leader told until then.
+
+    Parameters
+    ----------
+    answered_us : int
+        Its answer was complete; a fetch that waits is answered with what was appended meanwhile.
+    offset : int or None
+        What it asked for; None where no line names it.
+    sent : bool
+        Whether records were sent from an offset that no line names.
+    answered : int or None
+        High watermark in its answer.
+    highest : int or None
+        Highest high watermark in any follower's answer before.
+    """
+
+    answered_us: int
+    offset: int | None
+    sent: bool
+    answered: int | None
+    highest: int | None
+
+
+def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | None) -> bool:
+    """Whether the high watermark had passed what a follower held: then it was not in the ISR.
+
+    Parameters
+    ----------
+    fetch : FirstFetch
+    log_end_offset : int or None
+        Where the leader's log ended when the stretch began: no follower held more.
+    appended_us : int or None
+        When it first grew after that.
+    """
+    most = fetch.offset if fetch.offset is not None else log_end_offset
+    if most is None:
+        return False
+    told = [each for each in (fetch.answered, fetch.highest) if each is not None]
+    if any(each > most for each in told):
+        return True
+    # It was sent records though nothing had been appended: it lacked some at the beginning, when the others had them.
+    nothing_new = appended_us is None or appended_us > fetch.answered_us
+    return fetch.sent and nothing_new and any(each >= most for each in told)
+
+
+def log_end_at(
+    asked: Iterable[int], first_appended: int | None, told_ends: Sequence[int], high_watermarks: Iterable[int]
+) -> int | None:
+    """Tell where the leader's log ended at the beginning of a stretch; None where no line names an offset.
+
+    Parameters
+    ----------
+    asked : iterable of int
+        The first offset that each follower asked for.
+    first_appended : int or None
+        First offset of the first append in the stretch.
+    told_ends, high_watermarks : sequence of int, iterable of int
+        What the first lines name that print them.
+    """
+    if first_appended is not None:
+        return first_appended
+    return max([*asked, *high_watermarks, *told_ends[:1]], default=None)
+
+
+def high_watermark_at(log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]) -> int | None:
+    """Tell what was committed then: no more than any member of the ISR held, and than was told later."""
+    return None if log_end_offset is None else min([log_end_offset, *held, *high_watermarks])
+
+
+# -- what a session held before the log
+
+
+def fetcher_of(topic: str, partition: int, fetchers: int) -> int:
+    """Number of the fetcher thread that fetches a partition: AbstractFetcherManager.getFetcherId, 0.9 to 4.4.
+
+    Utils.abs of the 32-bit ``31 * topic.hashCode() + partition``: the least negative number becomes 0.
+    """
+    java_hash = 0
+    for unit in _units(topic):
+        java_hash = (31 * java_hash + unit) & 0xFFFF_FFFF
+    number = (31 * java_hash + partition) & 0xFFFF_FFFF
+    signed = number - (1 << 32) if number >= 1 << 31 else number
+    return (0 if signed == -(1 << 31) else abs(signed)) % fetchers
+
+
+def _units(text: str) -> list[int]:
+    """The UTF-16 code units that Java's hash is made of."""
+    data = text.encode("utf-16-be")
+    return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

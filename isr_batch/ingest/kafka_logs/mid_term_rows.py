@@ -1,0 +1,233 @@
+"""Terms that had begun before the log, as rows: gathers what `mid_term` needs, and writes down its answers.
+
+All that comes to the driver here is small: terms, lines about ISRs, and one row for each follower of a partition.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from isr_batch.ingest.kafka_logs import mid_term
+from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
+from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources, listed_fetches
+from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partition_of
+from isr_batch.ingest.kafka_logs.partition_lines import Told
+from udfs.records import AT_LOG_END, SENT_FROM_UNKNOWN
+
+BEGUN = (
+    "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, term_source STRING, "
+    "source_line BIGINT"
+)
+FOLLOWERS = "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, fetched ARRAY<INT>"
+
+
+def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
+    """Who asked which leader for a partition, by leader epoch and stretch.
+
+    Returns
+    -------
+    list of dict
+        broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches`` that were served without an
+        error, and of these first_us and last_us.
+    """
+    served = F.when(~F.col("failed"), F.col("handled_us"))
+    asked = listed_fetches(sources).withColumnRenamed("leader_id", "broker_id")
+    rows = asked.withColumn("stretch", stretch_number(stretches, "broker_id", "completed_us"))
+    seen = rows.groupBy("broker_id", "stretch", "topic", "partition_id", "leader_epoch", "replica_id").agg(
+        F.min(served).alias("first_us"), F.max(served).alias("last_us"), F.count(served).alias("fetches")
+    )
+    found: list[dict[str, Any]] = seen.toArrow().to_pylist()
+    return found
+
+
+def as_followers(spark: SparkSession, seen: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """Followers of each term, as `FOLLOWERS`."""
+    sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
+    for row in seen:
+        sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
+    return spark.createDataFrame([(*key, sorted(replicas)) for key, replicas in sets.items()], FOLLOWERS)
+
+
+def as_begun(spark: SparkSession, begun: Iterable[Begun]) -> DataFrame:
+    """Terms that go on, as `isr_batch.ingest.kafka_logs.leader_epochs.terms` takes them."""
+    return spark.createDataFrame([(*each, 0) for each in begun], BEGUN)
+
+
+def vouched_for(led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], told: Told) -> list[dict[str, Any]]:
+    """Keep the time of each term for which its leader's request log can vouch.
+
+    Returns
+    -------
+    list of dict
+        As given, ``end_us`` cut at holes, with ``ends_mid_term``, ``log_stretch``, ``assigned`` completed and
+        ``assigned_source``.
+    """
+    of_broker: dict[int, list[Stretch]] = defaultdict(list)
+    for stretch in stretches:
+        of_broker[stretch.broker_id].append(stretch)
+    kept = []
+    for row in led:
+        found = _stretch_of(row, of_broker[row["leader_id"]]) if stretches else (0, None)
+        if found is None:
+            continue
+        number, until_us = found
+        end_us = row["end_us"] if until_us is None else min(row["end_us"], until_us)
+        settled = {"end_us": end_us, "ends_mid_term": end_us != row["next_us"], "log_stretch": number}
+        kept.append({**row, **settled, "isr_source": LOGGED, **_assigned(row, told)})
+    return kept
+
+
+def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
+    """Number of the stretch that a term begins in, and where a hole ends it; None if it begins in none."""
+    for number, stretch in enumerate(stretches):
+        last = number == len(stretches) - 1
+        begun = stretch.from_start or row["start_us"] >= stretch.first_us
+        if begun and (last or row["start_us"] <= stretch.until_us):
+            return number, None if last else stretch.until_us
+    return None
+
+
+def _assigned(row: Mapping[str, Any], told: Told) -> dict[str, Any]:
+    """Who is to follow, and who says so, in the order of the assignment where that is known."""
+    replicas, source = told.replicas.get(partition_of(row), ([], INFERRED))
+    if not row["begins_mid_term"]:
+        return {"assigned": row["assigned"], "assigned_source": LOGGED}
+    in_lines = [replica for each in told.isr[partition_of(row)] for replica in (each.before or each.after)]
+    named = replicas or [*row["assigned"], *in_lines]
+    return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
+
+
+def settle(
+    led: list[dict[str, Any]],
+    stretches: Sequence[Stretch],
+    told: Told,
+    fetched: DataFrame,
+    produced: DataFrame,
+) -> None:
+    """Fill in who was in sync, and where the log ended, for the terms that begin in mid-term; changes the rows."""
+    unsettled = {number: row for number, row in enumerate(led) if row["begins_mid_term"]}
+    if not unsettled:
+        return
+    term = fetched.sparkSession.createDataFrame(
+        [(n, row["leader_id"], row["topic"], row["partition_id"], row["start_us"], row["end_us"])
+         for n, row in unsettled.items()],
+        "number INT, leader_id INT, topic STRING, partition_id INT, start_us BIGINT, end_us BIGINT",
+    )  # fmt: skip
+    asked: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in _first_fetches(fetched, term).toArrow().to_pylist():
+        asked[row["number"]].append(row)
+    appended = {row["number"]: row["first"] for row in _first_appends(produced, term).toArrow().to_pylist()}
+    holes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for before, after in pairwise(stretches):
+        if before.broker_id == after.broker_id:
+            holes[before.broker_id].append((before.until_us, after.first_us))
+    for number, row in unsettled.items():
+        _settle_one(row, told, holes[row["leader_id"]], asked[number], appended.get(number))
+
+
+def _settle_one(
+    row: dict[str, Any],
+    told: Told,
+    holes: list[tuple[int, int]],
+    asked: list[dict[str, Any]],
+    appended: Mapping[str, int] | None,
+) -> None:
+    key, start_us = partition_of(row), row["start_us"]
+    shrinks = [s for s in told.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
+    offsets = {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}
+    watermarks = [fetch["told"] for fetch in asked if fetch["told"] is not None]
+    watermarks += [s["high_watermark"] for s in shrinks if s["high_watermark"] is not None]
+    ends = [s["leader_log_end_offset"] for s in shrinks if s["leader_log_end_offset"] is not None]
+    end = mid_term.log_end_at(offsets.values(), appended["base_offset"] if appended else None, ends, watermarks)
+    record = told.by_records(key, start_us)
+    if record:
+        isr, source = sorted({*record.after, row["leader_id"]}), record.source
+    else:
+        lines = told.lines_and_snapshot(key, start_us)
+        first_change = min((each.at_us for each in lines if each.at_us > start_us), default=row["end_us"])
+        appended_us = appended["append_us"] if appended else None
+        first = {fetch["replica_id"]: _first(fetch) for fetch in asked if fetch["first_us"] < first_change}
+        seems_in = {f: not mid_term.is_passed(fetch, end, appended_us) for f, fetch in first.items()}
+        span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
+        isr, source = mid_term.isr_at(span, lines, holes, seems_in)
+    held = [offset for follower, offset in offsets.items() if follower in isr]
+    # The order is the leader's: that of the assignment.
+    row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
+    row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
+    row["held_at_start"] = [_held(replica, asked, shrinks, end) for replica in row["assigned"]]
+    row["isr_source"] = source
+    row["start_offset"], row["start_high_watermark"] = end, mid_term.high_watermark_at(end, held, watermarks)
+    row["start_offset_source"] = INFERRED
+
+
+def _first(fetch: Mapping[str, Any]) -> mid_term.FirstFetch:
+    sent = fetch["first_code"] == SENT_FROM_UNKNOWN
+    offset = None if sent else fetch["first_asked"]
+    return mid_term.FirstFetch(fetch["answered_us"], offset, sent, fetch["first_answered"], fetch["highest"])
+
+
+def _held(
+    replica: int, asked: list[dict[str, Any]], shrinks: list[dict[str, Any]], log_end_offset: int | None
+) -> int | None:
+    """Where a follower's log ended when the stretch began: its own next request says so, as nothing came in between."""
+    for fetch in asked:
+        if fetch["replica_id"] == replica:
+            if fetch["first_code"] != 0:
+                return None
+            at_log_end = log_end_offset if log_end_offset is not None else int(AT_LOG_END)
+            return fetch["first_asked"] if fetch["first_asked"] is not None else at_log_end
+    printed = [d["follower_log_end_offset"] for s in shrinks for d in s["dropped"] if d["replica_id"] == replica]
+    return next((offset for offset in printed if offset is not None and offset >= 0), None)
+
+
+def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
+    """By term and follower, what its first fetches tell.
+
+    Returns
+    -------
+    DataFrame
+        number, replica_id; of its first fetch first_us (handled), answered_us, first_asked, first_code, first_answered
+        (high watermark); ``highest``, the highest high watermark that any follower was answered before; ``asked``, the
+        first offset of its that a line names, and ``told``, the first high watermark that it was answered.
+    """
+    rows = (
+        fetched.where(F.col("error_code").isin(0, int(SENT_FROM_UNKNOWN)))
+        .join(F.broadcast(term), list(PARTITION))
+        .where("handled_us BETWEEN start_us AND end_us")
+        .select("number", "replica_id", "handled_us", "completed_us", "source_line", "fetch_offset", "error_code",
+                "high_watermark")
+    )  # fmt: skip
+    first = F.struct("handled_us", "source_line")
+    listed = F.when(F.col("fetch_offset").isNotNull() & (F.col("error_code") == 0), first)
+    of_follower = rows.groupBy("number", "replica_id").agg(
+        F.min("handled_us").alias("first_us"),
+        F.min_by("completed_us", first).alias("answered_us"),
+        F.min_by("fetch_offset", first).alias("first_asked"),
+        F.min_by("error_code", first).alias("first_code"),
+        F.min_by("high_watermark", first).alias("first_answered"),
+        F.min_by("fetch_offset", listed).alias("asked"),
+        F.min_by("high_watermark", F.when(F.col("high_watermark").isNotNull(), first)).alias("told"),
+    )
+    answers = rows.where("high_watermark IS NOT NULL").select("number", "completed_us", "high_watermark")
+    whose = of_follower.select("number", "replica_id", "first_us")
+    highest = (
+        answers.join(F.broadcast(whose), "number").where("completed_us < first_us")
+        .groupBy("number", "replica_id").agg(F.max("high_watermark").alias("highest"))
+    )  # fmt: skip
+    return of_follower.join(F.broadcast(highest), ["number", "replica_id"], "left")
+
+
+def _first_appends(produced: DataFrame, term: DataFrame) -> DataFrame:
+    """By term: ``first``, append_us and base_offset of the first append in it."""
+    first = F.struct("append_us", "base_offset")
+    return (
+        produced.where("NOT repeated AND base_offset IS NOT NULL")
+        .join(F.broadcast(term), list(PARTITION))
+        .where("append_us BETWEEN start_us AND end_us")
+        .groupBy("number")
+        .agg(F.min(first).alias("first"))
+    )

@@ -1,0 +1,119 @@
+"""Listings of partitions that operators make beside the logs: the output of ``kafka-topics --describe``.
+
+=========  ==============================================================================================
+release    a partition's line
+=========  ==============================================================================================
+0.8 - 2.x  ``Topic: t  Partition: 0  Leader: 1  Replicas: 1,2,3  Isr: 1,2,3``
+2.8 on     ``TopicId`` in the line of the topic
+3.7 on     then ``Elr:`` and ``LastKnownElr:``; 4.x ``Adding Replicas:``, ``Removing Replicas:`` while they move
+=========  ==============================================================================================
+
+A listing does not say when it was made.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from isr_batch.ingest.kafka_logs.file_content import BadFileError, chunks
+
+MAX_BYTES = 256 << 20
+LOOK_AT_BYTES = 1 << 14
+
+_FIELD = re.compile(r"(?:^|\t| {2,}|\s)(Topic|TopicId|Partition|PartitionCount|Leader|Replicas|Isr|Configs): ?([^\s]*)")
+_MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
+
+
+class Listed(NamedTuple):
+    """A partition of a listing; leader -1: none."""
+
+    topic: str
+    partition_id: int
+    leader_id: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class Listing(NamedTuple):
+    """What a listing says: partitions, topic ids and min.insync.replicas by topic."""
+
+    partitions: list[Listed]
+    topic_ids: dict[str, str]
+    min_isr: dict[str, int]
+
+
+def is_listing(path: Path) -> bool:
+    """Whether a file is the output of ``kafka-topics --describe``, by its beginning."""
+    text, _ = _read(path, LOOK_AT_BYTES)
+    return any(_partition(line) for line in text.splitlines())
+
+
+def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
+    """Read a listing, as far as it is readable; lines of another form are passed over.
+
+    Returns
+    -------
+    Listing
+    BadFileError or None
+        What is wrong with the file.
+    """
+    text, bad = _read(path, MAX_BYTES)
+    return listing_of(text.splitlines()), bad
+
+
+def _read(path: Path, most_bytes: int) -> tuple[str, BadFileError | None]:
+    data, bad = b"", None
+    try:
+        for chunk in chunks(str(path)):
+            data += chunk
+            if len(data) >= most_bytes:
+                break
+    except BadFileError as error:
+        bad = error
+    return data[:most_bytes].decode(errors="replace"), bad
+
+
+def listing_of(lines: Iterable[str]) -> Listing:
+    """Read the lines of a listing."""
+    found = Listing([], {}, {})
+    for line in lines:
+        fields = _fields(line)
+        topic = fields.get("Topic")
+        if partition := _partition(line):
+            found.partitions.append(partition)
+        elif topic and "PartitionCount" in fields:
+            if len(fields.get("TopicId", "")) == _ID_CHARACTERS:
+                found.topic_ids[fields["TopicId"]] = topic
+            if match := _MIN_ISR.search(line):
+                found.min_isr[topic] = int(match[1])
+    return found
+
+
+_ID_CHARACTERS = 22
+
+
+def _fields(line: str) -> dict[str, str]:
+    return dict(_FIELD.findall(line))
+
+
+def _partition(line: str) -> Listed | None:
+    fields = _fields(line)
+    try:
+        replicas, isr = (_brokers(fields[name]) for name in ("Replicas", "Isr"))
+        leader = -1 if fields["Leader"] in {"none", "-1"} else _number(fields["Leader"])
+        partition = _number(fields["Partition"])
+        return Listed(fields["Topic"], partition, leader, replicas, isr) if replicas else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _brokers(text: str) -> tuple[int, ...]:
+    return tuple(_number(number) for number in text.split(",") if number)
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        message = f"{text} is no number of a broker or partition"
+        raise ValueError(message)
+    return int(text)

@@ -1,0 +1,44 @@
+"""Which release each leader ran, and who says so."""
+
+import re
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED
+from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
+
+GIVEN = "given"
+FETCH_OF_RELEASE = (
+    (18, "4.1"), (17, "3.9"), (16, "3.7"), (14, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"), (8, "2.0"),
+    (7, "1.1"), (4, "0.11"), (3, "0.10.1"), (2, "0.10.0"),
+)  # fmt: skip
+"""Version of a follower's Fetch, and the first release whose followers send it (MetadataVersion.fetchRequestVersion;
+before 3.2 ReplicaFetcherThread). The inter-broker protocol may hold it back: the release is this one or later."""
+
+
+def with_releases(led: list[dict[str, Any]], requests: DataFrame, release: str | None) -> None:
+    """Say which release each leader ran, and who says so; changes the rows.
+
+    Logged is the line of its own process, of another process of the same broker, or of another broker of the cluster.
+    """
+    logged = {row["leader_id"]: row["broker_version"] or row["version"] for row in led}
+    others = max((version for version in logged.values() if version), key=_numbers, default=None)
+    oldest = None
+    for row in led:
+        row["broker_version_source"] = LOGGED if release is None else GIVEN
+        row["broker_version"] = release or row["broker_version"] or logged[row["leader_id"]] or others
+        if row["broker_version"] is None:
+            oldest = oldest or oldest_release(requests)
+            row["broker_version"], row["broker_version_source"] = oldest, INFERRED if oldest else None
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def oldest_release(requests: DataFrame) -> str | None:
+    """First release whose followers send such requests; None without any."""
+    asked = requests.where(F.col("kind") == FOLLOWER_FETCH).agg(F.max("api_version")).collect()[0][0]
+    return next((release for version, release in FETCH_OF_RELEASE if asked is not None and version <= asked), None)

@@ -1,0 +1,320 @@
+"""server.log and state-change.log: what a broker says about itself, its terms and its ISR changes."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from isr_batch.ingest.kafka_logs.log_folder import LAG_TIME, MIN_ISR, Broker, Given
+from isr_batch.ingest.kafka_logs.request_log import RAW_CHARACTERS, stamp_us
+from isr_batch.ingest.kafka_logs.server_log_zookeeper import (
+    INT,
+    INTS,
+    LONG,
+    OF_INTEREST,
+    fields,
+    in_new_words,
+    int_list,
+)
+from isr_batch.ingest.kafka_logs.server_log_zookeeper import SOURCE as _SOURCE
+from udfs.rules import RELEASED_RULES
+
+_PARTITION = rf"(\S+)-({INT})"
+
+# Offsets are printed since 2.2, lastCaughtUpTimeMs since 3.6; before 2.2 nothing but the logger may follow.
+_SHRINK = (
+    rf"\[Partition {_PARTITION} broker=\d+\] Shrinking ISR (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"
+    rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
+    rf"((?:\(brokerId: {INT}, endOffset: -?{LONG}(?:, lastCaughtUpTimeMs: -?{LONG})?\) ?)+)\."
+    r"|(?: \([\w.$]+\))?\s*$)"
+)
+_OUT_OF_SYNC = rf"\(brokerId: ({INT}), endOffset: (-?{LONG})(?:, lastCaughtUpTimeMs: (-?{LONG}))?\)"
+_ISR_UPDATED = (
+    rf"\[Partition {_PARTITION} broker=\d+\] ISR updated (?:from AlterIsr )?to \[?({INTS})\b"
+    rf".*ersion updated to \[?({INT})"
+)
+# 2.5 to 2.8 have neither the partition epoch nor the leader before.
+_LEADER = (
+    rf"Leader {_PARTITION} .*?starts at leader epoch ({INT}) from offset ({LONG}) with (?:partition epoch ({INT}), )?"
+    rf"high watermark ({LONG}),? ISR \[((?:{INTS})?)\](?:.* Previous leader (?:None|Some\((-?{INT})\)))?"
+)
+_TELLS_PREVIOUS = r" Previous leader (?:None|Some\()"
+_FOLLOWER = rf"Follower {_PARTITION} starts at leader epoch ({INT})"
+_STILL_LEADER = (
+    rf"Skipped the become-leader state change for {_PARTITION} .*leader=({INT}), leaderEpoch=({INT}), "
+    rf"isr=\[((?:{INTS})?)\], partitionEpoch=({INT}), replicas=\[((?:{INTS})?)\]"
+)
+# 4.2 on: a PartitionRegistration, whose members have another order.
+_STILL_LEADER_NOW = (
+    rf"Skipped the become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
+    rf"isr=\[((?:{INTS})?)\].*, leader=({INT}), .*leaderEpoch=({INT}), partitionEpoch=({INT})"
+)
+_TOPIC_ID = rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b"
+_MIN_ISR_OF_LOG = rf"Created log for partition {_PARTITION} in .*[{{ ]min\.insync\.replicas(?:=| -> )({INT})"
+
+_STARTED = r"kafka\.Log4jController`? MBean"
+_STARTING = r"Transition from SHUTDOWN to STARTING|\] INFO starting \(kafka\.server\.KafkaServer\)"
+# isr-expiration is scheduled right after; up to 0.11 there is nothing nearer than the purgatory of the replica manager.
+_CHECKS_SCHEDULED = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
+_VERSION = r"Kafka version ?: (\S+)"
+_SAME_START_US = 60_000_000
+LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
+_WRITE_TAKES_AT_MOST_US = 5_000_000
+
+_OF_INTEREST = (
+    r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition"
+    f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}"
+)
+_SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$"
+
+
+def parse_server_log(lines: DataFrame) -> DataFrame:
+    """Keep every stamped line, with its text where something reads it, and the settings printed at a start.
+
+    Returns
+    -------
+    DataFrame
+        broker_id, source_file, source_line, stamp_us (null for settings), message (null where of no interest);
+        ``problem`` and ``detail`` of a file that could not be read.
+    """
+    setting = F.rlike("value", F.lit(_SETTING))
+    read = setting | F.rlike("value", F.lit(_OF_INTEREST))
+    return _stamped(lines, F.when(read, F.col("value"))).where(
+        F.col("stamp_us").isNotNull() | F.col("problem").isNotNull() | F.rlike("message", F.lit(_SETTING))
+    )
+
+
+def parse_state_changes(lines: DataFrame) -> DataFrame:
+    """Keep the stamped lines: broker_id, source_file, source_line, stamp_us, message; and problem, detail."""
+    return _stamped(lines, F.col("value")).where("stamp_us IS NOT NULL OR problem IS NOT NULL")
+
+
+def _stamped(lines: DataFrame, message: Column) -> DataFrame:
+    return lines.select(
+        *_SOURCE[:-1], stamp_us(F.col("value")).alias("stamp_us"), message.alias("message"), "problem", "detail"
+    )
+
+
+def shrink_lines(server: DataFrame) -> DataFrame:
+    """Read the Shrinking ISR lines; ``dropped`` is an array of a struct for each replica that was out of sync."""
+    text = (
+        "topic STRING, partition_id INT, before STRING, after STRING, high_watermark BIGINT, "
+        "leader_log_end_offset BIGINT, out STRING"
+    )
+    names = {"replica_id": "int", "follower_log_end_offset": "bigint", "last_caught_up_time_ms": "bigint"}
+    told = F.arrays_zip(*(
+        F.transform(F.regexp_extract_all("out", F.lit(_OUT_OF_SYNC), group), lambda v: F.nullif(v, F.lit("")))
+        .cast(f"array<{type_}>").alias(name)
+        for group, (name, type_) in enumerate(names.items(), 1)
+    ))  # fmt: skip
+    untold = F.transform(
+        F.array_except("isr_before", "isr_after"),
+        lambda replica: F.struct(
+            replica.alias("replica_id"),
+            *(F.lit(None).cast(type_).alias(name) for name, type_ in list(names.items())[1:]),
+        ),
+    )
+    return (
+        _said(server, "Shrinking ISR", _SHRINK)
+        .select(*_SOURCE, *fields("said", _SHRINK, text))
+        .withColumn("isr_before", int_list(F.col("before")))
+        .withColumn("isr_after", int_list(F.coalesce("after", F.lit(""))))
+        .select(
+            *_SOURCE, "topic", "partition_id", "high_watermark", "leader_log_end_offset", "isr_before", "isr_after",
+            F.when(F.col("out").isNull(), untold).otherwise(told).alias("dropped"),
+        )
+    )  # fmt: skip
+
+
+def _said(lines: DataFrame, words: str, pattern: str) -> DataFrame:
+    """Lines that have the words, and ``said``, which the pattern matches: the line as newer releases spell it."""
+    said = lines.where(F.contains("message", F.lit(words))).withColumn("said", in_new_words(F.col("message")))
+    return said.where(F.rlike("said", F.lit(pattern)))
+
+
+def unreadable_lines(server: DataFrame, state_changes: DataFrame) -> DataFrame:
+    """Lines that should tell of a shrink or of a term but have another form: source, reason, raw."""
+    said = in_new_words(F.col("message"))
+    shrink = server.where(F.contains("message", F.lit("Shrinking ISR")) & ~F.rlike(said, F.lit(_SHRINK)))
+    term = state_changes.where(F.rlike("message", F.lit(r"\] (Leader|Follower) \S+ .*starts at leader epoch"))
+                               & ~F.rlike("message", F.lit(f"{_LEADER}|{_FOLLOWER}")))  # fmt: skip
+    raw = F.substring("message", 1, RAW_CHARACTERS).alias("raw")
+    return shrink.select(*_SOURCE, F.lit("Shrinking ISR line of an unknown form").alias("reason"), raw).unionAll(
+        term.select(*_SOURCE, F.lit("leader or follower line of an unknown form").alias("reason"), raw)
+    )
+
+
+def isr_updated_lines(server: DataFrame) -> DataFrame:
+    """ISR updated lines of a leader: topic, partition_id, isr, partition_epoch."""
+    text = "topic STRING, partition_id INT, isr STRING, partition_epoch INT"
+    return server.where(F.rlike("message", F.lit(_ISR_UPDATED))).select(
+        *_SOURCE, *fields("message", _ISR_UPDATED, text)
+    ).withColumn("isr", int_list(F.col("isr")))  # fmt: skip
+
+
+def isr_write_times(server: DataFrame) -> DataFrame:
+    """Median time from a Shrinking line to the ISR updated line that answers it: broker_id, isr_write_ms."""
+    partition = ["broker_id", "topic", "partition_id"]
+    asked = shrink_lines(server).select(
+        *partition, F.array_sort("isr_after").alias("isr"), F.col("stamp_us").alias("asked_us")
+    )
+    answered = isr_updated_lines(server).select(*partition, F.array_sort("isr").alias("isr"), "stamp_us")
+    took_us = F.col("stamp_us") - F.col("asked_us")
+    return (
+        asked.join(answered, [*partition, "isr"])
+        .where(took_us.between(0, _WRITE_TAKES_AT_MOST_US))
+        .groupBy(*partition, "asked_us")
+        .agg(F.min(took_us).alias("took_us"))
+        .groupBy("broker_id")
+        .agg(F.round(F.median("took_us") / 1000).cast("bigint").alias("isr_write_ms"))
+    )
+
+
+def leader_lines(state_changes: DataFrame) -> DataFrame:
+    """Starts of a term as leader; ``tells_previous``: a null previous_leader_id means that there was none."""
+    text = (
+        "topic STRING, partition_id INT, leader_epoch INT, start_offset BIGINT, partition_epoch INT, "
+        "start_high_watermark BIGINT, isr STRING, previous_leader_id INT"
+    )
+    return (
+        state_changes.where(F.rlike("message", F.lit(_LEADER)))
+        .select(
+            *_SOURCE,
+            *fields("message", _LEADER, text),
+            F.rlike("message", F.lit(_TELLS_PREVIOUS)).alias("tells_previous"),
+        )
+        .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
+    )
+
+
+def follower_lines(state_changes: DataFrame) -> DataFrame:
+    """Starts of a term as follower: topic, partition_id, leader_epoch."""
+    text = "topic STRING, partition_id INT, leader_epoch INT"
+    return state_changes.where(F.rlike("message", F.lit(_FOLLOWER))).select(
+        *_SOURCE, *fields("message", _FOLLOWER, text)
+    )
+
+
+def still_leader_lines(state_changes: DataFrame) -> DataFrame:
+    """Changes that a leader took note of and stayed leader: isr, replicas, partition_epoch, leader_epoch."""
+    text = (
+        "topic STRING, partition_id INT, leader_id INT, leader_epoch INT, isr STRING, partition_epoch INT, "
+        "replicas STRING"
+    )
+    now = (
+        "topic STRING, partition_id INT, replicas STRING, isr STRING, leader_id INT, leader_epoch INT, "
+        "partition_epoch INT"
+    )
+    told = state_changes.where(F.contains("message", F.lit("Skipped the become-leader state change")))
+    return (
+        told.where(F.rlike("message", F.lit(_STILL_LEADER)))
+        .select(*_SOURCE, *fields("message", _STILL_LEADER, text))
+        .unionByName(
+            told.where(F.rlike("message", F.lit(_STILL_LEADER_NOW))).select(
+                *_SOURCE, *fields("message", _STILL_LEADER_NOW, now)
+            )
+        )
+        .withColumn("isr", int_list(F.coalesce("isr", F.lit(""))))
+        .withColumn("replicas", int_list(F.coalesce("replicas", F.lit(""))))
+    )
+
+
+def topic_ids(state_changes: DataFrame) -> DataFrame:
+    """Topic ids that the lines name: topic_id, topic."""
+    text = "topic STRING, partition_id INT, topic_id STRING"
+    return state_changes.select(*fields("message", _TOPIC_ID, text)).where("topic_id IS NOT NULL").select(
+        "topic_id", "topic"
+    )  # fmt: skip
+
+
+def min_isr_of_logs(server: DataFrame) -> DataFrame:
+    """min.insync.replicas printed when a partition's log was created: topic, min_insync_replicas."""
+    text = "topic STRING, partition_id INT, min_insync_replicas INT"
+    said = in_new_words(F.col("message"))
+    created = server.select(*fields(said, _MIN_ISR_OF_LOG, text)).where("topic IS NOT NULL")
+    return created.groupBy("topic").agg(F.max("min_insync_replicas").alias("min_insync_replicas"))
+
+
+def broker_settings(
+    server: DataFrame, brokers: list[Broker], given: Given = Given(), assumed: str | None = None  # noqa: B008 frozen
+) -> DataFrame:  # fmt: skip
+    """One row a broker: replica_lag_time_max_ms, min_insync_replicas, starts_us (sorted), checks_per_lag_time.
+
+    And ``version``, as the broker printed it or as it is given, and ``lag_time_source``: given, properties, logged (as
+    the broker printed it when it started) or default, the order in which they count. Kafka's default was 10 s before
+    2.5, and is 30 s since (KIP-537). ``assumed`` is the release whose defaults count where no log tells one.
+    """
+    printed = server.where("stamp_us IS NULL AND message IS NOT NULL").select(
+        "broker_id", *fields("message", _SETTING, "setting STRING, number BIGINT")
+    )
+    printed = printed.groupBy("broker_id").agg(
+        *(F.max(F.when(F.col("setting") == name, F.col("number"))).alias(name) for name in (LAG_TIME, MIN_ISR))
+    )
+    ran = server.groupBy("broker_id").agg(
+        F.max(F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))).alias("version")
+    )
+    starts = process_starts(server).groupBy("broker_id").agg(F.array_sort(F.collect_list("stamp_us")).alias("starts"))
+    known = server.sparkSession.createDataFrame(
+        [(b.broker_id, b.replica_lag_time_max_ms, b.min_insync_replicas) for b in brokers],
+        "broker_id INT, lag BIGINT, min_isr INT",
+    )
+    version = F.coalesce(F.lit(given.release).cast("string"), "version")
+    release = F.coalesce(version, F.lit(assumed).cast("string"))
+    numbers = F.regexp_extract_all(release, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
+    default_ms = F.when(numbers < F.array(F.lit(2), F.lit(5)), OLD_LAG_TIME_MS).otherwise(LAG_TIME_MS)
+    stated = {"given": F.lit(given.replica_lag_time_max_ms).cast("bigint"), "properties": F.col("lag"),
+              "logged": F.col(f"`{LAG_TIME}`")}  # fmt: skip
+    source = F.coalesce(*(F.when(value.isNotNull(), name) for name, value in stated.items()), F.lit("default"))
+    return (
+        known.join(F.broadcast(printed), "broker_id", "left")
+        .join(F.broadcast(starts), "broker_id", "left")
+        .join(F.broadcast(ran), "broker_id", "left")
+        .select(
+            "broker_id",
+            F.coalesce(*stated.values(), default_ms).alias("replica_lag_time_max_ms"),
+            F.coalesce(F.lit(given.min_insync_replicas).cast("int"), "min_isr", f"`{MIN_ISR}`", F.lit(1))
+            .cast("int")
+            .alias("min_insync_replicas"),
+            F.coalesce("starts", F.array().cast("array<bigint>")).alias("starts_us"),
+            _checks_per_lag_time(release).alias("checks_per_lag_time"),
+            source.alias("lag_time_source"),
+            version.alias("version"),
+        )
+    )
+
+
+def _checks_per_lag_time(version: Column) -> Column:
+    """How often the rule of a release checks the ISR; of an unknown release, as the newest."""
+    release = F.regexp_extract_all(version, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
+    checks = F.lit(None).cast("int")
+    for since, rule in RELEASED_RULES:
+        checks = F.when(release >= F.array(*(F.lit(number) for number in since)), rule.checks_per_lag_time).otherwise(
+            checks
+        )
+    return F.coalesce(checks, F.lit(RELEASED_RULES[-1][1].checks_per_lag_time))
+
+
+def process_starts(server: DataFrame) -> DataFrame:
+    """Instants at which a broker process started: broker_id, stamp_us."""
+    first = F.rlike("message", F.lit(_STARTED))
+    marks = server.where(first | F.rlike("message", F.lit(_STARTING))).select(*_SOURCE, first.alias("first"))
+    order = Window.partitionBy("broker_id").orderBy("stamp_us", "source_line")
+    told = F.lag("first").over(order) & (F.col("stamp_us") - F.lag("stamp_us").over(order) <= _SAME_START_US)
+    return (
+        marks.withColumn("told", F.coalesce(told, F.lit(False)))
+        .where("first OR NOT told")
+        .select("broker_id", "stamp_us")
+    )
+
+
+def process_of(instant_us: str) -> Column:
+    """Give the number of the broker process that an instant falls in (0: before the first start), by ``starts_us``."""
+    return F.size(F.filter("starts_us", lambda start: start <= F.col(instant_us)))
+
+
+def process_facts(server: DataFrame, settings: DataFrame) -> DataFrame:
+    """By broker_id and process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
+    told = server.where("message IS NOT NULL AND stamp_us IS NOT NULL").join(F.broadcast(settings), "broker_id")
+    version = F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))
+    scheduled = F.when(F.rlike("message", F.lit(_CHECKS_SCHEDULED)), F.col("stamp_us"))
+    return told.groupBy("broker_id", process_of("stamp_us").alias("process")).agg(
+        F.max(version).alias("broker_version"), F.min(scheduled).alias("startup_us")
+    )

@@ -1,0 +1,196 @@
+"""A table of fetches into a lake, and of appends and leaders' terms where there are such; by a mapping."""
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from isr_batch.errors import NoInputError
+from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, epoch_at, in_force
+from isr_batch.ingest.own_table.check_rows import Source, check_rows
+from isr_batch.ingest.own_table.columns import find_values, read_table
+from isr_batch.ingest.own_table.leader_epochs import complete_terms
+from isr_batch.ingest.own_table.mapping import (
+    INSTANTS,
+    AppendColumns,
+    EpochColumns,
+    FetchColumns,
+    TableMapping,
+    given_columns,
+)
+from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.run_log import Counts
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, QUARANTINE
+from isr_batch.lake.tables.leaders import LEADER_EPOCHS
+
+if TYPE_CHECKING:
+    from isr_batch.lake.tables.contract import Table
+
+NO_EPOCH: Final = 0
+"""Leader epoch of everything, where the input has no epochs."""
+
+
+def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
+    """Put a table of fetches into the lake.
+
+    The rows replace what the lake has of their cluster for the time that they cover, as those of broker logs do.
+
+    Parameters
+    ----------
+    lake : Lake
+        Where to.
+    path : str
+        Table of fetches: Parquet, Delta or CSV; the workers must see it.
+    mapping : TableMapping
+        Which column is which, and where appends and terms are.
+
+    Returns
+    -------
+    Counts
+        Every row read is written or refused; terms that had to be made up are written besides.
+
+    Raises
+    ------
+    NoInputError
+        When there are no fetches.
+    UsageError, SchemaError
+        When the mapping does not fit the tables, or the type of a column what it is mapped to.
+    """
+    sources = _sources(lake, path, mapping)
+    rows_in = {name: source.rows.count() for name, source in sources.items()}
+    if not rows_in[FETCH_LOG.name]:
+        raise NoInputError(f"{path} has no rows")
+    leo_source = "appends" if mapping.appends else "inferred"
+    parsed = {name: check_rows(source, leo_source).persist(StorageLevel.DISK_ONLY) for name, source in sources.items()}
+    try:
+        outcome = _outcome(parsed)
+        counted = sum(clean + refused for tables in outcome.values() for clean, refused in tables.values())
+        assert counted == sum(rows_in.values()), (outcome, rows_in)
+        counts = Counts(counted)
+        for cluster_id, tables in outcome.items():
+            counts += _write(lake, cluster_id, parsed, tables, mapping)
+    finally:
+        for rows in parsed.values():
+            rows.unpersist()
+    return counts
+
+
+def lacking(mapping: TableMapping) -> list[dict[str, str]]:
+    """Say what the results of this input will lack: rows of ``missing`` and ``what_the_results_lack``."""
+    columns = mapping.fetches.columns
+    told = []
+
+    def lacks(missing: str, results: str) -> None:
+        told.append({"missing": missing, "what_the_results_lack": results})
+
+    if mapping.appends is None:
+        source = "what followers ask for" if columns.leader_log_end_offset is None else "leader_log_end_offset"
+        lacks(
+            "appends",
+            f"the leader's log grows by {source}: true lag is known to the next fetch only; acks=all latency and "
+            "refused appends cannot be told, and unacked_only only if all producers use acks=all",
+        )
+    if mapping.epochs is None:
+        lacks(
+            "epochs",
+            "terms are made up from fetches: resets at leader changes are not seen, the leader epoch start offset is a "
+            f"guess, all replicas start in the ISR; replica.lag.time.max.ms is taken for "
+            f"{mapping.replica_lag_time_max_ms}, min.insync.replicas for {mapping.min_insync_replicas}",
+        )
+    if mapping.epochs is None or mapping.epochs.columns.check_origin_ms is None:
+        lacks("check_origin_ms", "when isr-expiration runs: a shrink may come up to half the lag time earlier or later")
+    unknown = [name for name in INSTANTS if getattr(columns, name) is None]
+    if unknown:
+        lacks(", ".join(unknown), "how long the leader kept a fetch: slow_leader is found too rarely")
+    lacks(
+        "what the brokers decided",
+        "validate has nothing to compare with; controller-made changes and silences of a leader are not seen",
+    )
+    return told
+
+
+def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
+    tables: list[tuple[Table, str, str, FetchColumns | AppendColumns | EpochColumns]] = [
+        (FETCH_LOG, "fetches", path, mapping.fetches.columns)
+    ]
+    if mapping.appends:
+        tables.append((APPEND_LOG, "appends", mapping.appends.path, mapping.appends.columns))
+    if mapping.epochs:
+        tables.append((LEADER_EPOCHS, "epochs", mapping.epochs.path, mapping.epochs.columns))
+    rows = {label: read_table(lake.spark, place, mapping) for _, label, place, _ in tables}
+    given = {label: {**given_columns(columns), "cluster_id": mapping.cluster_id} for _, label, _, columns in tables}
+    values = find_values({label: (rows[label], given[label]) for label in rows})
+    return {
+        table.name: Source(table, place.rstrip("/").rpartition("/")[2], rows[label], columns, values[label])
+        for table, label, place, columns in tables
+    }
+
+
+def _outcome(parsed: Mapping[str, DataFrame]) -> dict[str, dict[str, tuple[int, int]]]:
+    """Rows that are clean and rows that are refused, by cluster and table."""
+    outcome: dict[str, dict[str, tuple[int, int]]] = {}
+    refused = F.col("problem").isNotNull()
+    for name, rows in parsed.items():
+        counts = rows.groupBy("cluster_id").agg(F.count_if(~refused), F.count_if(refused))
+        for cluster_id, clean, bad in counts.collect():
+            outcome.setdefault(cluster_id, {})[name] = (clean, bad)
+    return outcome
+
+
+def _write(
+    lake: Lake, cluster_id: str, parsed: Mapping[str, DataFrame], outcome: Mapping[str, tuple[int, int]],
+    mapping: TableMapping,
+) -> Counts:  # fmt: skip
+    of_this = {name: rows.where(F.col("cluster_id") == cluster_id) for name, rows in parsed.items()}
+    refused = [
+        rows.where("problem IS NOT NULL").select("cluster_id", "source_file", "problem.*", "raw")
+        for rows in of_this.values()
+    ]
+    quarantine = reduce(DataFrame.unionAll, refused).withColumns(
+        {"source_line": F.lit(None), "rows_kept": F.lit(False), "ingest_run": F.lit(lake.run_id)}
+    )
+    if not any(clean for clean, _ in outcome.values()):
+        # What covers no time replaces nothing.
+        return Counts(rows_quarantined=lake.replace(QUARANTINE, quarantine, of_cluster(cluster_id)))
+    frames = _frames({name: rows.where("problem IS NULL") for name, rows in of_this.items()}, mapping)
+    for table, time in CUT_BY:
+        rows = frames.get(table.name)
+        frames[table.name] = (
+            lake.spark.createDataFrame([], table.schema_ddl)
+            if rows is None
+            else rows.withColumn("event_date", F.col(time).cast("date")).select(table.column_names)
+        )
+    written, _ = replace_covered(lake, {**frames, QUARANTINE.name: quarantine}, cluster_id)
+    rows_refused = written.pop(QUARANTINE.name)
+    for name, counts in outcome.items():
+        assert written[name] == counts[0], (cluster_id, name, written, outcome)
+    assert rows_refused == sum(bad for _, bad in outcome.values()), (cluster_id, rows_refused, outcome)
+    return Counts(rows_out=sum(written.values()), rows_quarantined=rows_refused)
+
+
+def _frames(clean: Mapping[str, DataFrame], mapping: TableMapping) -> dict[str, DataFrame]:
+    given = clean.get(LEADER_EPOCHS.name)
+    frames = {FETCH_LOG.name: _with_epochs(clean[FETCH_LOG.name], "handled_time", given)}
+    if APPEND_LOG.name in clean:
+        frames[APPEND_LOG.name] = _with_epochs(clean[APPEND_LOG.name], "append_time", given)
+    known = given_columns(mapping.epochs.columns) if mapping.epochs else {}
+    frames[LEADER_EPOCHS.name] = complete_terms(
+        given, known, frames[FETCH_LOG.name], frames.get(APPEND_LOG.name), mapping
+    )
+    return frames
+
+
+def _with_epochs(rows: DataFrame, time: str, terms: DataFrame | None) -> DataFrame:
+    """Give rows that do not tell their leader epoch the one that the terms have for their time."""
+    if terms is None:
+        return rows.withColumn("leader_epoch", F.coalesce("leader_epoch", F.lit(NO_EPOCH)))
+    begun = in_force(terms.withColumn("in_force_us", F.unix_micros("start_time")))
+    return (
+        rows.withColumn("_us", F.unix_micros(time))
+        .join(F.broadcast(begun), list(PARTITION), "left")
+        .withColumn("leader_epoch", F.coalesce("leader_epoch", epoch_at("_us")))
+    )

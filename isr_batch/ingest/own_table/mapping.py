@@ -1,0 +1,280 @@
+"""Mapping files: which column of a table of one's own is which column of an input table.
+
+Only names of columns, constants, and units: nothing in such a file is ever run. All mistakes are told at once,
+before Spark is started.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
+from zoneinfo import available_timezones
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
+
+from isr_batch.errors import UsageError
+from isr_batch.lake.addresses import is_address
+from isr_batch.settings import did_you_mean
+
+Unit = Literal["s", "ms", "us", "ns", "iso"]
+Format = Literal["parquet", "delta", "csv"]
+
+INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
+"""Of a fetch, in their order."""
+
+
+def _zone(name: str) -> str:
+    if name not in available_timezones():
+        raise ValueError(f"no such time zone; {did_you_mean(name, sorted(available_timezones()))[:80]}")
+    return name
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Given(_Section):
+    """Where a column's values come from: a column of the table (``a.b`` for a field inside one), or a constant."""
+
+    plain_is: ClassVar[str] = "column"
+    """What a bare word stands for."""
+
+    column: str | None = None
+    constant: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, given: object) -> object:
+        if isinstance(given, str):
+            return {cls.plain_is: given}
+        if isinstance(given, int | list):
+            return {"constant": given}
+        if not isinstance(given, Mapping):
+            raise ValueError("the name of a column is expected")  # noqa: TRY004 (pydantic collects only these)
+        return given
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.column is None) == (self.constant is None):
+            raise ValueError("either a column or a constant")
+        return self
+
+
+class Text(Given):
+    """A STRING."""
+
+    constant: str | None = None
+
+
+class Name(Text):
+    """The cluster's name, which is usually the same in all rows."""
+
+    plain_is = "constant"
+
+
+class Number(Given):
+    """An INT or BIGINT."""
+
+    constant: StrictInt | None = None
+
+
+class Numbers(Given):
+    """An ARRAY of INT; a text column may list them in any way that keeps the digits apart."""
+
+    constant: list[StrictInt] | None = None
+
+
+class Instant(Given):
+    """A TIMESTAMP: such a column as it is, or numbers since the epoch or text in a unit."""
+
+    constant: None = None
+    unit: Unit | None = None
+    time_zone: Annotated[str, AfterValidator(_zone)] | None = None
+    """Of text, and of timestamps without a zone, that do not say their offset themselves; by default UTC."""
+
+
+class FetchColumns(_Section):
+    """Columns of fetch_log; of the first two instants one is needed."""
+
+    topic: Text
+    partition_id: Number
+    leader_id: Number
+    replica_id: Number
+    fetch_offset: Number
+    arrival_time: Instant | None = None
+    handled_time: Instant | None = None
+    processed_time: Instant | None = None
+    released_time: Instant | None = None
+    completed_time: Instant | None = None
+    leader_epoch: Number | None = None
+    leader_log_end_offset: Number | None = None
+    high_watermark: Number | None = None
+    error_code: Number | None = None
+
+
+class AppendColumns(_Section):
+    """Columns of append_log."""
+
+    topic: Text
+    partition_id: Number
+    leader_id: Number
+    append_time: Instant
+    log_end_offset: Number
+    acks: Number
+    leader_epoch: Number | None = None
+    base_offset: Number | None = None
+    log_end_source: Text | None = None
+    acknowledged_time: Instant | None = None
+    error_code: Number | None = None
+
+
+class EpochColumns(_Section):
+    """Columns of leader_epochs."""
+
+    topic: Text
+    partition_id: Number
+    leader_epoch: Number
+    leader_id: Number
+    start_time: Instant
+    end_time: Instant | None = None
+    start_offset: Number | None = None
+    start_high_watermark: Number | None = None
+    assigned: Numbers | None = None
+    isr_at_start: Numbers | None = None
+    previous_leader_id: Number | None = None
+    replica_lag_time_max_ms: Number | None = None
+    min_insync_replicas: Number | None = None
+    broker_version: Text | None = None
+    check_origin_ms: Number | None = None
+    check_origin_source: Text | None = None
+    isr_write_ms: Number | None = None
+    metadata_delay_ms: Number | None = None
+
+
+class Fetches(_Section):
+    """The table named on the command line."""
+
+    columns: FetchColumns
+
+
+class Appends(_Section):
+    """A table of appends beside it."""
+
+    path: str
+    columns: AppendColumns
+
+
+class Epochs(_Section):
+    """A table of leaders' terms beside it."""
+
+    path: str
+    columns: EpochColumns
+
+
+class Csv(_Section):
+    """How the CSV files are written; without a header, columns are named _c0, _c1 and so on."""
+
+    delimiter: str = Field(default=",", min_length=1)
+    header: bool = True
+
+
+class TableMapping(_Section):
+    """A mapping file; relative paths in it start at its own folder."""
+
+    format: Format | None = None
+    """Of all its tables; by default told by the path of each."""
+    csv: Csv = Csv()
+    cluster_id: Name
+    fetches: Fetches
+    appends: Appends | None = None
+    epochs: Epochs | None = None
+    replica_lag_time_max_ms: int = Field(default=30_000, gt=0)
+    """For terms that do not tell it, as the two below."""
+    min_insync_replicas: int = Field(default=1, ge=1)
+    broker_version: str | None = None
+
+
+HINT: Final = "docs/own-tables.md says what can be mapped; conf/mappings has examples"
+
+
+def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
+    """Read a mapping file.
+
+    Parameters
+    ----------
+    file : Path
+        YAML.
+    cluster_id : str, optional
+        In place of the file's own.
+
+    Raises
+    ------
+    UsageError
+        With everything that is wrong with it.
+    """
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", HINT) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", HINT) from error
+    if not isinstance(tree, dict):
+        raise UsageError(f"{file}: sections with keys are expected, not {tree!r}", HINT)
+    if cluster_id is not None:
+        tree = {**tree, "cluster_id": cluster_id}
+    mistakes = _across(tree)
+    try:
+        mapping = TableMapping.model_validate(_with_paths(tree, file.parent))
+    except ValidationError as error:
+        mistakes = [_told(details["loc"], details["type"], details["msg"]) for details in error.errors()] + mistakes
+    if mistakes:
+        count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise UsageError(f"{count} in {file}:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
+    return mapping
+
+
+def given_columns(columns: _Section) -> dict[str, Given]:
+    """What is mapped, by the name of the input table's column."""
+    return {name: given for name, given in columns if given is not None}
+
+
+def _with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
+    moved = dict(tree)
+    for name in ("appends", "epochs"):
+        section = tree.get(name)
+        if isinstance(section, dict) and isinstance(section.get("path"), str) and not is_address(section["path"]):
+            moved[name] = {**section, "path": str(folder / section["path"])}
+    return moved
+
+
+def _across(tree: dict[str, Any]) -> list[str]:
+    """Mistakes that lie in what is mapped together; the model tells all others."""
+
+    def mapped(section: str) -> Mapping[str, Any]:
+        columns = tree[section].get("columns") if isinstance(tree.get(section), dict) else None
+        return columns if isinstance(columns, dict) else {}
+
+    mistakes = []
+    fetches, appends = mapped("fetches"), mapped("appends")
+    if fetches and not {"handled_time", "arrival_time"} & set(fetches):
+        mistakes.append("fetches.columns: handled_time or arrival_time is needed")
+    if appends and not tree.get("epochs") and ("leader_epoch" in fetches) != ("leader_epoch" in appends):
+        mistakes.append("leader_epoch: without epochs, map it for fetches and appends, or for neither")
+    return mistakes
+
+
+def _told(location: tuple[int | str, ...], kind: str, message: str) -> str:
+    model: type[BaseModel] = TableMapping
+    for part in location[:-1]:
+        annotation = model.model_fields[str(part)].annotation
+        classes = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and issubclass(t, BaseModel)]
+        if not classes:
+            break
+        model = classes[0]
+    where, last = ".".join(map(str, location)), str(location[-1])
+    if kind == "extra_forbidden":
+        return f"{where}: no such key; {did_you_mean(last, model.model_fields)}"
+    if kind == "missing":
+        return f"{where}: is needed" + (", or --cluster" if last == "cluster_id" else "")
+    message = message.removeprefix("Value error, ")
+    return f"{where}: {message[0].lower()}{message[1:]}"

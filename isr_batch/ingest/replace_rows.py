@@ -1,0 +1,150 @@
+"""Input into a lake, in place of what the lake has for the time that the input covers."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from isr_batch.lake.ddl import literal
+from isr_batch.lake.fetch_log import take_runs_apart
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
+from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+
+TABLES_AT_ONCE = 3
+"""Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
+
+CUT_BY = (
+    (FETCH_LOG, "handled_time"),
+    (APPEND_LOG, "append_time"),
+    (LEADER_EPOCHS, "start_time"),
+    (OBSERVED_ISR_CHANGES, "change_time"),
+    (BROKER_EVENTS, "event_time"),
+    (COVERAGE, "from_time"),
+)
+"""The time by which a table is cut: the one that event_date is the day of."""
+
+Span = tuple[str, str]
+
+
+def replace_covered(
+    lake: Lake,
+    tables: Mapping[str, DataFrame],
+    cluster_id: str,
+    *,
+    replaced: Mapping[str, str] | None = None,
+    left_alone: Mapping[str, str] | None = None,
+) -> tuple[dict[str, int], int]:
+    """Put rows of a cluster into input tables, in place of what was there for the time that they cover.
+
+    A row that its table would not take goes to quarantine instead: one such row does not hold up all others.
+
+    Parameters
+    ----------
+    lake : Lake
+        Where to.
+    tables : mapping of str to DataFrame
+        Tables by name, with the columns of `isr_batch.lake.tables.inputs`.
+    cluster_id : str
+        The cluster's name, which all rows bear.
+    replaced : mapping of str to str, optional
+        SQL condition of the cluster's rows that are replaced, of tables where it is not the time that is covered. By
+        default quarantine is replaced as a whole.
+    left_alone : mapping of str to str, optional
+        SQL condition of rows, by table, of which the lake keeps its own.
+
+    Returns
+    -------
+    dict of str to int, int
+        Rows written by table, and those that no table took.
+    """
+    replaced = {QUARANTINE.name: "true"} | dict(replaced or {})
+    left_alone = left_alone or {}
+    cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
+    frames = {table.name: tables[table.name].persist() for table, _ in cuts}
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+        broken = {table.name: _broken(table, replaced.get(table.name, "true")) for table, _ in cuts}
+        looked = list(pool.map(lambda cut: _look(frames[cut[0].name], cut[1], broken[cut[0].name]), cuts))
+        spans = {table.name: span for (table, _), (span, _) in zip(cuts, looked, strict=True)}
+        refused = {table.name: count for (table, _), (_, count) in zip(cuts, looked, strict=True) if count}
+        rows_of = {**tables, **frames}
+        for name in refused:
+            told = F.concat(F.lit(f"{name}: "), broken[name])
+            rows_of[QUARANTINE.name] = rows_of[QUARANTINE.name].unionByName(_refused(frames[name], told, lake.run_id))
+            rows_of[name] = frames[name].where(broken[name].isNull())
+        # A table with few rows says little about what its log covers; requests come all the time.
+        served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
+
+        def write(cut: tuple[Table, str]) -> int:
+            table, time = cut
+            others = f"NOT ({left_alone.get(table.name, 'false')})"
+            own = spans.get(table.name)
+            covers = [*served, *([own] if own else [])]
+            where = replaced.get(table.name) or between(time, covers)
+            if table is FETCH_LOG and table.name not in replaced and covers:
+                take_runs_apart(lake, of_cluster(cluster_id), time, whole_of(covers))
+            rows = rows_of[table.name].where(others)
+            return lake.replace(table, rows, f"{of_cluster(cluster_id)} AND ({where}) AND {others}")
+
+        cuts.append((QUARANTINE, ""))
+        written = dict(zip((table.name for table, _ in cuts), pool.map(write, cuts), strict=True))
+    for frame in frames.values():
+        frame.unpersist()
+    return written, sum(refused.values())
+
+
+def of_cluster(cluster_id: str) -> str:
+    """As SQL: the rows of this cluster."""
+    return f"cluster_id = {literal(cluster_id)}"
+
+
+def _look(frame: DataFrame, time: str, broken: Column) -> tuple[Span | None, int]:
+    """First and last instant, None of no rows; and how many rows the table would not take."""
+    upto = "last_handled_time" if time == "handled_time" else time
+    # As text: Python would turn an instant into its own time zone.
+    bounds = (F.min(time).cast("string"), F.max(upto).cast("string"))
+    first, last, refused = frame.select(*bounds, F.count(broken)).collect()[0]
+    return (first, last) if first else None, refused
+
+
+def _broken(table: Table, within: str) -> Column:
+    """What a row breaks of the table's contract, and of the condition of what is replaced; null if nothing."""
+    lacks = [F.when(F.col(c.name).isNull(), F.lit(f"no {c.name}")) for c in table.columns if not c.nullable]
+    wrong = [F.when(~F.expr(condition), F.lit(name)) for name, condition in table.constraints.items()]
+    stray = F.when(~F.coalesce(F.expr(within), F.lit(False)), F.lit("of no file or day that was read"))
+    return F.nullif(F.concat_ws(", ", *lacks, *wrong, stray), F.lit(""))
+
+
+def _refused(frame: DataFrame, told: Column, run_id: str) -> DataFrame:
+    """Rows for quarantine: those of which there is something to be told."""
+    missing = F.lit(None)
+    file, line = (F.col(name) if name in frame.columns else missing for name in ("source_file", "source_line"))
+    return frame.where(told.isNotNull()).select(
+        "cluster_id",
+        F.coalesce(file, F.lit("several files")).alias("source_file"),
+        line.cast("bigint").alias("source_line"),
+        F.lit("breaks the contract").alias("reason"),
+        told.alias("detail"),
+        F.left(F.to_json(F.struct("*")), F.lit(500)).alias("raw"),
+        F.lit(False).alias("rows_kept"),
+        F.lit(run_id).alias("ingest_run"),
+    )
+
+
+def whole_of(spans: list[Span]) -> Span:
+    """The time that the spans cover together, and what lies between them."""
+    return min(span[0] for span in spans), max(span[1] for span in spans)
+
+
+def between(time: str, spans: list[Span]) -> str:
+    """As SQL: in the time that all the spans cover together; all rows if there is none."""
+    if not spans:
+        return "true"
+    first, last = whole_of(spans)
+    # The days say nothing new, but spare Delta the files of all other days.
+    return (
+        f"event_date BETWEEN DATE'{first[:10]}' AND DATE'{last[:10]}' "
+        f"AND {time} BETWEEN TIMESTAMP'{first}' AND TIMESTAMP'{last}'"
+    )

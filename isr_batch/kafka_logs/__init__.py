@@ -1,5 +1,0 @@
-"""Ingest of broker logs: request log, server log, state-change log and decoded metadata log."""
-
-from isr_batch.kafka_logs.ingest import KafkaLogs, read_kafka_logs, survey
-
-__all__ = ["KafkaLogs", "read_kafka_logs", "survey"]

@@ -1,0 +1,1 @@
+"""Delta tables: where they are, their contracts, how they are read and written."""

@@ -1,0 +1,80 @@
+"""The contract of a table as SQL that creates it, and what a stored table lacks of it."""
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql.types import StructType
+
+from isr_batch.lake.tables.contract import Column, Table
+
+
+def differences(table: Table, found: Mapping[str, str]) -> list[str]:
+    """Say where columns by type are not those of the contract."""
+    expected = _types(table.columns)
+    return [
+        *(f"no column {name} {expected[name]}" for name in expected if name not in found),
+        *(
+            f"{name} is {found[name]}, not {expected[name]}"
+            for name in expected
+            if name in found and found[name] != expected[name]
+        ),
+        *(f"unknown column {name}" for name in found if name not in expected),
+    ]
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    """Columns of a stored table by type, as `differences` takes them."""
+    return {field.name: field.dataType.simpleString() for field in schema}
+
+
+def with_nullable(table: Table, found: Mapping[str, str]) -> dict[str, str]:
+    """Columns by type when those that can be added are."""
+    return _types([column for column in table.columns if column.nullable]) | dict(found)
+
+
+def _types(columns: Iterable[Column]) -> dict[str, str]:
+    return {column.name: column.type.lower().replace(" ", "") for column in columns}
+
+
+def create_statement(table: Table, identifier: str) -> str:
+    """``CREATE TABLE`` with comments, NOT NULL, constraints and layout.
+
+    Constraints go in as table properties, where Delta keeps them, because a statement each would be a commit each.
+    Delta refuses a row whose condition is NULL; the contracts mean what SQL means, which lets it pass.
+    """
+    columns = ",\n  ".join(map(column_ddl, table.columns))
+    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties_of(table).items())
+    return "\n".join(
+        part
+        for part in (
+            f"CREATE TABLE IF NOT EXISTS {identifier} (\n  {columns})",
+            "USING DELTA",
+            f"PARTITIONED BY ({', '.join(table.partitioned_by)})" if table.partitioned_by else "",
+            f"COMMENT {literal(table.comment)}",
+            f"TBLPROPERTIES ({properties})" if properties else "",
+        )
+        if part
+    )
+
+
+def column_ddl(column: Column) -> str:
+    """Name, type, NOT NULL and comment of a column."""
+    return f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {literal(column.comment)}"
+
+
+def properties_of(table: Table) -> dict[str, str]:
+    """Table properties of a contract: constraints, and what Delta is to keep."""
+    given = {
+        f"delta.constraints.{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()
+    }
+    if len(table.partitioned_by) > 1:  # Spark's folders would be named after parameters: longer than a name may be
+        given["delta.randomizeFilePrefixes"] = "true"
+    if table.skipped_by:
+        given["delta.dataSkippingStatsColumns"] = ",".join(table.skipped_by)
+    if table.change_feed:
+        given["delta.enableChangeDataFeed"] = "true"
+    return given
+
+
+def literal(text: str) -> str:
+    """Text as SQL takes it: a name may hold anything."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,383 @@
+"""A lake of Delta tables: created by contract, replaced by window, appended once."""
+
+import json
+import random
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+import delta.exceptions
+import deltalake
+from delta.tables import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
+from isr_batch.lake.addresses import absolute, is_address
+from isr_batch.lake.ddl import create_statement, differences, types_of, with_nullable
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.outputs import TABLES
+
+RETRIES: Final = 3
+OTHER_VERSION: Final = "it was written by another version: use a new lake, or move this table away and write it again"
+# Delta's conflicts have no base class of their own in Python.
+_CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
+    getattr(delta.exceptions, name) for name in delta.exceptions.__all__
+)
+
+
+class _Commit(NamedTuple):
+    version: int
+    told: str | None
+    rows: int
+
+
+class Lake:
+    """The tables of one lake, under a folder or in a schema of a catalog.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Session with Delta's extension and catalog.
+    root : str
+        Folder (or URI) that holds ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
+    run_id : str
+        Goes into the metadata of every commit, so that ``DESCRIBE HISTORY`` leads to ``run_log``.
+    catalog : bool
+        Whether ``root`` names a schema instead of a folder.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, run_id: str = "", *, catalog: bool = False) -> None:
+        self.spark = spark
+        self.root = root if catalog else absolute(root)
+        self.run_id = run_id
+        self.catalog = catalog
+        self._checked: set[str] = set()
+        self._folders: dict[str, str | None] = {}
+
+    def identifier(self, name: str) -> str:
+        """Name of a table as SQL takes it: a path-based one, or the catalog's."""
+        parts = [*self.root.split("."), name] if self.catalog else ["delta", f"{self.root.rstrip('/')}/{name}"]
+        return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+
+    def has(self, name: str) -> bool:
+        """Whether the lake holds this table yet."""
+        if self.catalog:
+            return self.spark.catalog.tableExists(self.identifier(name))
+        return DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
+
+    def ensure(self, table: Table) -> None:
+        """Create the table if it is not there; check it if it is.
+
+        Raises
+        ------
+        SchemaError
+            When the existing table's columns or types differ from the contract.
+        """
+        if table.name in self._checked:
+            return
+        if not self.has(table.name):
+            _retrying(lambda: self.spark.sql(create_statement(table, self.identifier(table.name))), table.name)
+        self._check(table)
+
+    def require(self, tables: Iterable[Table]) -> None:
+        """Check those of the tables that are there, before work begins whose results they could not take.
+
+        Raises
+        ------
+        SchemaError
+            When the columns or types of one differ from its contract.
+        """
+        for table in tables:
+            if self.has(table.name):
+                self.ensure(table)
+
+    def read(self, name: str) -> DataFrame:
+        """Rows of a table.
+
+        Raises
+        ------
+        NoInputError
+            When the lake has no such table.
+        SchemaError
+            When its columns or types differ from the contract.
+        """
+        if name not in self._checked:
+            if not self.has(name):
+                raise NoInputError(
+                    f"{self.root} has no table {name}",
+                    "run the command that writes it first (`ingest` writes the input tables, `replay` the others), "
+                    "or look at the path given with --lake",
+                )
+            self._check(TABLES[name])
+        return self.spark.table(self.identifier(name))
+
+    def replace(self, table: Table, rows: DataFrame, where: str) -> int:
+        """Put these rows in place of those that match a condition, in one commit.
+
+        Running twice with the same rows leaves the same table. Columns are chosen by name and cast to the
+        contract; a row outside the condition fails the write.
+
+        Parameters
+        ----------
+        table : Table
+            Contract of the table, which is created when it is not there.
+        rows : DataFrame
+            At least the contract's columns; may be empty, then matching rows are only removed.
+        where : str
+            SQL condition on the table's columns, such as ``cluster_id = 'a' AND event_date >= '2026-01-01'``.
+
+        Returns
+        -------
+        int
+            Number of rows written.
+        """
+        self.ensure(table)
+        told = self._metadata(commit=uuid.uuid4().hex[:8])
+        writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", told)
+        _retrying(lambda: writer.overwrite(F.expr(where)), table.name)
+        last = self._last_commit(table.name)
+        # Nothing in place of nothing is no commit, and the last one is another.
+        return last.rows if last.told == told else 0
+
+    def folder(self, name: str) -> str | None:
+        """Where a table lies, if that is on a file system; elsewhere Spark alone knows how to read and write.
+
+        Spark takes half a second to come to know a table's files, and as long to tell its last commit; where the log
+        can be read as files that is done in milliseconds.
+        """
+        if name not in self._folders:
+            location = self._location(name)
+            # What reads and commits files takes % in a path for the beginning of an escape.
+            local = location.startswith("file:") and "%" not in location
+            self._folders[name] = re.sub("^file:/+", "/", location) if local else None
+        return self._folders[name]
+
+    def require_layout(self, table: Table) -> None:
+        """Check what a table is partitioned by, which the types of its columns do not tell.
+
+        Raises
+        ------
+        SchemaError
+            When it is not what the contract says.
+        """
+        folder = self.folder(table.name)
+        found = (
+            deltalake.DeltaTable(folder).metadata().partition_columns
+            if folder
+            else self._detail(table.name)["partitionColumns"]
+        )
+        if list(found) != list(table.partitioned_by):
+            raise SchemaError(f"{table.name} is partitioned by {', '.join(found) or 'nothing'}", OTHER_VERSION)
+
+    def files(self, name: str) -> list[str]:
+        """Paths or addresses of a table's data files.
+
+        Raises
+        ------
+        NoInputError, SchemaError
+            As of `read`.
+        """
+        rows, folder = self.read(name), self.folder(name)
+        return deltalake.DeltaTable(folder).file_uris() if folder else rows.inputFiles()
+
+    def is_plain(self, name: str) -> bool:
+        """Whether a table's data files say by themselves what its rows are: no deletion vectors, no names mapped."""
+        folder = self.folder(name)
+        protocol = (
+            deltalake.DeltaTable(folder).protocol().min_reader_version
+            if folder
+            else self._detail(name)["minReaderVersion"]
+        )
+        return int(protocol) == 1
+
+    def replace_files(
+        self, table: Table, folder: str, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
+    ) -> int:
+        """Put files that are in a table's folder in place of those of some partitions, in one commit.
+
+        Parameters
+        ----------
+        table : Table
+            One that is there.
+        folder : str
+            Its ``folder``.
+        files : sequence of mappings
+            What the table's log says of each: path, size, partition_values, stats.
+        where : sequence of (column, operator, value)
+            The partitions: all of it must hold. Without any, all.
+
+        Returns
+        -------
+        int
+            Rows of the files.
+
+        Raises
+        ------
+        WriteConflictError
+            When others write to the same partitions.
+        """
+        there = deltalake.DeltaTable(folder)
+        now_ms = int(time.time() * 1000)
+        added: list[AddAction | RemoveAction] = [
+            AddAction(f["path"], f["size"], f["partition_values"], now_ms, True, json.dumps(f["stats"])) for f in files
+        ]
+        try:
+            there.create_write_transaction(
+                added, "overwrite", there.schema(), list(table.partitioned_by), list(where) or None,
+                commit_properties=CommitProperties(custom_metadata={"userMetadata": self._metadata()}),
+            )  # fmt: skip
+        except CommitFailedError as error:
+            raise _conflict(table.name) from error
+        return sum(int(f["stats"]["numRecords"]) for f in files)
+
+    def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
+        """Append rows unless an append with the same key was done before."""
+        self.ensure(table)
+        # The version never grows: Delta drops an append whose version is not above the last one's, without a word,
+        # so anything that counts (a date, say) would lose a run that comes late.
+        writer = (
+            _conform(table, rows)
+            .writeTo(self.identifier(table.name))
+            .option("userMetadata", self._metadata())
+            .option("txnAppId", key)
+            .option("txnVersion", "1")
+        )
+        _retrying(writer.append, table.name)
+
+    def amend(self, table: Table, rows: DataFrame, key: Sequence[str], column: str) -> None:
+        """Set a column of rows that are there, found by their key, where it differs."""
+        there = DeltaTable.forName(self.spark, self.identifier(table.name)).alias("there")
+        same = " AND ".join(f"there.{name} = given.{name}" for name in key)
+        changed = f"{same} AND there.{column} IS DISTINCT FROM given.{column}"
+        merge = there.merge(rows.alias("given"), changed).whenMatchedUpdate(set={column: f"given.{column}"})
+        _retrying(merge.execute, table.name)
+
+    def version(self, name: str) -> int:
+        """Delta version of a table, as time travel takes it."""
+        return self._last_commit(name).version
+
+    def register_views(self) -> list[str]:
+        """Make tables and views known to SQL by bare name, as far as the lake has them, and our functions.
+
+        Returns
+        -------
+        list of str
+            The names.
+        """
+        names = []
+        for name in TABLES:
+            if self.has(name):
+                self.read(name).createOrReplaceTempView(name)
+                names.append(name)
+        tables = set(names)
+        for name, text in sql_texts().items():
+            # Asked beforehand: Spark logs a failed query in full, even one whose failure is expected.
+            if set(TABLES) & set(re.findall(r"\w+", text)) <= tables:
+                self.spark.sql(text).createOrReplaceTempView(name)
+                names.append(name)
+        for text in sql_texts("functions").values():
+            self.spark.sql(text)
+        return names
+
+    def query(self, text: str) -> tuple[list[dict[str, object]], list[str]]:
+        """Answer a SQL query on tables and views by bare name; the whole answer comes to the driver.
+
+        Returns
+        -------
+        rows, columns
+            Rows as dictionaries, and the names of the columns in their order.
+
+        Raises
+        ------
+        UsageError
+            When Spark does not understand the query.
+        """
+        names = self.register_views()
+        try:
+            answer = self.spark.sql(text)
+        except AnalysisException as error:
+            raise UsageError(
+                str(error).strip().partition("\n")[0], f"the lake has {', '.join(names) or 'no table'}"
+            ) from error
+        return [row.asDict() for row in answer.collect()], answer.columns
+
+    def _check(self, table: Table) -> None:
+        found = types_of(self.spark.table(self.identifier(table.name)).schema)
+        differs = differences(table, found)
+        if differs:
+            raise SchemaError(
+                f"{self.identifier(table.name)} differs from its contract: {'; '.join(differs)}",
+                OTHER_VERSION
+                if differences(table, with_nullable(table, found))
+                else "it was written by an earlier version: `isr-batch maintain --lake LAKE` adds what is missing",
+            )
+        self._checked.add(table.name)
+
+    def _metadata(self, **more: str) -> str:
+        return json.dumps({"run_id": self.run_id, **more})
+
+    def _location(self, name: str) -> str:
+        if self.catalog:
+            return str(self._detail(name)["location"])
+        place = f"{self.root.rstrip('/')}/{name}"
+        if is_address(place):
+            return place
+        # What Spark takes a path without a scheme for; there is no public way to ask.
+        default = self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
+        return f"{default.rstrip('/')}{place}"
+
+    def _detail(self, name: str) -> Row:
+        return DeltaTable.forName(self.spark, self.identifier(name)).detail().collect()[0]
+
+    def _last_commit(self, name: str) -> _Commit:
+        if folder := self.folder(name):
+            (last,) = deltalake.DeltaTable(folder).history(1)
+        else:
+            (row,) = self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1").collect()
+            last = row.asDict()
+        metrics = last.get("operationMetrics") or {}
+        return _Commit(last["version"], last.get("userMetadata"), int(metrics.get("numOutputRows") or 0))
+
+
+def sql_texts(folder: str = "") -> dict[str, str]:
+    """SELECT statements of the views by name, or statements that make the ``functions``."""
+    entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
+    return {
+        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
+        for entry in sorted(entries, key=lambda entry: entry.name)
+        if entry.name.endswith(".sql")
+    }
+
+
+def _conform(table: Table, rows: DataFrame) -> DataFrame:
+    missing = [name for name in table.column_names if name not in rows.columns]
+    if missing:
+        raise SchemaError(f"rows for {table.name} lack {', '.join(missing)}")
+    return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
+
+
+def _conflict(name: str) -> WriteConflictError:
+    return WriteConflictError(
+        f"other writers changed {name} again and again while it was being written",
+        "nothing was lost: run the same command again when they are done",
+    )
+
+
+def _retrying(write: Callable[[], object], name: str) -> None:
+    for attempt in range(RETRIES + 1):
+        try:
+            write()
+        except _CONFLICTS as error:
+            if attempt == RETRIES:
+                raise _conflict(name) from error
+            # Writers that collided once would collide again if they all waited equally long.
+            time.sleep(2**attempt * random.uniform(0.5, 1.0))
+        else:
+            return

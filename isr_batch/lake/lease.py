@@ -1,0 +1,91 @@
+"""One run at a time writes results: two at once would leave tables of which each holds rows of another.
+
+A table of turns, to which Delta lets a key be appended once: who gets the row of the next turn has it. A turn ends
+when it is given back, when its process is gone, or, on another machine, after LEASE.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from isr_batch.errors import WriteConflictError
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.outputs import RUN_LEASE
+
+LEASE = timedelta(hours=6)
+
+
+@contextmanager
+def turn(lake: Lake) -> Iterator[None]:
+    """Have the lake's results to oneself.
+
+    Raises
+    ------
+    WriteConflictError
+        When another run is at work on them.
+    """
+    lake.ensure(RUN_LEASE)
+    last = _last(lake)
+    if last and not _is_over(last):
+        _refuse(lake, last)
+    number = last["turn"] + 1 if last else 1
+    _write(lake, number, given_back=False)
+    holder = _last(lake)
+    if holder is None or holder["run_id"] != lake.run_id:
+        _refuse(lake, holder)
+    try:
+        yield
+    finally:
+        _write(lake, number, given_back=True)
+
+
+def _last(lake: Lake) -> Row | None:
+    turns = lake.read(RUN_LEASE.name)
+    rows = (
+        turns.withColumn("taken_us", F.unix_micros("taken_time"))
+        .orderBy(F.desc("turn"), F.desc("given_back"))
+        .limit(1)
+        .collect()
+    )
+    return rows[0] if rows else None
+
+
+def _write(lake: Lake, number: int, *, given_back: bool) -> None:
+    row = {
+        "turn": number, "run_id": lake.run_id, "host": socket.gethostname(), "pid": os.getpid(),
+        "taken_time": datetime.now(UTC), "given_back": given_back,
+    }  # fmt: skip
+    frame = lake.spark.createDataFrame([row], RUN_LEASE.schema_ddl)
+    lake.append_once(RUN_LEASE, frame, f"turn {number} {'ends' if given_back else 'begins'}")
+
+
+def _is_over(row: Row) -> bool:
+    if row["given_back"]:
+        return True
+    if row["host"] == socket.gethostname():
+        return not _is_alive(row["pid"])
+    return datetime.now(UTC) - datetime.fromtimestamp(row["taken_us"] / 1e6, UTC) > LEASE
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _refuse(lake: Lake, holder: Row | None) -> None:
+    who = f"run {holder['run_id']} (process {holder['pid']} on {holder['host']})" if holder else "another run"
+    raise WriteConflictError(
+        f"{who} is writing results to {lake.root}",
+        "nothing was changed: run the same command again when it is done. On the same machine a run that was killed "
+        f"holds nothing up; on another its turn ends {LEASE} after it began",
+    )

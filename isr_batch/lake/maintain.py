@@ -1,0 +1,61 @@
+"""Upkeep of the tables: many small files made few, files that nothing needs any more removed, old states dropped."""
+
+from datetime import timedelta
+
+from pyspark.sql import functions as F
+
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES, TIMELINES
+
+Row = dict[str, object]
+_TIMELINES = {table.name for table in TIMELINES.values()}
+
+
+def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
+    """Compact and clean each table that the lake has; timelines that workers write are cleaned only.
+
+    Parameters
+    ----------
+    lake : Lake
+    retain_hours : int
+        Files that were replaced so long ago are removed; readers of older versions find nothing.
+    state_days : int
+        So many of the latest days keep the states that a replay can go on from. A replay of an older day begins with
+        the log.
+
+    Returns
+    -------
+    list of dict
+        ``table``, ``files_before``, ``files_after``, ``bytes``.
+
+    Raises
+    ------
+    SchemaError
+        When a timeline is laid out as an earlier version did.
+    """
+    if lake.has(REPLAY_STATE.name):
+        _drop_states(lake, state_days)
+    return [_tended(lake, name, retain_hours) for name in TABLES if lake.has(name)]
+
+
+def _drop_states(lake: Lake, days: int) -> None:
+    latest = lake.read(REPLAY_STATE.name).agg(F.max("event_date")).collect()[0][0]
+    if latest is not None:
+        nothing = lake.read(REPLAY_STATE.name).where("false")
+        lake.replace(REPLAY_STATE, nothing, f"event_date <= DATE'{latest - timedelta(days=days)}'")
+
+
+def _tended(lake: Lake, name: str, retain_hours: int) -> Row:
+    identifier = lake.identifier(name)
+    before = _detail(lake, identifier)
+    # Rules share the files that workers write; each rule's own would be fifteen times their bytes (docs/adr/0015).
+    if name not in _TIMELINES or lake.folder(name) is None:
+        lake.spark.sql(f"OPTIMIZE {identifier}")
+    lake.spark.sql(f"VACUUM {identifier} RETAIN {retain_hours} HOURS")
+    after = _detail(lake, identifier)
+    return {"table": name, "files_before": before["numFiles"], "files_after": after["numFiles"],
+            "bytes": after["sizeInBytes"]}  # fmt: skip
+
+
+def _detail(lake: Lake, identifier: str) -> dict[str, int]:
+    return lake.spark.sql(f"DESCRIBE DETAIL {identifier}").select("numFiles", "sizeInBytes").collect()[0].asDict()

@@ -1,0 +1,92 @@
+"""The log of runs: a row for each command that worked on a lake, failed ones as well."""
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from isr_batch import __version__
+from isr_batch.errors import BUG_EXIT_CODE, explained
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.inputs import INPUT_TABLES
+from isr_batch.lake.tables.outputs import RUN_LOG
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows that a step read, wrote and refused."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_quarantined: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Add the counts of another step."""
+        return Counts(
+            self.rows_in + other.rows_in,
+            self.rows_out + other.rows_out,
+            self.rows_quarantined + other.rows_quarantined,
+        )
+
+
+class Run:
+    """What a running command has done so far."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+
+    def add(self, counts: Counts) -> None:
+        """Count a step that is done."""
+        self.counts += counts
+
+
+def new_run_id() -> str:
+    """Return a name that no other run has, in order of time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+
+
+@contextmanager
+def recorded(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
+    """Write a row of ``run_log`` when the block ends, however it ends.
+
+    A failure is recorded only where the lake has a table: a mistyped path must not become a lake.
+    """
+    run = Run()
+    started, clock = datetime.now(UTC), time.monotonic()
+
+    def write(exit_code: int, message: str | None) -> None:
+        versions = {table.name: lake.version(table.name) for table in INPUT_TABLES if lake.has(table.name)}
+        row = {
+            "run_id": lake.run_id,
+            "started_time": started,
+            "command": command,
+            "window": window,
+            "input_table_versions": versions,
+            "code_version": __version__,
+            "config_hash": config_hash,
+            "rows_in": run.counts.rows_in,
+            "rows_out": run.counts.rows_out,
+            "rows_quarantined": run.counts.rows_quarantined,
+            "seconds": time.monotonic() - clock,
+            "status": "failed" if exit_code else "done",
+            "exit_code": exit_code,
+            "message": message,
+        }
+        if versions or not exit_code:
+            lake.append_once(RUN_LOG, lake.spark.createDataFrame([row], RUN_LOG.schema_ddl), lake.run_id)
+
+    try:
+        yield run
+    except Exception as error:
+        told = explained(error)
+        try:
+            write(told.exit_code if told else BUG_EXIT_CODE, str(told or error)[:2000])
+        except Exception as another:  # noqa: BLE001 the error that is being told matters more
+            logger.warning("run_log: the failed run could not be recorded: %s", str(another).partition("\n")[0])
+        raise
+    write(0, None)

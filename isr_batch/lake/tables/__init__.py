@@ -1,0 +1,1 @@
+"""Contracts of all tables: columns, types, units, checks."""

@@ -1,0 +1,250 @@
+"""The ledger's tables: what each rule got right, got wrong and cost. docs/verdicts.md has the definitions."""
+
+from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, key_columns
+
+
+def _counts(**comments: str) -> tuple[Column, ...]:
+    return tuple(Column(name, "BIGINT", comment) for name, comment in comments.items())
+
+
+def _measures(**comments: str) -> tuple[Column, ...]:
+    return tuple(Column(name, "DOUBLE", comment) for name, comment in comments.items())
+
+
+PARTITION_SCORES = Table(
+    "partition_scores",
+    "What a rule cost on one replica set on one UTC day, counted in the replay: sums of these are the rule's price",
+    (
+        *SET,
+        *RULE,
+        DATE,
+        *_counts(
+            exposure_us="time that the leader's term covers of this day, microseconds, as all times here",
+            under_min_isr_us="time with fewer in-sync replicas than min.insync.replicas, or than there are replicas",
+            at_min_isr_us="time with exactly as many",
+            leader_alone_us="time with the leader alone: offline if it dies",
+            under_replicated_us="time with a replica outside the ISR",
+            high_watermark_stalled_us="time with the high watermark below the log end",
+            loss_exposed_us="time in which a clean election could lose acknowledged records",
+            loss_records_max="most acknowledged records that a clean election would lose",
+            isr_writes="ISR writes that the rule asks for; several followers may leave in one",
+            refused_appends="acks=all appends that min.insync.replicas refuses",
+            acknowledged_appends="other acks=all appends that the high watermark reached on this day",
+            never_acknowledged="other acks=all appends still waiting after a lag time when the term ended",
+            acks_all_latency_max_us="longest wait of an acknowledged one; 0 when there is none",
+            high_watermark_decreases="times that the high watermark goes down",
+            members_below_high_watermark="times that an ISR member's log comes to end below the high watermark",
+            passed_within_lag_time="times that the high watermark passes a follower whose true lag is within the limit",
+            leader_outside_isr="states with the leader outside the ISR",
+            isr_outside_assignment="states with a replica in the ISR that is not assigned",
+        ),
+        Column("first_violation_time", "TIMESTAMP", "when the first of these promises was broken; null when none was"),
+        Column("first_violation", "STRING", "name of that column"),
+        Column(
+            "acks_all_latencies",
+            "ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>>",
+            "acknowledged acks=all appends by latency, in buckets of a sixteenth of their value at most",
+        ),
+    ),
+    {**KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us)"},
+    ("event_date",),
+)
+
+REPLICA_SCORES = Table(
+    "replica_scores",
+    "How often a rule's answer about one follower was the right one on one UTC day, counted in the replay",
+    (
+        *SET,
+        *RULE,
+        Column("replica_id", "INT", "follower", nullable=False),
+        DATE,
+        *_counts(
+            judged_us="time in which its answers count, microseconds: not before the follower is heard of",
+            agreed_us="time in which the rule had it in the ISR if and only if true-lag would",
+            misses="genuine failures that the rule left in the ISR for more than one and a half lag times",
+        ),
+    ),
+    {**KEY_CHECKS, "agreed_within_judged": "agreed_us <= judged_us"},
+    ("event_date",),
+)
+
+_SCORES = (
+    *_measures(
+        exposure_partition_hours="hours x partitions that the log covers: what the rates are per",
+        exposure_follower_hours="hours x followers in which the rule's answers count",
+    ),
+    *_counts(
+        shrinks="shrinks that the rule makes",
+        spurious="shrinks judged spurious: the mistakes",
+        genuine="shrinks judged genuine",
+        excluded="shrinks made by the controller",
+        unknown="shrinks that the log cannot judge",
+        caught_up="shrinks with this primary cause",
+        keeping_pace="shrinks with this primary cause",
+        slow_leader="shrinks with this primary cause",
+        unacked_only="shrinks with this primary cause",
+        follower_stopped="shrinks with this primary cause",
+        follower_slow="shrinks with this primary cause",
+        expands="expands that the rule makes",
+        relinquishes="times the leader gives up leadership",
+        timely="genuine shrinks within 1.5 limits",
+        misses="genuine failures never removed, or later than 1.5 limits",
+    ),
+    *_measures(
+        mistakes_per_partition_day="spurious shrinks by exposure",
+        mistakes_per_partition_day_low="lower end of its 95 % interval, by bootstrap over broker pair and hour",
+        mistakes_per_partition_day_high="upper end; 3 by exposure when there was none",
+        mistake_interval_ms_p50="time between mistakes on one follower of one partition, median",
+        mistake_duration_ms_p50="time from a spurious shrink until the follower is back, median",
+        mistake_duration_ms_p99="the same, 99th percentile",
+        mistake_duration_ms_max="the same, longest",
+        query_accuracy="share of time in which `in sync?` agrees with true-lag",
+        detection_ms_p50="time from a genuine failure to its shrink, median",
+        detection_ms_p99="the same, 99th percentile",
+        detection_ms_max="the same, longest",
+        precision="genuine by genuine and spurious",
+        recall="timely ones, by those and misses",
+    ),
+    *_counts(
+        flaps="shrinks undone within the rule's limit",
+        isr_changes="all changes of the ISR",
+        metadata_writes="records or znodes written for them",
+        notifications="notifications that a broker before 3.0 would have sent, after its brakes of 2.5 s, 5 s and 60 s",
+        refused_appends="acks=all appends that min.insync.replicas refuses",
+        never_acknowledged="acks=all appends never acknowledged",
+    ),
+    *_measures(
+        under_min_isr_seconds="time with fewer in-sync replicas than min.insync.replicas",
+        at_min_isr_seconds="time with exactly as many",
+        leader_alone_seconds="time with the leader alone: offline if it dies",
+        under_replicated_seconds="time with a replica outside the ISR; Kafka's UnderReplicatedPartitions, summed up",
+        high_watermark_stalled_seconds="time with the high watermark below the log end",
+        acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
+        acks_all_latency_ms_p99="the same, 99th percentile",
+        acks_all_latency_ms_max="the same, longest",
+        loss_exposed_seconds="time in which a clean election could lose acknowledged records",
+    ),
+    *_counts(
+        loss_records_max="most acknowledged records that a clean election would lose",
+        high_watermark_decreases="violations of: the high watermark never decreases",
+        isr_members_below_high_watermark="violations of: every ISR member's log end reaches the high watermark",
+        lag_guarantee_violations="violations of: a follower lagging less than the limit is in the pseudo-ISR",
+        leader_outside_isr="violations of: the leader is in the ISR",
+        isr_outside_assignment="violations of: the ISR is within the assignment",
+    ),
+    Column("first_violation", "STRING", "where the first violated invariant can be seen"),
+)
+
+_SCORE_CHECKS = {
+    "verdicts_add_up": "shrinks = spurious + genuine + excluded + unknown",
+    "exposure_not_negative": "exposure_partition_hours >= 0",
+}
+
+RULE_SCORES = Table(
+    "rule_scores",
+    "What a rule with these parameters got right, got wrong and cost; a row a day and topic, and totals",
+    (
+        *key_columns("cluster_id"),
+        *RULE,
+        Column("event_date", "DATE", "UTC day; null in totals over days"),
+        Column("topic", "STRING", "topic; null in totals over topics"),
+        *_SCORES,
+    ),
+    _SCORE_CHECKS,
+    change_feed=True,
+)
+
+RULE_SCORES_BY_BROKER = Table(
+    "rule_scores_by_broker",
+    "The same for each leader, and for each follower (where what concerns the whole partition is null)",
+    (
+        *key_columns("cluster_id"),
+        *RULE,
+        Column("event_date", "DATE", "UTC day; null in totals over days"),
+        Column("leader_id", "INT", "leader; null in the rows of followers"),
+        Column("replica_id", "INT", "follower; null in the rows of leaders"),
+        *_SCORES,
+    ),
+    {**_SCORE_CHECKS, "leader_or_follower": "(leader_id IS NULL) <> (replica_id IS NULL)"},
+)
+
+EXPERIMENT_RESULTS = Table(
+    "experiment_results",
+    "What a rule did in a simulated scenario, with the rule in the loop; a row a cell of an experiment's grid",
+    (
+        Column("experiment", "STRING", "name of its file", nullable=False),
+        Column("scenario", "STRING", "what was simulated", nullable=False),
+        Column("seed", "BIGINT", "the same gives the same", nullable=False),
+        *RULE,
+        Column("simulated_hours", "DOUBLE", "from the first event to the last", nullable=False),
+        Column("last_change_seconds", "DOUBLE", "from the start to the last change of an ISR; null: there was none"),
+        Column("under_replicated_partitions", "DOUBLE", "Kafka's UnderReplicatedPartitions, mean over the time"),
+        Column("shrink_interval_ms_p50", "DOUBLE", "time between shrinks of one follower of one partition, median"),
+        *_SCORES,
+    ),
+    _SCORE_CHECKS,
+)
+
+_SWEEP = Column("sweep", "STRING", "name of the grid's file", nullable=False)
+_CLASS = Column("topic_class", "STRING", "class of topics by the grid; all, where it has no classes", nullable=False)
+_FOLLOWER_DAY = _measures(
+    mistakes_per_follower_day="spurious shrinks by exposure_follower_hours; null where that is 0",
+    mistakes_per_follower_day_low="lower end of its 95 % interval: the lower of the Poisson one and the bootstrap",
+    mistakes_per_follower_day_high="upper end: the higher of the two",
+)
+_NEVER_REMOVED = Column("never_removed", "BIGINT", "misses that no later shrink made good")
+_UNKNOWN_SHARE = Column("unknown_share", "DOUBLE", "unknown shrinks by all of the rule's; null when it makes none")
+
+SWEEP_SCORES = Table(
+    "sweep_scores",
+    "What a rule with these parameters got right, got wrong and cost; a row a run of a sweep and class of topics",
+    (
+        _SWEEP,
+        *key_columns("cluster_id"),
+        _CLASS,
+        *RULE,
+        Column("replica_lag_time_max_ms", "BIGINT", "lag time of the run", nullable=False),
+        *_FOLLOWER_DAY,
+        _NEVER_REMOVED,
+        _UNKNOWN_SHARE,
+        *_SCORES,
+    ),
+    _SCORE_CHECKS,
+)
+
+SWEEP_ADVICE = Table(
+    "sweep_advice",
+    "The smallest lag time within the budgets, or why there is none; a row a class of topics, rule and its parameters",
+    (
+        _SWEEP,
+        *key_columns("cluster_id"),
+        _CLASS,
+        RULE[0],
+        Column("other_params_json", "STRING", "parameters but the lag time, as JSON with sorted keys", nullable=False),
+        Column("answer", "STRING", "recommended, not enough data, or none fits", nullable=False),
+        Column("recommended_lag_time_max_ms", "BIGINT", "smallest lag time that fits; null when none does"),
+        Column("why", "STRING", "the answer in a sentence", nullable=False),
+        *_measures(
+            mistakes_per_follower_day_budget="upper end of the interval must not be above",
+            detection_ms_p99_budget="99th percentile of the detection time must not be above",
+            needed_follower_hours="exposure after which the mistakes would be within the budget, if no other came",
+        ),
+        Column(
+            "replica_lag_time_max_ms",
+            "BIGINT",
+            "lag time that the figures are of: the nearest to fit",
+            nullable=False,
+        ),
+        *_measures(exposure_follower_hours="hours x followers in which the rule's answers count"),
+        *_counts(spurious="shrinks judged spurious: the mistakes"),
+        *_FOLLOWER_DAY,
+        *_counts(genuine="shrinks judged genuine"),
+        _NEVER_REMOVED,
+        *_measures(detection_ms_p99="time from a genuine failure to its shrink, 99th percentile"),
+        _UNKNOWN_SHARE,
+    ),
+    {
+        "answer_known": "answer IN ('recommended', 'not enough data', 'none fits')",
+        "recommended_when_it_says_so": "(answer = 'recommended') = (recommended_lag_time_max_ms IS NOT NULL)",
+    },
+)

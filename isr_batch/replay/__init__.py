@@ -1,0 +1,1 @@
+"""Replay the input tables through every rule: packing, days, results."""

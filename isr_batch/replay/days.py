@@ -1,0 +1,185 @@
+"""Which days were replayed, and from what: where a replay can go on, and which days are stale.
+
+What a replay says of a day hangs on the log of that day and of all days before it. So each day has a line: a hash of
+its own input and of the line before. A state that was kept at a day's end is good as long as the line is the same, and
+a day whose line has changed since it was replayed is stale. Nothing is marked when input comes late.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
+from isr_batch.replay.event_stream import facts
+from isr_batch.replay.kernel_cache import digest_of_sources
+from isr_batch.window import Window
+from udfs.batches.replay import RuleRun
+from udfs.batches.results import SET_COLUMNS
+from udfs.kernel.ledger import DAY_US
+from udfs.records import TERM_STARTS, Rows
+
+DONE, STALE, MISSING = "done", "stale", "not replayed"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The line of each day that has input."""
+
+    by_day: dict[date, str]
+
+    def at(self, day: date) -> str:
+        """Line of a day; without input of its own that of the day before it."""
+        return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
+
+    def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
+        """Days from the first to the last one with input, in a window."""
+        if not self.by_day:
+            return []
+        first, last = min(self.by_day), max(self.by_day)
+        every = (first + timedelta(days=n) for n in range((last - first).days + 1))
+        return [day for day in every if window.has(day)]
+
+
+def lines(lake: Lake, told: DataFrame | None = None) -> Lines:
+    """Read the lines of all days; the lake's log is packed. ``told`` are its facts, where they are at hand."""
+    segments = lake.read("fetch_segments").select(
+        F.unix_micros("first_time").alias("time_us"),
+        F.xxhash64(*SET_KEY, "first_time", "last_time", "events", "checksum").alias("hash"),
+    )
+    told = facts(lake) if told is None else told
+    of_set = [F.col(name) for name in SET_COLUMNS]
+    # The end of a term is known of the day on which it ends. Until then it may move: the log goes on.
+    ends = told.where(F.col("kind") == int(TERM_STARTS)).select(
+        F.col("term.end_us").alias("time_us"),
+        F.xxhash64(*of_set, "term.leader_epoch", "term.end_us", "term.ends_mid_term").alias("hash"),
+    )
+    begun: Column = F.col("term").dropFields("end_us", "ends_mid_term")
+    others = told.select("time_us", F.xxhash64(*of_set, *Rows._fields, begun).alias("hash"))
+    input_of = (
+        segments.unionByName(others)
+        .unionByName(ends)
+        .groupBy(F.floor(F.col("time_us") / DAY_US).cast("int").alias("day"))
+        .agg(F.bit_xor("hash").alias("hash"), F.count("*").alias("rows"))
+        .orderBy("day")
+    )
+    line, by_day = "", {}
+    for row in input_of.collect():
+        day = date(1970, 1, 1) + timedelta(days=row["day"])
+        line = _hash(line, str(day), row["hash"], row["rows"])
+        by_day[day] = line
+    return Lines(by_day)
+
+
+def runs_key(runs: Sequence[RuleRun]) -> str:
+    """What tells states of these runs, in this order and by this code, from others."""
+    return _hash(digest_of_sources(), *([run.rule, sorted(run.params.items())] for run in runs))
+
+
+def kept_before(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Lines) -> tuple[Window, DataFrame | None]:
+    """Find the latest states that a replay of a window can go on from.
+
+    Returns
+    -------
+    window
+        What has to be replayed: it begins where the states were kept, or is open where there are none.
+    states
+        Rows of ``replay_state``, or None.
+    """
+    lake.ensure(REPLAY_STATE)
+    if not window.start:
+        return window, None
+    of_runs = lake.read(REPLAY_STATE.name).where(F.col("runs") == runs_key(runs))
+    before = of_runs.where(F.col("event_date") < F.lit(window.start).cast("date"))
+    kept = before.select("event_date", "line").distinct().collect()
+    good = [row["event_date"] for row in kept if row["line"] == known.at(row["event_date"])]
+    if not good:
+        return window.from_day(None), None
+    states = of_runs.where(F.col("event_date") == F.lit(max(good)))
+    return window.from_day(str(max(good) + timedelta(days=1))), states
+
+
+def keep(lake: Lake, results: DataFrame, window: Window, runs: Sequence[RuleRun], known: Lines) -> dict[str, int]:
+    """Write the states at the end of a window, unless it has none; returns how many, by table."""
+    last = window.last_day
+    if last is None:
+        return {}
+    key = runs_key(runs)
+    named = {"runs": F.lit(key), "line": F.lit(known.at(last)), "event_date": F.lit(last)}
+    states = results.where("result = 'state'").withColumns(named)
+    return {REPLAY_STATE.name: lake.replace(REPLAY_STATE, states, f"runs = '{key}' AND event_date = DATE'{last}'")}
+
+
+def unmark(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
+    """Before days are replayed: they are not, until it is done."""
+    lake.ensure(REPLAYED_DAYS)
+    if not lake.read(REPLAYED_DAYS.name).where(f"{of_rules(runs)} AND {window.condition}").isEmpty():
+        _mark(lake, [], window, runs)
+
+
+def mark(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Lines) -> None:
+    """After days were replayed, and all that is made of them was written."""
+    now, key = datetime.now(UTC), runs_key(runs)
+    rows = [
+        {"event_date": day, "rule": rule, "runs": key, "line": known.at(day), "run_id": lake.run_id,
+         "replayed_time": now}
+        for day in known.days(window)
+        for rule in sorted({run.rule for run in runs})
+    ]  # fmt: skip
+    _mark(lake, rows, window, runs)
+
+
+def _mark(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Sequence[RuleRun]) -> None:
+    frame = lake.spark.createDataFrame(rows, REPLAYED_DAYS.schema_ddl)
+    lake.replace(REPLAYED_DAYS, frame, f"{of_rules(runs)} AND {window.condition}")
+
+
+def of_rules(runs: Sequence[RuleRun]) -> str:
+    """As SQL on ``rule``."""
+    names = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
+    return f"rule IN ({names})"
+
+
+def undone(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Lines) -> list[date]:
+    """Days of a window that are not replayed with these runs, or stale."""
+    lake.ensure(REPLAYED_DAYS)
+    done = {(row["event_date"], row["rule"], row["line"])
+            for row in lake.read(REPLAYED_DAYS.name).where(F.col("runs") == runs_key(runs)).collect()}  # fmt: skip
+    return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
+
+
+def status(lake: Lake, window: Window, known: Lines) -> list[dict[str, object]]:
+    """Tell of each day and the rules that it was replayed with whether that still holds.
+
+    Returns
+    -------
+    list of dict
+        ``event_date``, ``status`` (DONE, STALE, or MISSING), ``rules`` between commas, ``replayed_time``, ``run_id``.
+    """
+    lake.ensure(REPLAYED_DAYS)
+    every = lake.read(REPLAYED_DAYS.name).withColumn("replayed_time", F.col("replayed_time").cast("string"))
+    marks = every.where(window.condition).orderBy("event_date", "rule").collect()
+    told: dict[tuple[date, str, str], dict[str, object]] = {}
+    for row in marks:
+        which = DONE if row["line"] == known.at(row["event_date"]) else STALE
+        entry = told.setdefault(
+            (row["event_date"], which, row["run_id"]),
+            {"event_date": row["event_date"], "status": which, "rules": "", "replayed_time": row["replayed_time"],
+             "run_id": row["run_id"]},
+        )  # fmt: skip
+        entry["rules"] = ", ".join(filter(None, (entry["rules"], row["rule"])))  # type: ignore[arg-type]
+    nothing = {"status": MISSING, "rules": "", "replayed_time": None, "run_id": None}
+    for day in known.days(window):
+        if not any(key[0] == day for key in told):
+            told[day, MISSING, ""] = {"event_date": day, **nothing}
+    return [told[key] for key in sorted(told)]
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

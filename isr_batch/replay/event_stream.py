@@ -1,0 +1,227 @@
+"""The input tables as one stream of rows for the kernel: what happened, in the leader's own order.
+
+Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences,
+checks seen, who may join) become rows of each set that they concern. Fetches and appends, nearly all of
+the log, come as packed segments.
+"""
+
+import numpy as np
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.window import Window
+from udfs.batches.replay import KEPT_FIELDS
+from udfs.batches.results import SET_COLUMNS
+from udfs.batches.segments import SEGMENT
+from udfs.records import (
+    CHECK,
+    ELIGIBLE,
+    FETCH,
+    GOES_ON,
+    REMOVED,
+    SILENCE,
+    TERM_STARTS,
+    UNKNOWN,
+    Rows,
+)
+
+TOUCHING_MS = 1_000
+"""Between the last request of one log and the first one of the next: followers fetch twice a second."""
+
+CHECK_LEAD_US = 1_000
+"""A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
+
+
+def event_stream(
+    lake: Lake,
+    told: DataFrame,
+    window: Window = Window(),  # noqa: B008 frozen
+    kept: DataFrame | None = None,
+) -> DataFrame:
+    """All rows of all sets whose time is in the window, in no order yet.
+
+    Parameters
+    ----------
+    lake : Lake
+        With the input tables.
+    told : DataFrame
+        Its ``facts``.
+    window : Window
+        UTC days.
+    kept : DataFrame, optional
+        Rows of ``replay_state`` that the replay goes on from.
+
+    Returns
+    -------
+    DataFrame
+        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``kept``, ``segment``.
+    """
+    parts = [told.where(window.within("time_us")), _segments(lake.read("fetch_segments"), window)]
+    if kept is not None:
+        parts.append(_kept(kept, terms_joined(lake), window))
+    stream = parts[0]
+    for part in parts[1:]:
+        stream = stream.unionByName(part, allowMissingColumns=True)
+    return stream
+
+
+def terms_joined(lake: Lake) -> DataFrame:
+    """Terms, those of logs that were read one after the other joined where they touch.
+
+    A night's log goes on from the one before it: what begins in mid-term where the same term was seen last is no
+    beginning, and nothing about it has to be found out.
+    """
+    terms = lake.read("leader_epochs")
+    if terms.where("begins_mid_term").isEmpty():
+        return terms
+    own = Over.partitionBy(*SET_KEY).orderBy("start_time")
+    ended = F.lag("end_time").over(own)
+    touches = F.col("start_time") <= ended + F.expr(f"INTERVAL {TOUCHING_MS} MILLISECONDS")
+    goes_on = F.coalesce(F.col("begins_mid_term") & touches, F.lit(False))
+    terms = terms.withColumn("number", F.sum(F.when(goes_on, 0).otherwise(1)).over(own))
+    columns = [name for name in terms.columns if name not in {*SET_KEY, "number", "end_time", "ends_mid_term"}]
+    whole = terms.groupBy(*SET_KEY, "number").agg(
+        F.min_by(F.struct(*columns), "start_time").alias("first"),
+        F.max("end_time").alias("end_time"),
+        F.max_by("ends_mid_term", "start_time").alias("ends_mid_term"),
+    )
+    return whole.select(*SET_KEY, "first.*", "end_time", "ends_mid_term")
+
+
+def facts(lake: Lake) -> DataFrame:
+    """Rows of the stream that are neither fetches nor appends: few, and not packed."""
+    terms, broker_events = terms_joined(lake), lake.read("broker_events")
+    changes = lake.read("observed_isr_changes")
+    parts = (
+        _removals(changes),
+        _silences(terms, broker_events),
+        _checks(changes, broker_events),
+        _eligibility(terms, broker_events),
+    )
+    rows = terms_of(terms)
+    for part in parts:
+        rows = rows.unionByName(part, allowMissingColumns=True)
+    return rows
+
+
+def _rows(frame: DataFrame, kind: Column | np.int64, *more: Column | str, **columns: Column) -> DataFrame:
+    """Rows of one kind; columns that mean nothing for it are UNKNOWN."""
+    given = {"kind": kind if isinstance(kind, Column) else F.lit(int(kind)), **columns}
+    values = [given.get(name, F.lit(int(UNKNOWN))).cast("bigint").alias(name) for name in Rows._fields]
+    return frame.select(*SET_COLUMNS, *values, *more)
+
+
+def _us(name: str) -> Column:
+    return F.unix_micros(name)
+
+
+def terms_of(terms: DataFrame) -> DataFrame:
+    """Rows that begin terms, with what else is known of them."""
+    term = F.struct(
+        "leader_epoch",
+        _us("end_time").alias("end_us"),
+        F.coalesce("start_high_watermark", F.lit(0)).alias("high_watermark"),
+        "assigned",
+        "isr_at_start",
+        (F.coalesce("previous_leader_id", F.lit(-1)) != F.col("leader_id")).alias("leader_is_new"),
+        F.col("previous_leader_id").isNull().alias("process_is_new"),
+        "replica_lag_time_max_ms",
+        F.col("min_insync_replicas").cast("bigint").alias("min_insync_replicas"),
+        "check_origin_ms",
+        F.coalesce("isr_write_ms", F.lit(0)).alias("isr_write_ms"),
+        F.coalesce("begins_mid_term", F.lit(False)).alias("begins_mid_term"),
+        F.coalesce("ends_mid_term", F.lit(False)).alias("ends_mid_term"),
+        F.col("start_offset").isNotNull().alias("offsets_known"),
+        "held_at_start",
+    )
+    offset = F.coalesce("start_offset", F.lit(0))
+    return _rows(terms, TERM_STARTS, term.alias("term"), time_us=_us("start_time"), offset=offset)
+
+
+def _segments(segments: DataFrame, window: Window) -> DataFrame:
+    segment = F.struct(*(field.name for field in SEGMENT)).alias("segment")
+    # Behind all rows of its first instant; what is in it is put in order with them when it is unpacked.
+    rows = _rows(segments.where(window.handled_in), FETCH, segment, time_us=_us("first_time"))
+    return rows.where(window.within("time_us"))
+
+
+def _kept(kept: DataFrame, terms: DataFrame, window: Window) -> DataFrame:
+    """States at the beginning of the window; where a term ends may have been learned since.
+
+    A leader that starts again begins a term of the same epoch: the state is of the last one before the window.
+    """
+    begun = terms.where(_us("start_time") < F.lit(window.start_us))
+    ends = begun.groupBy(*SET_KEY).agg(
+        F.max_by(_us("end_time"), "start_time").alias("end_us"),
+        F.max_by(F.coalesce("ends_mid_term", F.lit(False)), "start_time").alias("ends_mid_term"),
+    )
+    row = F.struct(*(name for name, _ in KEPT_FIELDS)).alias("kept")
+    return _rows(kept.join(F.broadcast(ends), list(SET_KEY)), GOES_ON, row, time_us=F.lit(window.start_us))
+
+
+def _removals(changes: DataFrame) -> DataFrame:
+    return _rows(
+        changes.where("kind = 'shrink' AND made_by = 'controller'"),
+        REMOVED,
+        time_us=_us("change_time"),
+        replica_id=F.col("replica_id"),
+    )
+
+
+def _silences(terms: DataFrame, broker_events: DataFrame) -> DataFrame:
+    """A leader's silences, for every term that they fall into."""
+    silent = broker_events.where("kind = 'silent'").withColumnRenamed("broker_id", "leader_id").drop("event_date")
+    spans = terms.select(*SET_COLUMNS, "start_time", F.col("end_time").alias("term_end_time"))
+    within = spans.join(F.broadcast(silent), ["cluster_id", "leader_id"]).where(
+        "event_time > start_time AND event_time < term_end_time"
+    )
+    return _rows(within, SILENCE, time_us=_us("event_time"), until_us=_us("end_time"))
+
+
+def _checks(changes: DataFrame, broker_events: DataFrame) -> DataFrame:
+    """When isr-expiration came to a partition, where the leader printed it.
+
+    It visits one partition after the other, and a leader that just woke up takes tens of milliseconds
+    for that. A partition without a line of its own is checked when the check was due. A line about two
+    replicas is told twice, to the same effect.
+    """
+    checks = broker_events.where("kind = 'check'").withColumnRenamed("broker_id", "leader_id").drop("event_date")
+    lines = changes.where("kind = 'shrink' AND made_by = 'leader'").select(*SET_COLUMNS, "change_time")
+    visited = lines.join(F.broadcast(checks), ["cluster_id", "leader_id"]).where(
+        "change_time >= end_time AND change_time < end_time + INTERVAL 1 SECOND"
+    )
+    return _rows(visited, CHECK, time_us=_us("event_time") - CHECK_LEAD_US, until_us=_us("change_time"))
+
+
+def _eligibility(terms: DataFrame, broker_events: DataFrame) -> DataFrame:
+    """When each follower of a term may not join the ISR, and when it may again.
+
+    A broker that is fenced or shuts down may not join. What was told before the term began holds from
+    its beginning; ``handled_us`` keeps the order in which it was told. The leader hears of it some
+    time after the controller wrote it down. Only the good news is delayed here: removals from the ISR
+    are taken at the controller's time, and a follower must not come back in between.
+    """
+    states = broker_events.where("kind IN ('fenced', 'unfenced', 'shutting_down')").select(
+        "cluster_id", F.col("broker_id").alias("replica_id"), "event_time", "kind"
+    )
+    followers = (
+        terms.select(
+            *SET_COLUMNS, "start_time", "end_time", "metadata_delay_ms", F.explode("assigned").alias("replica_id")
+        )
+        .where("replica_id <> leader_id")
+        .join(F.broadcast(states), ["cluster_id", "replica_id"])
+        .where("event_time < end_time")
+    )
+    may_join = F.col("kind") == "unfenced"
+    delay_us = F.when(may_join, F.coalesce("metadata_delay_ms", F.lit(0)) * 1000).otherwise(0)
+    return _rows(
+        followers,
+        ELIGIBLE,
+        time_us=F.greatest(_us("event_time") + delay_us, _us("start_time")),
+        handled_us=_us("event_time"),
+        replica_id=F.col("replica_id"),
+        code=may_join,
+    )

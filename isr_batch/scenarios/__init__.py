@@ -1,1 +1,0 @@
-"""Logs with known causes: the examples that proposals argue from, by hand."""

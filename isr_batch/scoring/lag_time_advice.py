@@ -1,0 +1,244 @@
+"""Advice on a lag time: the smallest whose mistakes and detection are within their budgets, and how sure that is.
+
+docs/sweep.md says how it is to be read.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from isr_batch.scoring.sweep_grid import LAG_TIME, Budgets
+from udfs.rules import REGISTRY
+
+Row = dict[str, Any]
+
+RECOMMENDED, NOT_ENOUGH_DATA, NONE_FITS = "recommended", "not enough data", "none fits"
+ANSWERS: Final = (RECOMMENDED, NOT_ENOUGH_DATA, NONE_FITS)
+WITHIN, OPEN, OVER = "within", "open", "over"
+"""Of a budget: kept for sure, not known, or broken for sure."""
+
+EXACT: Final = 200
+"""Events up to which the interval is found by summing up; beyond, the approximation is right to a part in 10^5."""
+NORMAL: Final = 1.959963984540054
+"""97.5 % quantile of the normal distribution."""
+
+
+def poisson_interval(events: int) -> tuple[float, float]:
+    """Exact 95 % interval of a Poisson variable's mean, after so many events; both tails have 2.5 %.
+
+    Above `EXACT` events it is by the cube root of Wilson and Hilferty (1931).
+    """
+    if events > EXACT:
+        low, high = (
+            n * (1 - 1 / (9 * n) + z / (3 * math.sqrt(n))) ** 3 for n, z in ((events, -NORMAL), (events + 1, NORMAL))
+        )
+        return low, high
+    return (_mean_where(events - 1, 0.975) if events else 0.0), _mean_where(events, 0.025)
+
+
+def _mean_where(most: int, probability: float) -> float:
+    """Mean of the Poisson variable that is at most ``most`` with this probability."""
+    low, high = 0.0, 2.0 * most + 10
+    while high - low > 1e-12 * high:
+        mean = (low + high) / 2
+        term = total = math.exp(-mean)
+        for n in range(1, most + 1):
+            term *= mean / n
+            total += term
+        low, high = (mean, high) if total > probability else (low, mean)
+    return low
+
+
+def with_rates(row: Row) -> Row:
+    """A row of scores, and its mistakes per follower-day with their interval.
+
+    The interval is the wider one at either end of two: the Poisson one takes shrinks for independent, the bootstrap of
+    the scores knows that they come in bursts, but sees little where there are few.
+    """
+    days = row["exposure_follower_hours"] / 24
+    partition_days = row["exposure_partition_hours"] / 24
+    low, high = poisson_interval(row["spurious"])
+    low = min(low, row["mistakes_per_partition_day_low"] * partition_days)
+    high = max(high, row["mistakes_per_partition_day_high"] * partition_days)
+    judged = row["shrinks"] - row["excluded"]
+    return row | {
+        LAG_TIME: json.loads(row["params_json"])[LAG_TIME],
+        "mistakes_per_follower_day": row["spurious"] / days if days else None,
+        "mistakes_per_follower_day_low": low / days if days else None,
+        "mistakes_per_follower_day_high": high / days if days else None,
+        "never_removed": max(row["misses"] - (row["genuine"] - row["timely"]), 0),
+        "unknown_share": row["unknown"] / judged if judged else None,
+    }
+
+
+def line(row: Row) -> tuple[str, str, str, str]:
+    """What a row has in common with those that differ from it in the lag time only."""
+    others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
+    return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
+
+
+def advice(rows: Sequence[Row], budgets: Budgets) -> list[Row]:
+    """One answer for each cluster, class of topics, rule and set of its other parameters.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Of ``with_rates``.
+    budgets : Budgets
+
+    Returns
+    -------
+    list of dict
+        Columns of ``sweep_advice`` but the sweep's name; rules in the order of their releases.
+    """
+    order = {rule: position for position, rule in enumerate(REGISTRY)}
+
+    def place(row: Row) -> tuple[Any, ...]:
+        cluster, topic_class, rule, others = line(row)
+        return cluster, topic_class, order[rule], others
+
+    ordered = sorted(rows, key=lambda row: (*place(row), row[LAG_TIME]))
+    return [_answer(list(of_line), budgets) for _, of_line in groupby(ordered, place)]
+
+
+def _answer(rows: list[Row], budgets: Budgets) -> Row:
+    """Of one line, in order of the lag time."""
+    standing = [(_mistakes(row, budgets), _detection(row, budgets), row) for row in rows]
+    fitting = [row for mistakes, detection, row in standing if mistakes == detection == WITHIN]
+    undecided = [row for mistakes, detection, row in standing if OVER not in {mistakes, detection}]
+    if fitting:
+        row = fitting[0]
+        answer, why = RECOMMENDED, f"{_told(row, budgets)}. {_next_smaller(row, standing, budgets)}"
+    elif undecided:
+        row = min(undecided, key=lambda row: (_needed_hours(row, budgets), row[LAG_TIME]))
+        answer, why = NOT_ENOUGH_DATA, _what_is_needed(row, budgets)
+    else:
+        row, why = _which_fails(standing, budgets)
+        answer = NONE_FITS
+    cluster, topic_class, rule, others = line(row)
+    return {
+        "cluster_id": cluster,
+        "topic_class": topic_class,
+        "rule": rule,
+        "other_params_json": others,
+        "answer": answer,
+        "recommended_lag_time_max_ms": row[LAG_TIME] if answer == RECOMMENDED else None,
+        "why": why,
+        "mistakes_per_follower_day_budget": budgets.mistakes_per_follower_day,
+        "detection_ms_p99_budget": budgets.detection_ms_p99,
+        "needed_follower_hours": _needed_hours(row, budgets),
+        **{name: row[name] for name in FIGURES},
+    }
+
+
+FIGURES: Final = (
+    LAG_TIME, "exposure_follower_hours", "spurious", "mistakes_per_follower_day", "mistakes_per_follower_day_low",
+    "mistakes_per_follower_day_high", "genuine", "never_removed", "detection_ms_p99", "unknown_share",
+)  # fmt: skip
+"""Columns of ``sweep_advice`` that are those of the lag time that the answer is about."""
+
+
+def _mistakes(row: Row, budgets: Budgets) -> str:
+    if row["mistakes_per_follower_day"] is None:
+        return OPEN
+    if row["mistakes_per_follower_day_high"] <= budgets.mistakes_per_follower_day:
+        return WITHIN
+    return OVER if row["mistakes_per_follower_day_low"] > budgets.mistakes_per_follower_day else OPEN
+
+
+def _detection(row: Row, budgets: Budgets) -> str:
+    failures = row["genuine"] + row["never_removed"]
+    if not failures:
+        return OPEN
+    if row["never_removed"] * 100 > failures:  # then the 99th percentile is never
+        return OVER
+    return WITHIN if row["detection_ms_p99"] <= budgets.detection_ms_p99 else OVER
+
+
+def _needed_hours(row: Row, budgets: Budgets) -> float:
+    """Follower-hours after which its mistakes would be within the budget, if no other came."""
+    high = row["mistakes_per_follower_day_high"]
+    mistakes = poisson_interval(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
+    return float(mistakes / budgets.mistakes_per_follower_day * 24)
+
+
+def _told(row: Row, budgets: Budgets) -> str:
+    """Both figures of a lag time, beside their budgets."""
+    unknown = row["unknown_share"]
+    judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
+    return f"{_told_mistakes(row, budgets)}; {_told_detection(row, budgets)}{judged}"
+
+
+def _told_mistakes(row: Row, budgets: Budgets) -> str:
+    rate = row["mistakes_per_follower_day"]
+    if rate is None:
+        return "no time in which its answers count"
+    return (
+        f"{_some(row['spurious'], 'mistake')} in {row['exposure_follower_hours']:,.4g} follower-hours, "
+        f"{row['mistakes_per_follower_day_low']:.3g} to {row['mistakes_per_follower_day_high']:.3g} a follower-day "
+        f"(budget {budgets.mistakes_per_follower_day:g})"
+    )
+
+
+def _told_detection(row: Row, budgets: Budgets) -> str:
+    if not row["genuine"] + row["never_removed"]:
+        return "no failure to detect"
+    never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
+    if not row["genuine"]:
+        return f"of {_some(row['never_removed'], 'failure')} none detected"
+    return (
+        f"{_some(row['genuine'], 'failure')} detected, 99 % within {row['detection_ms_p99']:,.0f} ms "
+        f"(budget {budgets.detection_ms_p99:,.0f}){never}"
+    )
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _next_smaller(row: Row, standing: Sequence[tuple[str, str, Row]], budgets: Budgets) -> str:
+    smaller = [entry for entry in standing if entry[2][LAG_TIME] < row[LAG_TIME]]
+    if not smaller:
+        return "No smaller one was tried"
+    mistakes, _, other = smaller[-1]
+    told = _told_mistakes if mistakes != WITHIN else _told_detection
+    return f"At {other[LAG_TIME]:,} ms: {told(other, budgets)}"
+
+
+def _what_is_needed(row: Row, budgets: Budgets) -> str:
+    lacking = []
+    if _mistakes(row, budgets) == OPEN:
+        lacking.append(
+            f"{row['exposure_follower_hours']:,.4g} follower-hours seen, {_needed_hours(row, budgets):,.4g} needed"
+            + (" without another mistake" if row["spurious"] else "")
+        )
+    if _detection(row, budgets) == OPEN:
+        lacking.append("no follower failed for long enough to be detected")
+        return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_told_mistakes(row, budgets)}"
+    return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_told(row, budgets)}"
+
+
+def _which_fails(standing: Sequence[tuple[str, str, Row]], budgets: Budgets) -> tuple[Row, str]:
+    """The lag time that comes nearest, and what is wrong with it and with the next best."""
+    fast = [row for _, detection, row in standing if detection != OVER]
+    calm = [row for mistakes, _, row in standing if mistakes != OVER]
+    parts, nearest = [], None
+    if fast:
+        nearest = min(fast, key=lambda row: (row["mistakes_per_follower_day"], row[LAG_TIME]))
+        times = nearest["mistakes_per_follower_day"] / budgets.mistakes_per_follower_day
+        parts.append(
+            f"Mistakes are over their budget wherever detection is not: {times:,.3g} times at {nearest[LAG_TIME]:,} ms "
+            f"({_told_mistakes(nearest, budgets)})"
+        )
+    if calm or not fast:
+        slow = min(calm or [row for _, _, row in standing], key=_slowness)
+        nearest = nearest or slow
+        parts.append(f"Detection is over its budget at {slow[LAG_TIME]:,} ms ({_told_detection(slow, budgets)})")
+    assert nearest is not None
+    return nearest, ". ".join(parts)
+
+
+def _slowness(row: Row) -> tuple[float, float]:
+    return row["never_removed"] / max(row["genuine"] + row["never_removed"], 1), row["detection_ms_p99"] or math.inf

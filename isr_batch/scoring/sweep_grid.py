@@ -1,0 +1,178 @@
+"""Grids: rules under every combination of parameters, as a file asks for them, and what their mistakes may cost."""
+
+import re
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from isr_batch.errors import UsageError
+from isr_batch.settings import did_you_mean, names_between_commas
+from udfs.batches.replay import RuleRun
+from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
+
+LAG_TIME: Final = "replica_lag_time_max_ms"
+MOST_RUNS: Final = 200
+"""Rule runs of one pass: a task has room for results, some 0.8 MB a run, and each takes its time of every event."""
+EVERYTHING: Final = "all"
+"""Class of every topic where no classes are given."""
+OTHERS: Final = "other"
+"""Class of topics that no given class takes."""
+
+
+class Budgets(BaseModel):
+    """What a rule may cost at most; docs/sweep.md has the reasons for the defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mistakes_per_follower_day: float = Field(0.01, gt=0)
+    detection_ms_p99: float = Field(45_000, gt=0)
+
+
+class Grid(BaseModel):
+    """A grid as its file describes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rules: Annotated[list[str], BeforeValidator(names_between_commas)] = Field(
+        ["all"], min_length=1, validate_default=True
+    )
+    grid: dict[str, list[int | str]]
+    """Values of parameters, by Kafka's names or ours."""
+    topic_classes: dict[str, str] = {}
+    """Regular expressions; a topic is of the first class whose expression is found in its name."""
+    budgets: Budgets = Budgets()
+
+    @field_validator("rules")
+    @classmethod
+    def _rules_known(cls, rules: list[str]) -> list[str]:
+        if rules == ["all"]:
+            return list(REGISTRY)
+        _refuse([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
+        return list(dict.fromkeys(rules))
+
+    @field_validator("grid")
+    @classmethod
+    def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
+        """Our names of parameters, and their values as numbers."""
+        known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
+        wrong: list[str] = []
+        read: dict[str, list[int]] = {}
+        for given, values in grid.items():
+            name = given.replace(".", "_").replace("-", "_")  # Kafka's own spelling is welcome
+            if name not in known:
+                wrong.append(f"none of the rules has a parameter {given}; {did_you_mean(name, known)}")
+                continue
+            if name in read:
+                wrong.append(f"{given} is given twice")
+            if not values:
+                wrong.append(f"{given}: no values")
+            read[name] = []
+            for value in values:
+                try:
+                    read[name].append(known[name].value(value))
+                except ValueError as error:
+                    wrong.append(f"{given}: {error}")
+        _refuse(wrong)
+        return read
+
+    @field_validator("topic_classes")
+    @classmethod
+    def _expressions(cls, classes: dict[str, str]) -> dict[str, str]:
+        wrong = []
+        for name, expression in classes.items():
+            try:
+                re.compile(expression)
+            except re.error as error:
+                wrong.append(f"{name}: {expression!r} is no regular expression: {error}")
+        _refuse(wrong)
+        return classes
+
+    def class_of(self, topic: str) -> str:
+        """Name of the class that a topic is of."""
+        if not self.topic_classes:
+            return EVERYTHING
+        return next((name for name, part in self.topic_classes.items() if re.search(part, topic)), OTHERS)
+
+
+@dataclass(frozen=True)
+class NamedGrid:
+    """A grid, the name of its file, and the runs that it asks for."""
+
+    name: str
+    grid: Grid
+    runs: tuple[RuleRun, ...]
+
+
+def load_grid(file: Path) -> NamedGrid:
+    """Read a grid.
+
+    Raises
+    ------
+    UsageError
+        With every mistake in the file, or with the number of runs when there are more than `MOST_RUNS`.
+    """
+    hint = "conf/grids has an example"
+    if not re.fullmatch(r"[\w.-]+", file.stem):
+        raise UsageError(f"{file.stem!r} cannot name a grid", "letters, digits, dots and hyphens, please")
+    try:
+        grid = Grid.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", hint) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", hint) from error
+    except ValidationError as error:
+        raise UsageError(f"{file}:" + "".join(f"\n  {_told(dict(e))}" for e in error.errors()), hint) from error
+    runs = runs_of(grid)
+    if len(runs) > MOST_RUNS:
+        raise UsageError(
+            f"{file} asks for {len(runs)} runs of rules, and one pass takes {MOST_RUNS}",
+            "fewer rules or values, or several grids",
+        )
+    return NamedGrid(file.stem, grid, tuple(runs))
+
+
+def require_lag_times(file: Path, named: NamedGrid) -> NamedGrid:
+    """Refuse a grid that `sweep` could say nothing about.
+
+    Raises
+    ------
+    UsageError
+        When it sets no lag times.
+    """
+    if LAG_TIME not in named.grid.grid:
+        raise UsageError(f"{file}: grid: no {LAG_TIME}", "a sweep looks for the smallest lag time: give some")
+    return named
+
+
+def runs_of(grid: Grid) -> list[RuleRun]:
+    """Every rule with every combination of the parameters that it has, each once."""
+    found = []
+    for rule in grid.rules:
+        own = {name: dict.fromkeys(values) for name, values in grid.grid.items() if name in _params(rule)}
+        found += [RuleRun(rule, dict(zip(own, map(int, values), strict=True))) for values in product(*own.values())]
+    return found
+
+
+def _params(rule: str) -> dict[str, Param]:
+    """All that can be set for a rule; without a periodic check there is none to move."""
+    continuous = REGISTRY[rule].checks_per_lag_time == CONTINUOUS
+    common = {n: p for n, p in COMMON_PARAMS.items() if not (continuous and n in {"check_period_ms", "check_phase_ms"})}
+    return common | REGISTRY[rule].params
+
+
+def _refuse(wrong: list[str]) -> None:
+    if wrong:
+        raise ValueError("; ".join(wrong))
+
+
+def _told(error: dict[str, Any]) -> str:
+    where = ".".join(map(str, error["loc"])) or "the file"
+    if error["type"] == "extra_forbidden":
+        model = Budgets if len(error["loc"]) > 1 else Grid
+        return f"{where}: no such key; {did_you_mean(str(error['loc'][-1]), model.model_fields)}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{where}: {message[0].lower()}{message[1:]}"

@@ -1,0 +1,181 @@
+"""Experiments: a scenario under a grid of rules and parameters, each with the rule in the loop.
+
+A cell of the grid is simulated by one task, and scored as a replay is: the simulation keeps the same books.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pyspark.sql import DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.storagelevel import StorageLevel
+
+from isr_batch.errors import UsageError
+from isr_batch.lake.ddl import literal
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
+from isr_batch.replay.kernel_cache import keep_compiled
+from isr_batch.scoring.scores import facts, results_in, scores
+from isr_batch.settings import did_you_mean
+from isr_batch.simulation.group_plans import Fleet, plan_groups
+from isr_batch.simulation.planted_faults import FLEETS
+from isr_batch.simulation.proposal_examples import START_MS
+from isr_batch.simulation.proposal_scenarios import LOOPED
+from udfs.batches.results import RESULT_SCHEMA
+from udfs.rules import REGISTRY
+from udfs.simulation.batches import score_group
+
+SIMULATED: Final = (*LOOPED, *FLEETS)
+
+
+class Experiment(BaseModel):
+    """An experiment as its file describes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scenario: str
+    rules: list[str] = Field(min_length=1)
+    hours: float = Field(0.5, gt=0)
+    partitions: int = Field(100, ge=1)
+    """Of a fleet."""
+    seeds: list[int] = Field([1], min_length=1)
+    grid: dict[str, list[int | str]] = {}
+    """Values of parameters, by Kafka's names or ours; every combination is a cell."""
+    outcome: str
+    """Of a cell in a line, with the columns of ``experiment_results`` in braces."""
+
+    @model_validator(mode="after")
+    def _known(self) -> "Experiment":
+        wrong = [(self.scenario, SIMULATED)] if self.scenario not in SIMULATED else []
+        wrong += [(rule, tuple(REGISTRY)) for rule in self.rules if rule not in REGISTRY]
+        for rule, (name, values) in product([r for r in self.rules if r in REGISTRY], self.grid.items()):
+            param = REGISTRY[rule].param(own_name(name))
+            if param is None:
+                raise ValueError(f"{rule} has no parameter {name}")
+            for value in values:
+                param.value(value)
+        if wrong:
+            raise ValueError("; ".join(f"no {name}: {did_you_mean(name, known)}" for name, known in wrong))
+        return self
+
+
+def own_name(name: str) -> str:
+    """Our name of a parameter, given that or Kafka's."""
+    return name.replace(".", "_").replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One simulation of an experiment."""
+
+    number: int
+    fleet: Fleet
+
+
+def load_experiment(file: Path) -> Experiment:
+    """Read an experiment.
+
+    Raises
+    ------
+    UsageError
+        Saying all that is wrong with the file.
+    """
+    if not re.fullmatch(r"[\w.-]+", file.stem):
+        raise UsageError(f"{file.stem!r} cannot name an experiment", "letters, digits, dots and hyphens, please")
+    try:
+        return Experiment.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", "conf/experiments has examples") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{file} is not YAML: {error}", "conf/experiments has examples") from error
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
+        raise UsageError(f"{file}: {told}", "conf/experiments has examples") from error
+
+
+def cells(experiment: Experiment) -> list[Cell]:
+    """Every rule with every combination of parameters and every seed."""
+    names = list(experiment.grid)
+    found: list[Cell] = []
+    for rule, seed in product(experiment.rules, experiment.seeds):
+        for values in product(*experiment.grid.values()):
+            given = {own_name(name): value for name, value in zip(names, values, strict=True)}
+            known = {name: REGISTRY[rule].param(name) for name in given}
+            params = {name: param.value(given[name]) for name, param in known.items() if param is not None}
+            fleet = Fleet(experiment.scenario, experiment.partitions, experiment.hours, seed, rule, params=params)
+            found.append(Cell(len(found), fleet))
+    return found
+
+
+def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[str, Any]]:
+    """Simulate every cell and write ``experiment_results``, in place of what the lake had of that experiment.
+
+    Returns
+    -------
+    list of dict
+        Its rows, in the order of the cells.
+    """
+    grid = cells(experiment)
+    simulated = _simulated(lake, grid).persist(StorageLevel.DISK_ONLY)
+    try:
+        simulated.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
+        results = results_in(simulated)
+        scored = scores(facts(results), [("cluster_id",)]).join(_course(results.isr_changes), "cluster_id", "left")
+        of_cells = lake.spark.createDataFrame(
+            [(str(cell.number), cell.fleet.scenario, cell.fleet.seed, cell.fleet.hours) for cell in grid],
+            "cluster_id STRING, scenario STRING, seed BIGINT, simulated_hours DOUBLE",
+        )
+        partitions = F.col("under_replicated_seconds") / (F.col("simulated_hours") * 3600)
+        rows = scored.join(of_cells, "cluster_id").withColumns(
+            {"experiment": F.lit(name), "under_replicated_partitions": partitions}
+        )
+        lake.replace(EXPERIMENT_RESULTS, rows, f"experiment = {literal(name)}")
+    finally:
+        simulated.unpersist()
+    written = lake.read(EXPERIMENT_RESULTS.name).where(F.col("experiment") == name).collect()
+    order = {rule: position for position, rule in enumerate(experiment.rules)}
+    return sorted(
+        (row.asDict() for row in written), key=lambda row: (order[row["rule"]], row["seed"], row["params_json"])
+    )
+
+
+def outcome(experiment: Experiment, row: dict[str, Any]) -> str:
+    """What a cell came to, in the experiment's words."""
+    return experiment.outcome.format(**{name: 0 if value is None else value for name, value in row.items()})
+
+
+def _simulated(lake: Lake, grid: list[Cell]) -> DataFrame:
+    """Rows of ``udfs.batches.results.RESULT_SCHEMA``, a task a cell; a cell's cluster is named by its number."""
+
+    def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_compiled()
+        for number in [number for batch in batches for number in batch.column("id").to_pylist()]:
+            for plan, _ in plan_groups(grid[number].fleet):
+                yield from score_group(plan, str(number))
+
+    numbers = lake.spark.range(0, len(grid), 1, len(grid))
+    return numbers.mapInArrow(simulate, from_arrow_schema(RESULT_SCHEMA))
+
+
+def _course(changes: DataFrame) -> DataFrame:
+    """When the last change came, and how long it is from shrink to shrink."""
+    follower = Over.partitionBy("cluster_id", "topic", "partition_id", "replica_id").orderBy("change_time")
+    shrink_us = F.when(F.col("kind") == "shrink", F.unix_micros("change_time"))
+    before_us = F.last(shrink_us, ignorenulls=True).over(follower.rowsBetween(Over.unboundedPreceding, -1))
+    return (
+        changes.withColumn("interval_ms", (shrink_us - before_us) / 1e3)
+        .groupBy("cluster_id")
+        .agg(
+            ((F.unix_micros(F.max("change_time")) - START_MS * 1000) / 1e6).alias("last_change_seconds"),
+            F.percentile("interval_ms", 0.5).alias("shrink_interval_ms_p50"),
+        )
+    )

@@ -1,0 +1,79 @@
+"""Fleets and stories as groups of brokers to simulate."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from isr_batch.simulation.planted_faults import SECOND_US, Planted, plant
+from isr_batch.simulation.proposal_examples import START_MS
+from isr_batch.simulation.proposal_scenarios import LOOPED, Loop
+from udfs.batches.replay import RuleRun
+from udfs.rules import BASELINE
+from udfs.simulation.batches import GroupPlan
+
+ISR_WRITE_MS: Final = 10
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How large, how long, under which rule; a story takes its hours, seed and rule."""
+
+    scenario: str
+    partitions: int = 100
+    hours: float = 0.5
+    seed: int = 1
+    rule: str | None = None
+    """In the loop; by default the baseline. A story that can be simulated is, when one is given."""
+    idle_share: float = 0.4
+    busiest_rate: float = 20.0
+    """Produce requests a second."""
+    records: int = 10
+    """In a produce request."""
+    acks_all_share: float = 0.5
+    partitions_a_group: int = 50
+    replica_lag_time_max_ms: int = 10_000
+    min_insync_replicas: int = 2
+    params: Mapping[str, int] = field(default_factory=dict)
+    """Of the rule."""
+
+
+def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
+    """Every group with its faults; a group depends on the seed and its number alone."""
+    start_us = START_MS * 1000
+    end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
+    if fleet.scenario in LOOPED:
+        yield _plan(fleet, 0, fleet.seed, LOOPED[fleet.scenario](start_us, end_us), end_us)
+        return
+    for number, first in enumerate(range(0, fleet.partitions, fleet.partitions_a_group)):
+        partitions = min(fleet.partitions_a_group, fleet.partitions - first)
+        random = np.random.default_rng([fleet.seed, number])
+        # As on real brokers: few partitions have most of the load.
+        rank = random.permutation(partitions)
+        idle = (random.random(partitions) < fleet.idle_share) & (rank > 0)
+        gap_us = np.where(idle, 0, (1 + rank) * SECOND_US / fleet.busiest_rate).astype(np.int64)
+        acks = np.where(random.random(partitions) < fleet.acks_all_share, -1, 1)
+        planted = list(plant(fleet.scenario, random, start_us, end_us, fleet.replica_lag_time_max_ms * 1000))
+        seed = int(random.integers(1, 2**62))
+        yield _plan(fleet, number, seed, Loop(gap_us.tolist(), acks.tolist(), planted, fleet.records), end_us)
+
+
+def _plan(fleet: Fleet, number: int, seed: int, loop: Loop, end_us: int) -> tuple[GroupPlan, list[Planted]]:
+    plan = GroupPlan(
+        number=number,
+        seed=seed,
+        start_us=START_MS * 1000,
+        end_us=end_us,
+        brokers=loop.brokers,
+        run=RuleRun(fleet.rule or BASELINE, fleet.params),
+        replica_lag_time_max_ms=fleet.replica_lag_time_max_ms,
+        min_insync_replicas=fleet.min_insync_replicas,
+        isr_write_ms=ISR_WRITE_MS,
+        gap_us=loop.gap_us,
+        records=loop.records,
+        acks=loop.acks,
+        faults=[step for fault in loop.planted for step in fault.steps],
+        isr_at_start=loop.isr_at_start,
+    )
+    return plan, loop.planted

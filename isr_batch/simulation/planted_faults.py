@@ -1,0 +1,189 @@
+"""What goes wrong in a fleet and when, and the cause that a shrink must then be given."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from udfs.simulation.batches import LINK_US, MOST_RECORDS, RECORD_US
+from udfs.simulation.world import (
+    CHANGE_LEADER,
+    ELIGIBILITY,
+    LINK,
+    PACE,
+    PAUSE_FOLLOWER,
+    PAUSE_LEADER,
+    QUEUE,
+    QUOTA,
+    REMOVE,
+    STORAGE,
+)
+
+BROKERS: Final = 3
+SECOND_US: Final = 1_000_000
+QUIET_S: Final = 60
+"""Between two faults of a group, so that each shrink has one cause."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault: what, to which broker, from when to when, and the primary cause that its shrinks must have."""
+
+    what: str
+    who: int
+    from_us: int
+    until_us: int
+    expected_cause: str
+    steps: tuple[tuple[int, int, int, int], ...]
+
+
+Maker = Callable[[np.random.Generator, int, int, int], Planted]
+
+
+def _follower(random: np.random.Generator, leader: int) -> int:
+    return (leader + int(random.integers(1, BROKERS))) % BROKERS
+
+
+def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """Shorter than the lag time, between it and 1.5 times it (the phase of the check decides), and longer."""
+    until_us = from_us + int(lag_us * random.choice([0.6, 1.25, 2.5]))
+    who = _follower(random, leader)
+    step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
+    return Planted("paused follower", who, from_us, until_us, "follower_stopped", (step,))
+
+
+def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """It is replaced after a long time."""
+    until_us = from_us + 20 * lag_us
+    who = _follower(random, leader)
+    step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
+    return Planted("dead follower", who, from_us, until_us, "follower_stopped", (step,))
+
+
+def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """It writes slower than producers send, but little at a time, so that it asks all the time."""
+    until_us = from_us + 3 * lag_us
+    who = _follower(random, leader)
+    steps = (
+        (from_us, int(QUOTA), who, 1),
+        (from_us, int(PACE), who, lag_us // 100),
+        (until_us, int(QUOTA), who, MOST_RECORDS),
+        (until_us, int(PACE), who, RECORD_US),
+    )
+    return Planted("slow follower", who, from_us, until_us, "follower_slow", steps)
+
+
+def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """All are slow, and one is slower: nothing that the other lacks is acknowledged where producers wait for all."""
+    until_us = from_us + 4 * lag_us
+    who = _follower(random, leader)
+    slower = next(other for other in range(BROKERS) if other not in {leader, who})
+    steps = []
+    for follower, pace_us in ((who, lag_us // 100), (slower, lag_us // 70)):
+        steps += [(from_us, int(QUOTA), follower, 1), (from_us, int(PACE), follower, pace_us)]
+        steps += [(until_us, int(QUOTA), follower, MOST_RECORDS), (until_us, int(PACE), follower, RECORD_US)]
+    return Planted("slow followers", who, from_us, until_us, "unacked_only", tuple(steps))
+
+
+def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """Every now and then a request is sent again and again, and gets through after seconds.
+
+    A request waits for data for half a second, so just one is caught by a link that is bad for a little longer. Where
+    it takes more than the lag time, the leader hears nothing of a follower that was caught up before.
+    """
+    who = _follower(random, leader)
+    steps = []
+    at_us = from_us
+    for away in random.permutation([0.3, 0.7, 1.3, 1.7]):
+        away_us = int(lag_us * away)
+        steps += [(at_us, int(LINK), who, away_us // 2), (at_us + 600_000, int(LINK), who, LINK_US)]
+        at_us += away_us + lag_us // 2
+    return Planted("lossy link", who, from_us, at_us, "follower_stopped", tuple(steps))
+
+
+def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """A throttled follower asks at its leisure, and gets a record at a time."""
+    until_us = from_us + 3 * lag_us
+    who = _follower(random, leader)
+    steps = (
+        (from_us, int(QUOTA), who, 1),
+        (from_us, int(LINK), who, lag_us // 10),
+        (until_us, int(QUOTA), who, MOST_RECORDS),
+        (until_us, int(LINK), who, LINK_US),
+    )
+    return Planted("replication quota", who, from_us, until_us, "follower_slow", steps)
+
+
+def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """Reads and appends take longer than the lag time, twice: what was appended first is missing meanwhile."""
+    held_us = int(lag_us * random.uniform(1.6, 2.5))
+    until_us = from_us + held_us + 2 * SECOND_US
+    steps = (from_us, int(STORAGE), leader, held_us), (until_us, int(STORAGE), leader, 0)
+    return Planted("slow storage", leader, from_us, until_us + held_us, "slow_leader", steps)
+
+
+def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """Requests wait longer than the lag time before they are read or appended, twice."""
+    held_us = int(lag_us * random.uniform(1.6, 2.5))
+    until_us = from_us + held_us + 2 * SECOND_US
+    steps = (from_us, int(QUEUE), leader, held_us), (until_us, int(QUEUE), leader, 0)
+    return Planted("slow queue", leader, from_us, until_us + held_us, "slow_leader", steps)
+
+
+def _stopped_leader(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """The whole leader sleeps, and blames its followers when it wakes."""
+    until_us = from_us + int(lag_us * random.choice([0.6, 1.3, 2.5]))
+    step = (from_us, int(PAUSE_LEADER), leader, until_us)
+    return Planted("stopped leader", leader, from_us, until_us + SECOND_US, "slow_leader", (step,))
+
+
+def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """Leadership moves and comes back."""
+    until_us = from_us + lag_us
+    steps = (from_us, int(CHANGE_LEADER), _follower(random, leader), 0), (until_us, int(CHANGE_LEADER), leader, 0)
+    return Planted("leader change", leader, from_us, until_us, "", steps)
+
+
+def _restart(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+    """A follower shuts down in order: the controller takes it out of the ISR until it is back."""
+    who = _follower(random, leader)
+    until_us = from_us + 2 * lag_us
+    steps = (
+        (from_us, int(ELIGIBILITY), who, 0),
+        (from_us, int(REMOVE), who, 0),
+        (from_us, int(PAUSE_FOLLOWER), who, until_us),
+        (until_us, int(ELIGIBILITY), who, 1),
+    )
+    return Planted("restart", who, from_us, until_us, "controller", steps)
+
+
+MAKERS: Final[dict[str, Maker]] = {
+    "paused-follower": _paused_follower,
+    "dead-follower": _dead_follower,
+    "slow-follower": _slow_follower,
+    "slow-followers": _slow_followers,
+    "lossy-link": _lossy_link,
+    "replication-quota": _replication_quota,
+    "slow-storage": _slow_storage,
+    "slow-queue": _slow_queue,
+    "stopped-leader": _stopped_leader,
+    "leader-change": _leader_change,
+    "rolling-restart": _restart,
+}
+FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
+
+
+def plant(scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int) -> Iterator[Planted]:
+    """One fault after the other, with a quiet time in between."""
+    if scenario == "quiet-fleet":
+        return
+    makers = list(MAKERS.values()) if scenario == "mixed-fleet" else [MAKERS[scenario]]
+    from_us = start_us + QUIET_S * SECOND_US
+    while True:
+        maker = makers[int(random.integers(len(makers)))]
+        fault = maker(random, from_us + int(random.integers(lag_us)), lag_us, 0)
+        if fault.until_us + QUIET_S * SECOND_US > end_us:
+            return
+        yield fault
+        from_us = fault.until_us + QUIET_S * SECOND_US

@@ -1,0 +1,275 @@
+"""Tables are made by contract, replaced by window, appended once; another engine reads them."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date, datetime
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from delta.exceptions import ConcurrentAppendException
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from isr_batch.errors import NoInputError, SchemaError, WriteConflictError
+from isr_batch.lake.ddl import create_statement
+from isr_batch.lake.lake import RETRIES, Lake, _retrying, sql_texts
+from isr_batch.lake.tables.contract import Column, Table
+from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
+
+SMALL = Table(
+    "small",
+    "It's a table",
+    (
+        Column("cluster_id", "STRING", "the cluster's name", nullable=False),
+        Column("lag_ms", "BIGINT", "a lag, where it is known"),
+        Column("event_date", "DATE", "day", nullable=False),
+    ),
+    {"lag_not_negative": "lag_ms >= 0", "cluster_named": "cluster_id <> ''"},
+    ("event_date",),
+)
+FIRST, SECOND = date(2026, 1, 1), date(2026, 1, 2)
+
+
+@pytest.fixture(autouse=True)
+def _small_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLES, "small", SMALL)
+
+
+def _rows(lake: Lake, *rows: tuple[str, int | None, date]) -> None:
+    frame = lake.spark.createDataFrame(rows, "cluster_id STRING, lag_ms INT, event_date DATE")
+    days = ", ".join(sorted({f"DATE'{row[2]}'" for row in rows}))
+    lake.replace(SMALL, frame, f"event_date IN ({days})")
+
+
+def _content(lake: Lake) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in lake.read("small").collect())
+
+
+def test_table_has_comments_and_layout(lake: Lake) -> None:
+    lake.ensure(SMALL)
+    fields = {field.name: field for field in lake.read("small").schema}
+    detail = lake.spark.sql(f"DESCRIBE DETAIL {lake.identifier('small')}").collect()[0]
+    assert fields["cluster_id"].metadata["comment"] == "the cluster's name"
+    assert not fields["cluster_id"].nullable
+    assert detail["description"] == "It's a table"
+    assert detail["partitionColumns"] == ["event_date"]
+
+
+@pytest.mark.parametrize("table", OUTPUT_TABLES, ids=lambda table: table.name)
+def test_contract_makes_a_table_that_keeps_to_it(lake: Lake, table: Table) -> None:
+    lake.ensure(table)
+    Lake(lake.spark, lake.root).ensure(table)
+    assert lake.read(table.name).columns == table.column_names
+
+
+def test_replace_is_idempotent_and_leaves_other_days(lake: Lake) -> None:
+    _rows(lake, ("a", 1, FIRST), ("a", 2, SECOND))
+    for _ in range(2):
+        _rows(lake, ("a", 3, SECOND))
+    assert _content(lake) == [("a", 1, FIRST), ("a", 3, SECOND)]
+
+
+def test_replace_tells_how_many_rows(lake: Lake) -> None:
+    frame = lake.spark.createDataFrame(
+        [(5, "a", FIRST), (6, "b", FIRST)], "lag_ms INT, cluster_id STRING, event_date DATE"
+    )
+    assert lake.replace(SMALL, frame, "true") == 2
+    assert lake.replace(SMALL, frame.where("false"), "cluster_id = 'nobody'") == 0
+    assert lake.replace(SMALL, frame.where("false"), "cluster_id = 'a'") == 0
+    assert _content(lake) == [("b", 6, FIRST)]
+
+
+def test_replace_refuses_rows_outside_its_window(lake: Lake) -> None:
+    frame = lake.spark.createDataFrame([("a", 1, FIRST)], "cluster_id STRING, lag_ms INT, event_date DATE")
+    with pytest.raises(AnalysisException, match="DELTA_REPLACE_WHERE_MISMATCH"):
+        lake.replace(SMALL, frame, f"event_date = DATE'{SECOND}'")
+
+
+def test_constraint_refuses_wrong_and_passes_unknown(lake: Lake) -> None:
+    _rows(lake, ("a", None, FIRST))
+    with pytest.raises(Exception, match="lag_not_negative"):
+        _rows(lake, ("a", -1, FIRST))
+    assert _content(lake) == [("a", None, FIRST)]
+
+
+def test_missing_column_is_named(lake: Lake) -> None:
+    with pytest.raises(SchemaError, match="lack lag_ms"):
+        lake.replace(SMALL, lake.spark.sql("SELECT 'a' AS cluster_id, current_date() AS event_date"), "true")
+
+
+def test_other_schema_is_refused_and_named(lake: Lake) -> None:
+    lake.spark.sql(
+        f"CREATE TABLE {lake.identifier('small')} (cluster_id INT, event_date DATE, more STRING) USING DELTA"
+    )
+    with pytest.raises(
+        SchemaError, match="no column lag_ms bigint; cluster_id is int, not string; unknown column more"
+    ):
+        lake.ensure(SMALL)
+    with pytest.raises(SchemaError):
+        lake.read("small")
+
+
+def test_missing_table_is_no_input(lake: Lake) -> None:
+    with pytest.raises(NoInputError, match="no table fetch_log"):
+        lake.read("fetch_log")
+
+
+def test_commit_leads_to_run(lake: Lake) -> None:
+    _rows(lake, ("a", 1, FIRST))
+    commit = lake.spark.sql(f"DESCRIBE HISTORY {lake.identifier('small')} LIMIT 1").collect()[0]
+    assert json.loads(commit["userMetadata"])["run_id"] == "test-run"
+    assert commit["version"] == lake.version("small") == 1
+
+
+def _run(lake: Lake, run_id: str) -> None:
+    row = {column.name: None for column in RUN_LOG.columns} | {
+        "run_id": run_id,
+        "started_time": datetime(2026, 1, 1),  # noqa: DTZ001 (the session is in UTC)
+        "command": "replay",
+        "code_version": "0",
+        "config_hash": "0",
+        "seconds": 1.5,
+        "status": "done",
+        "exit_code": 0,
+    }
+    lake.append_once(RUN_LOG, lake.spark.createDataFrame([row], RUN_LOG.schema_ddl), run_id)
+
+
+def test_append_once(lake: Lake) -> None:
+    for run_id in ("b", "a", "b"):
+        _run(lake, run_id)
+    assert sorted(row["run_id"] for row in lake.read("run_log").collect()) == ["a", "b"]
+
+
+def _verdicts(lake: Lake) -> None:
+    row = {
+        "cluster_id": "c",
+        "topic": "t",
+        "partition_id": 0,
+        "leader_epoch": 1,
+        "leader_id": 1,
+        "rule": "kafka-3.7",
+        "params_json": "{}",
+        "change_time": datetime(2026, 1, 1, 12),  # noqa: DTZ001
+        "kind": "shrink",
+        "replica_id": 2,
+        "isr_before": [1, 2],
+        "isr_after": [1],
+        "made_by": "rule",
+        "verdict": "spurious",
+        "primary_cause": "slow_leader",
+        "causes": ["slow_leader"],
+        "restored_time": datetime(2026, 1, 1, 12, 1),  # noqa: DTZ001
+        "event_date": FIRST,
+    }
+    rows = [
+        row,
+        row | {"partition_id": 1, "verdict": "genuine", "primary_cause": "follower_slow", "causes": ["follower_slow"]},
+    ]
+    frame = lake.spark.createDataFrame(
+        [dict.fromkeys(SHRINK_VERDICTS.column_names) | row for row in rows], SHRINK_VERDICTS.schema_ddl
+    )
+    lake.replace(SHRINK_VERDICTS, frame, "true")
+    done = dict.fromkeys(REPLAYED_DAYS.column_names, "") | {
+        "rule": "kafka-3.7", "replayed_time": row["change_time"], "event_date": FIRST,
+    }  # fmt: skip
+    lake.replace(REPLAYED_DAYS, lake.spark.createDataFrame([done], REPLAYED_DAYS.schema_ddl), "true")
+
+
+def test_views_by_bare_name(lake: Lake) -> None:
+    _verdicts(lake)
+    assert set(lake.register_views()) == {"replayed_days", "shrink_verdicts", *sql_texts()} - {
+        "days_to_replay",
+        "fetches",
+    }
+    assert [row["partition_id"] for row in lake.spark.table("spurious_shrinks").collect()] == [0]
+    assert lake.spark.table("worst_partitions").collect()[0]["out_of_isr_ms"] == 60_000
+    assert lake.spark.table("spurious_by_rule_and_day").collect()[0]["shrinks"] == 2
+    assert lake.spark.table("spurious_by_leader").collect()[0]["slow_leader"] == 1
+
+
+def test_views_of_missing_tables_are_left_out(lake: Lake) -> None:
+    assert lake.register_views() == []
+
+
+def test_schema_in_a_catalog(spark: SparkSession) -> None:
+    spark.sql("CREATE SCHEMA isr")
+    try:
+        lake = Lake(spark, "spark_catalog.isr", catalog=True)
+        assert not lake.has("small")
+        _rows(lake, ("a", 1, FIRST))
+        _rows(lake, ("b", 2, FIRST))
+        assert lake.has("small")
+        assert _content(lake) == [("b", 2, FIRST)]
+    finally:
+        spark.sql("DROP SCHEMA isr CASCADE")
+
+
+@pytest.mark.parametrize("name", ["of files", "of%20addresses"])
+def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Spark alone reads the second lake."""
+    lake = Lake(spark, str(tmp_path / name), "test-run")
+    two = spark.createDataFrame([("a", 1, FIRST), ("b", 2, SECOND)], "cluster_id STRING, lag_ms INT, event_date DATE")
+    assert lake.replace(SMALL, two, "true") == 2
+    assert lake.folder("small") == (f"{tmp_path}/{name}/small" if "%" not in name else None)
+    written = sorted(path.name for path in (tmp_path / name / "small").rglob("*.parquet"))
+    assert sorted(path.rpartition("/")[2] for path in lake.files("small")) == written
+    assert len(written) == 2
+    lake.require_layout(SMALL)
+    with pytest.raises(SchemaError, match="small is partitioned by event_date"):
+        lake.require_layout(replace(SMALL, partitioned_by=()))
+    # Nothing in place of nothing is no commit: what the last one wrote does not count.
+    assert lake.replace(SMALL, two.where("false"), "cluster_id = 'c'") == 0
+    assert lake.version("small") == 1
+    assert lake.replace(SMALL, two.where("false"), "cluster_id = 'a'") == 0
+    assert lake.version("small") == 2
+    assert len(lake.files("small")) == 1
+    assert lake.is_plain("small")
+    spark.sql(f"ALTER TABLE {lake.identifier('small')} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    assert not lake.is_plain("small")
+
+
+def test_another_engine_reads_the_table(lake: Lake) -> None:
+    _rows(lake, ("a", 1, FIRST), ("b", None, SECOND))
+    _rows(lake, ("b", 2, SECOND))
+    rows = pa.table(deltalake.DeltaTable(f"{lake.root}/small").to_pyarrow_table()).sort_by("event_date").to_pylist()
+    assert rows == [
+        {"cluster_id": "a", "lag_ms": 1, "event_date": FIRST},
+        {"cluster_id": "b", "lag_ms": 2, "event_date": SECOND},
+    ]
+
+
+def test_writers_at_the_same_time_all_get_through(lake: Lake) -> None:
+    lake.ensure(SMALL)
+
+    def write(cluster: str) -> int:
+        frame = lake.spark.createDataFrame([(cluster, 1, FIRST)], "cluster_id STRING, lag_ms INT, event_date DATE")
+        return Lake(lake.spark, lake.root).replace(SMALL, frame, f"cluster_id = '{cluster}'")
+
+    # Without partitions by cluster each of them might have read what the others added, so Delta lets one through.
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(write, "abc"))
+    assert [row[0] for row in _content(lake)] == ["a", "b", "c"]
+
+
+def test_conflicts_are_retried_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isr_batch.lake.lake.time.sleep", lambda _seconds: None)
+    attempts = []
+
+    def write(failures: int) -> None:
+        attempts.append(failures)
+        if len(attempts) <= failures:
+            raise ConcurrentAppendException("somebody was faster")
+
+    _retrying(lambda: write(RETRIES), "small")
+    attempts.clear()
+    with pytest.raises(WriteConflictError, match="small"):
+        _retrying(lambda: write(RETRIES + 1), "small")
+
+
+def test_quotes_in_names_and_comments_survive() -> None:
+    statement = create_statement(SMALL, "delta.`/a``b/small`")
+    assert r"COMMENT 'It\'s a table'" in statement

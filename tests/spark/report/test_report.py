@@ -1,0 +1,229 @@
+"""The report of the samples: its numbers are those of the tables, and a browser shows it without a word."""
+
+import html
+import json
+import re
+import runpy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from docs.generate import chromium
+from isr_batch.lake.lake import Lake
+from isr_batch.report.pictures import _all_tables, _swim_lane
+from isr_batch.scoring.broker_check import summary
+
+
+def charts_of(page: str) -> dict[str, Any]:
+    found = re.search(r"^const charts = (.*);$", page, re.MULTILINE)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def rows_of(chart: dict[str, Any]) -> list[dict[str, Any]]:
+    """All rows that are drawn."""
+    return [row for rows in chart["datasets"].values() for row in rows]
+
+
+@pytest.fixture
+def page(sample_report: Path) -> str:
+    return sample_report.read_text(encoding="utf-8")
+
+
+def test_it_is_one_file_that_asks_for_nothing(page: str) -> None:
+    assert len(page) < 5_000_000
+    assert not re.search(r"<(script|link|iframe)[^>]* (src|href)=", page)
+
+
+def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
+    matches = summary(sample_lake).rows
+    tiles = {status: int(number.replace(",", "")) for number, status in re.findall(r"<b>([\d,]+)</b>(\w+)", page)}
+    assert tiles == {status: sum(row[status] for row in matches) for status in ("matched", "missing", "extra")}
+    races = sum(row["races"] for row in matches)
+    assert re.search(rf"which came first: {races} of the\s+latter two", page)
+    verdicts = ("spurious", "genuine", "excluded", "unknown")
+    totals: dict[tuple[str, str], list[int]] = {}
+    for row in sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL").collect():
+        lag_time = str(json.loads(row["params_json"])["replica_lag_time_max_ms"])
+        counts = [row[name] for name in ("shrinks", *verdicts, "misses")]
+        before = totals.get((row["rule"], lag_time), [0] * len(counts))
+        totals[row["rule"], lag_time] = [a + b for a, b in zip(before, counts, strict=True)]
+    cells = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 8, page.partition('id="rules"')[2])
+    told = {(rule, lag_time): list(map(int, counts)) for rule, lag_time, *counts in cells[: len(totals)]}
+    assert told == totals
+    shrinks, spurious, *_ = totals["kafka-3.7", "4000"]
+    assert f"<li>kafka-3.7 with T = 4 s makes {shrinks} shrinks, {spurious} of them spurious (" in page
+
+
+def test_pictures_have_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
+    charts = charts_of(page)
+    verdicts = sample_lake.read("shrink_verdicts")
+    by_cause = {(row["rule"], row["cause"]): row["shrinks"] for row in rows_of(charts["causes"])}
+    assert by_cause == {
+        (row["rule"], row["primary_cause"]): row["count"]
+        for row in verdicts.groupBy("rule", "primary_cause").count().collect()
+    }
+    logged = sample_lake.read("observed_isr_changes").where("kind = 'shrink'").count()
+    in_time = rows_of(charts["in_time"])
+    assert sum(row["shrinks"] for row in in_time) == verdicts.count() + logged
+    assert sum(row["shrinks"] for row in in_time if row["rule"] == "the brokers") == logged
+    differing = sample_lake.read("rule_disagreements").withColumn("a", F.explode("rules_for"))
+    pairs = differing.withColumn("b", F.explode("rules_against")).groupBy("a", "b").count().collect()
+    assert {(row["makes"], row["makes_not"], row["shrinks"]) for row in rows_of(charts["disagreements"])} == {
+        tuple(row) for row in pairs
+    }
+    own = verdicts.where("rule = 'kafka-3.7' AND made_by = 'rule'")
+    assert sum(row["shrinks"] for row in rows_of(charts["held"]) if "cause" in row) == own.count()
+    totals = sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL")
+    spurious = {row[0]: row[1] for row in totals.groupBy("rule").agg(F.sum("spurious")).collect()}
+    drawn = rows_of(charts["costs"])
+    assert {rule: row["mistakes"] for row in drawn for rule in row["rules"].split(", ")} == spurious
+    rates = {
+        (row["cluster_id"], row["rule"]): row["mistakes_per_partition_day"]
+        for row in totals.where("spurious > 0").collect()
+    }
+    drawn = [row for row in rows_of(charts["tradeoff"]) if row["seen"]]
+    assert {(row["cluster_id"], rule): row["mistakes"] for row in drawn for rule in row["rules"].split(", ")} == rates
+    undone = verdicts.where("verdict = 'spurious' AND restored_time IS NOT NULL").withColumn(
+        "s", (F.unix_millis("restored_time") - F.unix_millis("change_time")) / 1000
+    )
+    longest = undone.groupBy("rule").agg(F.max("s"), F.count("*")).collect()
+    lasting = {row["rule"]: row for row in rows_of(charts["durations"]) if row["what"] == "it lasts"}
+    assert {rule: row["mistakes"] for rule, row in lasting.items()} == {row[0]: row[2] for row in longest}
+    for rule, most, _ in longest:
+        assert lasting[rule]["most"] == pytest.approx(most, abs=0.0011)
+
+
+def test_a_follower_that_stopped_is_seen_in_the_heat_map(page: str, sample_lake: Lake) -> None:
+    """What the timeline has just before a follower is back, its last state, counts until then."""
+    drawn = [row for row in rows_of(charts_of(page)["heat"]) if row["cluster_id"] == "follower-stop"]
+    oldest = max(drawn, key=lambda row: row["age_s"])
+    dropped = sample_lake.read("replica_timeline").where("cluster_id = 'follower-stop' AND rule = 'kafka-3.7'")
+    assert oldest["follower"].startswith("broker 3 of leader ")
+    assert oldest["age_s"] >= dropped.agg(F.max("lag_ms")).collect()[0][0] / 1000
+    assert oldest["age_s"] < 30
+
+
+def test_swim_lanes_show_the_verdicts(page: str, sample_lake: Lake) -> None:
+    drawn = rows_of(charts_of(page)["lanes-0"])
+    (change_ms,) = {row["at_ms"] for row in drawn if "at_ms" in row}
+    bars = {(row["line"], row["cause"]) for row in drawn if row.get("from_ms") == change_ms and "cause" in row}
+    there = sample_lake.read("shrink_verdicts").where(
+        (F.unix_micros("change_time") == round(change_ms * 1000))
+        & (F.col("topic") == "busy")
+        & (F.col("partition_id") == 0)
+    )
+    assert bars - {("the brokers", "as logged")} == {(row["rule"], row["primary_cause"]) for row in there.collect()}
+    assert {row["line"] for row in drawn if "value" in row} >= {"leader", "high watermark", "broker 2", "broker 3"}
+    assert ("broker 1 silent", "silent") in {(row.get("line"), row.get("cause")) for row in drawn}
+
+
+def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> None:
+    """Also where a term begins without it, and where one ends before it is back."""
+    sample_lake.register_views()
+    (back, *_) = sample_lake.spark.sql("""
+        SELECT cluster_id, topic, partition_id, leader_id, params_json, 4000 AS lag_time_ms,
+          unix_micros(change_time) AS change_us, unix_micros(change_time) - 8000000 AS caught_up_us,
+          unix_micros(change_time) + 8000000 AS restored_us, 0 AS shrinks, 0 AS spurious, '' AS primary_cause
+        FROM isr_changes i WHERE rule = 'kafka-3.7' AND kind = 'expand' AND NOT EXISTS (
+          SELECT 1 FROM isr_changes s WHERE s.kind = 'shrink' AND s.change_time < i.change_time AND (
+            s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, s.rule, s.replica_id
+          ) = (i.cluster_id, i.topic, i.partition_id, i.leader_epoch, i.leader_id, i.rule, i.replica_id)
+        ) ORDER BY change_time, cluster_id, topic, partition_id
+    """).collect()
+    with _all_tables(sample_lake):
+        drawn = sample_lake.spark.sql(_swim_lane(0, "kafka-3.7", [], back.asDict()).sql).collect()
+    states = sample_lake.read("partition_timeline").where(
+        (F.col("topic") == back["topic"]) & (F.col("partition_id") == back["partition_id"])
+        & (F.col("cluster_id") == back["cluster_id"])
+    ).select("rule", "isr", F.unix_micros("time").alias("us")).orderBy("us").collect()  # fmt: skip
+    bars = [row for row in drawn if row["lane"] == "away" and row["line"] != "the brokers"]
+    assert bars
+    for bar in bars:
+        middle_us = 500 * (bar["from_ms"] + bar["until_ms"])
+        before = [row["isr"] for row in states if row["rule"] == bar["line"] and row["us"] <= middle_us]
+        assert bar["follower"] not in before[-1], bar
+
+
+def test_a_lag_grows_until_the_follower_has_caught_up(page: str, sample_lake: Lake) -> None:
+    """A row of the timeline that tells of that fetch has a lag of zero, and between two rows nothing is told."""
+    chart = charts_of(page)["lanes-0"]
+    layers = [layer for lane in chart["vconcat"] for layer in lane["layer"]]
+    (lag,) = (layer for layer in layers if layer["encoding"].get("y", {}).get("title") == "lag, s")
+    peak = max(chart["datasets"][lag["data"]["name"]], key=lambda row: row["value"])
+    rows = sample_lake.read("replica_timeline").where(
+        (F.col("topic") == "busy") & (F.col("partition_id") == 0) & (F.col("rule") == "kafka-3.7")
+        & (F.col("replica_id") == int(peak["line"].removeprefix("broker ")))
+    ).orderBy("cluster_id", "leader_epoch", "time").select(
+        "leader_epoch", F.unix_millis("time").alias("ms"), "lag_ms", "last_caught_up_time_ms"
+    ).collect()  # fmt: skip
+    peak_ms = int(peak["from_ms"])
+    grown = {row["ms"]: row["ms"] - before["last_caught_up_time_ms"] for before, row in pairwise(rows)}
+    (told,) = {row["lag_ms"] for row in rows if row["ms"] == peak_ms}
+    assert told < peak["value"] * 1000 == grown[peak_ms]
+
+
+def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake) -> None:
+    shown = {
+        place: html.unescape(sql)
+        for place, sql in re.findall(r'<section id="picture-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL)
+    }
+    charts = charts_of(page)
+    assert {*charts, "sweeps"} == {*shown}
+    for place in ("causes", "disagreements", "costs"):
+        found, _ = sample_lake.query(shown[place])
+        assert rows_of(charts[place]) == found
+
+
+def test_a_picture_of_a_missing_table_says_so(page: str, sample_lake: Lake) -> None:
+    assert not sample_lake.has("sweep_scores")
+    assert "There is no sweep in this lake: <code>isr-batch sweep</code> makes one." in page
+
+
+def test_the_notebook_runs(
+    sample_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["explore.py", sample_lake.root, str(tmp_path / "shrinks.html")])
+    told = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "explore.py"))
+    assert sum(row["spurious"] for row in told["leaders"]) == len(told["woken"]) == 16
+    assert "16 of 16 mistakes come after a silence of their leader" in capsys.readouterr().out
+    assert "vegaEmbed" in (tmp_path / "shrinks.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no Chromium here")
+def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
+    def ink() -> str:
+        return str(tab.value("getComputedStyle(document.querySelector('#causes svg text')).fill"))
+
+    with chromium.open_page(sample_report, tmp_path / "profile") as tab:
+        tab.size(1060, 900)
+        tab.media("screen", "light")
+        tab.wait_for("[...document.querySelectorAll('.chart')].every(e => e.querySelector('svg .mark-text'))")
+        places = tab.value("Object.keys(charts)")
+        assert len(places) >= 10
+        assert ink() == "rgb(26, 26, 26)"
+        tab.screenshot(tmp_path / "light.png")
+        tab.media("screen", "dark")
+        assert ink() == "rgb(228, 228, 228)"
+        tab.screenshot(tmp_path / "dark.png")
+        tab.media("print", "dark")
+        assert ink() == "rgb(0, 0, 0)"
+        tab.screenshot(tmp_path / "print.png")
+        tab.media("screen", "light")
+        wide = "[...document.querySelectorAll('.chart')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+        assert tab.value(f"{wide}.map(e => e.id).join()") == ""
+        # The wheel zooms the lanes: other times stand below them.
+        texts = "[...document.querySelectorAll('#lanes-0 svg text')].map(e => e.textContent)"
+        times = f"{texts}.filter(t => /:/.test(t)).join()"
+        before = tab.value(times)
+        tab.value("document.querySelector('#lanes-0').scrollIntoView()")
+        for _ in range(4):
+            tab.call("Input.dispatchMouseEvent", type="mouseWheel", x=450, y=70, deltaX=0, deltaY=-240)
+        tab.wait_for(f"{times} !== {json.dumps(before)}")
+        assert tab.complaints() == []
+        assert tab.requests() == [sample_report.resolve().as_uri()]
+    assert all((tmp_path / f"{name}.png").stat().st_size > 50_000 for name in ("light", "dark", "print"))

@@ -1,0 +1,155 @@
+"""Scores of a few rows, worked out by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
+from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES
+from isr_batch.scoring.scores import AGGREGATES, DERIVED, facts, results_of, scores
+from tests.spark.test_jobs import frame, verdict
+from udfs.kernel.notifications import notified_at_us
+
+DAY = "2026-01-01"
+HOUR_US = 3_600_000_000
+PARAMS = '{"replica_lag_time_max_ms": 10000}'
+RUN = {"rule": "kafka-3.7", "params_json": PARAMS, "event_date": DAY}
+OTHER = RUN | {"rule": "kafka-0.9"}
+
+
+def shrink(second: int, verdict_: str, cause: str, **more: Any) -> dict[str, Any]:
+    return verdict("kafka-3.7", verdict_, cause) | RUN | {"change_time": at(second)} | more
+
+
+def at(second: int) -> str:
+    return f"{DAY} 12:{second // 60:02}:{second % 60:02}"
+
+
+SHRINKS = (
+    shrink(1, "spurious", "slow_leader", restored_time=at(5), true_lag_ms=5),
+    shrink(31, "spurious", "keeping_pace", restored_time=at(51), true_lag_ms=5),
+    shrink(60, "genuine", "follower_stopped", true_lag_ms=12_000, restored_time=at(600)),
+    shrink(90, "genuine", "follower_slow", true_lag_ms=16_000),
+    shrink(100, "unknown", "unknown", true_lag_ms=0),
+    shrink(110, "excluded", "controller", true_lag_ms=0, made_by="controller"),
+)
+
+
+@pytest.fixture(scope="module")
+def rows(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Scores by topic and in total."""
+    nothing = {c.name: 0 for c in PARTITION_SCORES.columns if c.type == "BIGINT"}
+    costs = (
+        RUN | nothing | {
+            "exposure_us": 24 * HOUR_US, "under_min_isr_us": 5_000_000, "high_watermark_stalled_us": 7_000_000,
+            "refused_appends": 3, "acknowledged_appends": 100, "never_acknowledged": 1, "isr_writes": 4,
+            "acks_all_latency_max_us": 2_050_000,
+            "acks_all_latencies": [{"latency_ms": 10.0, "appends": 98}, {"latency_ms": 2000.0, "appends": 2}],
+            # At the same instant as another, whose name comes first whatever the order of rows.
+            "first_violation": "passed_within_lag_time", "first_violation_time": at(7),
+        },
+        RUN | nothing | {
+            "topic": "u", "exposure_us": 12 * HOUR_US, "high_watermark_stalled_us": 1_000_000,
+            "loss_exposed_us": 2_000_000, "loss_records_max": 5, "members_below_high_watermark": 1,
+            "first_violation": "members_below_high_watermark", "first_violation_time": at(7),
+        },
+        OTHER | nothing | {"exposure_us": 24 * HOUR_US},
+    )  # fmt: skip
+    answers = (
+        RUN | {"replica_id": 2, "judged_us": 100, "agreed_us": 90, "misses": 1},
+        RUN | {"topic": "u", "replica_id": 2, "judged_us": 100, "agreed_us": 100, "misses": 0},
+    )
+    expands = [
+        {**s, "kind": "expand", "change_time": s["restored_time"], "isr_before": [1], "isr_after": [1, 2]}
+        for s in SHRINKS
+        if "restored_time" in s
+    ]
+    lake = Lake(spark_session, str(tmp_path_factory.mktemp("scores")), "test")
+    for table, of_table in (
+        (ISR_CHANGES, (*SHRINKS, *expands)),
+        (SHRINK_VERDICTS, SHRINKS),
+        (PARTITION_SCORES, costs),
+        (REPLICA_SCORES, answers),
+    ):
+        lake.replace(table, frame(spark_session, table, *of_table), "true")
+    found = scores(facts(results_of(lake)), [("cluster_id", "event_date", "topic"), ("cluster_id",)])
+    return [row.asDict() for row in found.collect()]
+
+
+def score(rows: list[dict[str, Any]], rule: str = "kafka-3.7", topic: str | None = None) -> dict[str, Any]:
+    (found,) = (row for row in rows if row["rule"] == rule and row["topic"] == topic)
+    return found
+
+
+def test_every_column_of_the_table_is_scored() -> None:
+    keys = {"cluster_id", "rule", "params_json", "event_date", "topic"}
+    of_sources = {name for aggregates in AGGREGATES.values() for name in aggregates}
+    assert of_sources | set(DERIVED) == set(RULE_SCORES.column_names) - keys
+
+
+def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
+    changes = sorted([1, 5, 31, 51, 60, 600, 90, 100])  # not that of the controller
+    told = notified_at_us(np.array(changes, np.int64) * 1_000_000)
+    expected = {
+        "exposure_partition_hours": 36.0,
+        "shrinks": 6,
+        "spurious": 2,
+        "genuine": 2,
+        "excluded": 1,
+        "unknown": 1,
+        "slow_leader": 1,
+        "keeping_pace": 1,
+        "follower_stopped": 1,
+        "follower_slow": 1,
+        "expands": 3,
+        "isr_changes": 9,
+        "metadata_writes": 4,
+        "notifications": len(set(told.tolist())),
+        "mistakes_per_partition_day": 2 / 1.5,
+        "mistake_interval_ms_p50": 30_000.0,
+        "mistake_duration_ms_p50": 12_000.0,  # of 4 and 20 s
+        "mistake_duration_ms_max": 20_000.0,
+        "flaps": 1,  # 4 s; 20 s is longer than the lag time
+        "detection_ms_p50": 14_000.0,
+        "detection_ms_max": 16_000,
+        "precision": 0.5,
+        "misses": 1,
+        "recall": 0.5,  # 12 s were within 1.5 lag times, 16 s were not and had been missed before
+        "query_accuracy": 0.95,
+        "under_min_isr_seconds": 5.0,
+        "high_watermark_stalled_seconds": 8.0,
+        "refused_appends": 3,
+        "never_acknowledged": 1,
+        "acks_all_latency_ms_p50": 10.0,
+        "acks_all_latency_ms_p99": 2000.0,
+        "acks_all_latency_ms_max": 2050.0,
+        "loss_records_max": 5,
+        "loss_exposed_seconds": 2.0,
+        "isr_members_below_high_watermark": 1,
+    }
+    found = score(rows)
+    assert found["first_violation"] == "members_below_high_watermark at 2026-01-01 12:00:07 in u-0, leader epoch 1"
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_a_topic_of_a_day(rows: list[dict[str, Any]]) -> None:
+    found = score(rows, topic="u")
+    assert (str(found["event_date"]), found["shrinks"], found["precision"]) == (DAY, 0, None)
+    assert (found["high_watermark_stalled_seconds"], found["query_accuracy"]) == (1.0, 1.0)
+    assert found["acks_all_latency_ms_p99"] is None
+
+
+def test_mistakes_of_one_block_come_and_go_together(rows: list[dict[str, Any]]) -> None:
+    """Twice a Poisson variable with mean 1: 0 is 37 % of the draws, more than 3 is 2 %, more than 5 none of 200."""
+    found = score(rows)
+    assert found["mistakes_per_partition_day_low"] == 0
+    assert found["mistakes_per_partition_day_high"] * 1.5 in {6.0, 8.0, 10.0}
+
+
+def test_no_mistake_is_not_none_ever(rows: list[dict[str, Any]]) -> None:
+    found = score(rows, rule="kafka-0.9")
+    assert (found["shrinks"], found["mistakes_per_partition_day"]) == (0, 0)
+    assert (found["mistakes_per_partition_day_low"], found["mistakes_per_partition_day_high"]) == (0, 3)

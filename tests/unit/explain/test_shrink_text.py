@@ -1,0 +1,118 @@
+"""Sentences about a shrink, from facts made up for each."""
+
+from dataclasses import replace
+
+import pytest
+
+from isr_batch.errors import UsageError
+from isr_batch.explain.shrink_text import Dropped, Fetch, Stand, Story, headline, tell, utc
+from isr_batch.window import parse_instant
+
+SECOND = 1_000_000
+NOW = 1_767_268_800 * SECOND  # 2026-01-01 12:00:00
+FETCH = Fetch(NOW - 5 * SECOND, NOW - 5 * SECOND, NOW - 5 * SECOND, NOW - 4_500_000, NOW - SECOND, 7, None, 0)
+FOLLOWER = Dropped(
+    replica_id=3, made_by="rule", follower_log_end_offset=7, last_caught_up_time_ms=NOW // 1000 - 5000, lag_ms=5000,
+    true_log_end_offset=7, true_lag_ms=11, leader_held_ms=3500, leader_silent_ms=1400, causes=("slow_leader",),
+    verdict="spurious", restored_us=NOW + 69_000, acknowledged_offset=None, appends=1, records=2, lacked_appends=1,
+    fetches=(FETCH,), next_arrival_us=NOW + 4000, observed_us=None, observed_by=None, stands=(),
+)  # fmt: skip
+STORY = Story(
+    rule="kafka-3.7", params_json='{"replica_lag_time_max_ms": 4000}', lag_time_ms=4000, cluster_id="c", topic="busy",
+    partition_id=0, leader_epoch=4, leader_id=1, term_start_us=NOW - 60 * SECOND, term_end_us=NOW + 60 * SECOND,
+    min_insync_replicas=2, broker_version="4.1.0", change_us=NOW, isr_before=(1, 2, 3), isr_after=(1, 2),
+    high_watermark=7, leader_log_end_offset=9, silences=((NOW - 5 * SECOND, NOW - 100_000),), dropped=(FOLLOWER,),
+)  # fmt: skip
+
+
+def lines(**facts: object) -> list[str]:
+    """The story with other facts about its follower."""
+    return [line.strip() for line in tell(replace(STORY, dropped=(replace(FOLLOWER, **facts),))).splitlines()]  # type: ignore[arg-type]
+
+
+def cause(told: list[str], name: str) -> str:
+    (line,) = [line for line in told if line.split()[1:2] == [name] and line.split()[0] in {"yes", "no"}]
+    return " ".join(line.split())
+
+
+def test_who_when_and_how_long() -> None:
+    told = lines()
+    assert told[0] == "kafka-3.7 drops broker 3 from the ISR of busy-0 at 2026-01-01 12:00:00.000 UTC"
+    assert (
+        "Broker 1 did nothing for anybody for 4,900 ms, from 2026-01-01 11:59:55.000 to 2026-01-01 11:59:59.900."
+        in told
+    )
+    assert "Broker 3: spurious, slow_leader" in told
+    assert "it held everything below 7 and lacked 2 records; true lag 11 ms" in told
+    assert "since lastCaughtUpTimeMs 1 append of 2 records; it lacked 1 append" in told
+    assert "back in the ISR at 2026-01-01 12:00:00.069, 69 ms later" in told
+    assert "not back in the ISR when the term's log ends, at 2026-01-01 12:01:00.000" in lines(restored_us=None)
+
+
+def test_two_followers_and_the_controller() -> None:
+    other = replace(FOLLOWER, replica_id=2)
+    assert headline(replace(STORY, dropped=(other, FOLLOWER))).startswith("kafka-3.7 drops brokers 2 and 3 from")
+    told = lines(made_by="controller", causes=("controller",), verdict="excluded")
+    assert told[0].startswith("The controller drops broker 3")
+    assert not [line for line in told if "keeping_pace" in line or "held its fetches" in line]
+
+
+def test_numbers_that_decide_each_cause() -> None:
+    told = lines()
+    assert cause(told, "caught_up") == "no caught_up its log ends at 7, the leader's at 9"
+    assert cause(told, "slow_leader").endswith("4,900 ms of the time since it was last caught up are the leader's; "
+                                               "at most 4,000 ms are left")  # fmt: skip
+    assert cause(told, "follower_stopped").endswith(
+        "last fetch 5,000 ms ago, lag time 4,000 ms; but a cause above holds"
+    )
+    told = lines(causes=("follower_stopped",), verdict="genuine")
+    assert cause(told, "slow_leader").endswith("; more than 4,000 ms are left")
+    assert cause(told, "follower_stopped") == "yes follower_stopped last fetch 5,000 ms ago, lag time 4,000 ms"
+    assert cause(lines(causes=("follower_stopped",), leader_held_ms=0, leader_silent_ms=0), "slow_leader") == (
+        "no slow_leader none of the time is the leader's"
+    )
+    # What acks=1 acknowledged is beyond the high watermark.
+    assert "acknowledged up to 9," in cause(lines(acknowledged_offset=9), "unacked_only")
+    assert "acknowledged up to 7," in cause(lines(acknowledged_offset=5), "unacked_only")
+
+
+def test_what_the_rule_could_not_see() -> None:
+    late = "the fetch that says so had arrived, but its leader had not recorded it yet"
+    assert late not in lines()
+    assert late in lines(true_log_end_offset=9)
+    assert "it held everything below 9 and lacked nothing" in lines(true_log_end_offset=9)
+    nothing = lines(true_log_end_offset=None, fetches=(), follower_log_end_offset=-1, causes=("unknown",))
+    assert "it had not fetched in this term: nobody knows what it held" in nothing
+    assert "no fetch of it arrived in this term before the shrink" in nothing
+    assert cause(nothing, "unknown") == "yes unknown it has not fetched in this term, 60,000 ms old"
+    assert any(line.startswith("log end offset of the follower not known, of the leader 9") for line in nothing)
+    assert any("not caught up in this term" in line for line in lines(last_caught_up_time_ms=0))
+    assert any("that is within the limit" in line for line in lines(lag_ms=4000))
+    assert not any("that is within the limit" in line for line in lines(lag_ms=4001))
+
+
+def test_other_runs_are_grouped() -> None:
+    stands = (
+        Stand("a", "made", NOW - SECOND, "caught_up"),
+        Stand("b", "made", NOW, "slow_leader"),
+        Stand("c", "made", NOW + 400, "slow_leader"),
+        Stand("d", "kept"),
+        Stand("e", "out"),
+    )
+    assert lines(stands=stands)[-5:] == [
+        "Other replayed rules",
+        "make it as well, 1,000 ms earlier, judged caught_up: a",
+        "make it as well, at the same time, judged slow_leader: b, c",
+        "keep the follower: d",
+        "had dropped it before: e",
+    ]
+
+
+def test_instants() -> None:
+    assert utc(NOW + 1999) == "2026-01-01 12:00:00.001"
+    for text in ("2026-01-01T12:00:00", "2026-01-01 12:00", "2026-01-01T13:00:00+01:00", "1767268800000"):
+        assert parse_instant("--at", text) == NOW
+    assert parse_instant("--at", "2026-01-01T12:00:00.000001Z") == NOW + 1
+    for text in ("noon", "", "12:00", "9" * 20):
+        with pytest.raises(UsageError, match="--at"):
+            parse_instant("--at", text)

@@ -1,0 +1,209 @@
+"""Terms that had begun before the log: who led, who was in sync, where the log ended."""
+
+from typing import Any
+
+import pytest
+
+from isr_batch.ingest.kafka_logs.coverage import Stretch
+from isr_batch.ingest.kafka_logs.mid_term import (
+    INFERRED,
+    LOGGED,
+    SNAPSHOT,
+    Begun,
+    FirstFetch,
+    IsrTold,
+    Led,
+    Signs,
+    fetcher_of,
+    high_watermark_at,
+    is_passed,
+    isr_at,
+    log_end_at,
+    terms_in_progress,
+)
+
+MINUTE = 60_000_000
+BEGIN = 10 * MINUTE
+END = 20 * MINUTE
+LATE = Stretch(1, BEGIN, END, from_start=False)
+WHOLE = Stretch(1, BEGIN, END, from_start=True)
+
+
+def start(us: int, epoch: int, *, leads: bool = True, partition: int = 0) -> dict[str, Any]:
+    return {
+        "broker_id": 1, "topic": "t", "partition_id": partition, "leader_epoch": epoch, "stamp_us": us, "leads": leads,
+    }  # fmt: skip
+
+
+def asked(first_us: int, epoch: int, stretch: int = 0, fetches: int = 100) -> dict[str, Any]:
+    return {
+        "broker_id": 1, "stretch": stretch, "topic": "t", "partition_id": 0, "leader_epoch": epoch,
+        "first_us": first_us, "last_us": first_us + MINUTE, "fetches": fetches,
+    }  # fmt: skip
+
+
+def found(stretch: Stretch, **signs: Any) -> list[tuple[int, int, str]]:
+    given = {"starts": [], "process_starts": {}, "fetched": [], "named": [], "led": {}} | signs
+    return [
+        (begun.stamp_us, begun.leader_epoch, begun.term_source)
+        for begun in terms_in_progress([stretch], Signs(**given))
+    ]
+
+
+def test_a_leader_is_who_is_asked_and_its_term_begins_with_the_log() -> None:
+    assert found(LATE, fetched=[asked(BEGIN + 7, 4)]) == [(BEGIN, 4, INFERRED)]
+
+
+def test_a_term_that_is_logged_goes_on_where_the_request_log_begins() -> None:
+    assert found(LATE, starts=[start(MINUTE, 4)], fetched=[asked(BEGIN + 7, 4)]) == [(BEGIN, 4, LOGGED)]
+
+
+def test_a_term_that_begins_inside_the_log_needs_nothing() -> None:
+    inside = BEGIN + MINUTE
+    assert found(LATE, starts=[start(inside, 4)], fetched=[asked(inside + 7, 4)]) == []
+
+
+def test_a_term_before_the_logged_one_ends_with_it() -> None:
+    inside = BEGIN + MINUTE
+    seen = [asked(BEGIN + 7, 3), asked(inside + 7, 4)]
+    assert found(LATE, starts=[start(inside, 4)], fetched=seen) == [(BEGIN, 3, INFERRED)]
+
+
+def test_what_was_asked_before_a_restart_is_no_term_after_it() -> None:
+    restarted = {1: [BEGIN - MINUTE]}
+    assert found(LATE, starts=[start(MINUTE, 4)], process_starts=restarted) == []
+
+
+def test_a_follower_leads_nothing() -> None:
+    assert found(LATE, starts=[start(MINUTE, 4), start(2 * MINUTE, 5, leads=False)]) == []
+
+
+def test_a_few_fetches_make_no_term() -> None:
+    assert found(LATE, fetched=[asked(BEGIN + 7, 4, fetches=2)]) == []
+
+
+def test_releases_that_tell_no_epoch_have_a_term_until_the_first_line() -> None:
+    inside = BEGIN + MINUTE
+    assert found(LATE, fetched=[asked(BEGIN + 7, -1)]) == [(BEGIN, -1, INFERRED)]
+    assert found(LATE, starts=[start(inside, 4)], fetched=[asked(inside + 7, -1)]) == []
+
+
+def test_without_terms_in_a_whole_log_they_begin_with_the_first_fetch() -> None:
+    assert found(WHOLE, fetched=[asked(BEGIN + 7, 4)]) == [(BEGIN + 7, 4, INFERRED)]
+
+
+def test_an_idle_partition_is_known_by_records_by_listings_and_by_lines() -> None:
+    key = ("t", 0)
+    assert found(LATE, led={key: [(MINUTE, 2, 3, LOGGED), (2 * MINUTE, 1, 4, LOGGED)]}) == [(BEGIN, 4, LOGGED)]
+    assert found(LATE, led={key: [(MINUTE, 1, 3, LOGGED), (2 * MINUTE, 2, 4, LOGGED)]}) == []
+    assert found(LATE, led={key: [(BEGIN, 1, -1, SNAPSHOT)]}) == [(BEGIN, -1, SNAPSHOT)]
+    line = {"broker_id": 1, "topic": "t", "partition_id": 0, "at_us": BEGIN + MINUTE}
+    assert found(LATE, named=[line]) == [(BEGIN, -1, INFERRED)]
+
+
+def test_after_a_hole_a_term_goes_on_by_what_is_asked_there() -> None:
+    stretches = [Stretch(1, BEGIN, END, from_start=True), Stretch(1, END + MINUTE, 2 * END, from_start=False)]
+    signs = Signs([start(BEGIN, 4)], {}, [asked(BEGIN + 7, 4), asked(END + MINUTE + 7, 6, stretch=1)], [], {})
+    # Epoch 5 was somebody else's, in the hole; epoch 4 went on until then at most.
+    assert terms_in_progress(stretches, signs) == [
+        Begun(1, "t", 0, 4, END + MINUTE, LOGGED),
+        Begun(1, "t", 0, 6, END + MINUTE + 7, INFERRED),
+    ]
+
+
+TERM = Led(BEGIN, END, 1, (1, 2, 3))
+
+
+def test_the_isr_is_what_the_last_line_left_and_the_next_one_found() -> None:
+    told = [
+        IsrTold(MINUTE, (1, 2, 3), (1, 2), LOGGED),
+        IsrTold(BEGIN + MINUTE, (1, 2), (1,), LOGGED),
+    ]
+    assert isr_at(TERM, told, [], {}) == ([1, 2], LOGGED)
+
+
+def test_who_joined_without_a_line_is_in_if_the_high_watermark_had_not_passed_it() -> None:
+    told = [
+        IsrTold(MINUTE, (1, 2, 3), (1, 2), LOGGED),
+        IsrTold(BEGIN + MINUTE, (1, 2, 3), (1, 3), LOGGED),
+    ]
+    assert isr_at(TERM, told, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
+    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+
+
+def test_the_next_line_alone_says_who_was_in() -> None:
+    told = [IsrTold(BEGIN + MINUTE, (1, 2, 3), (1, 2), LOGGED)]
+    # Whoever has not fetched between the two cannot have joined.
+    assert isr_at(TERM, told, [], {2: True}) == ([1, 2, 3], LOGGED)
+    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+
+
+def test_a_line_that_says_only_what_came_of_it_leaves_the_rest_to_the_fetches() -> None:
+    told = [
+        IsrTold(BEGIN + MINUTE, None, (1, 2, 3), LOGGED),
+        IsrTold(BEGIN + 2 * MINUTE, (1, 2, 3), (1, 2), LOGGED),
+    ]
+    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+
+
+def test_who_was_dropped_after_the_snapshot_is_out_if_the_high_watermark_had_passed_it() -> None:
+    told = [IsrTold(MINUTE, None, (1, 2, 3), SNAPSHOT)]
+    assert isr_at(TERM, told, [], {2: True}) == ([1, 2, 3], SNAPSHOT)
+    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+
+
+def test_a_hole_takes_what_was_known_before_it() -> None:
+    told = [IsrTold(MINUTE, (1, 2, 3), (1, 2), LOGGED)]
+    hole = [(2 * MINUTE, BEGIN)]
+    assert isr_at(TERM, told, [], {2: True, 3: True}) == ([1, 2], LOGGED)
+    assert isr_at(TERM, told, hole, {2: True, 3: True}) == ([1, 2, 3], INFERRED)
+
+
+def test_the_log_ends_where_the_first_append_begins() -> None:
+    assert log_end_at([90, 100], 100, [], [88]) == 100
+    assert high_watermark_at(100, [90, 100], [88]) == 88
+
+
+def test_without_appends_the_furthest_follower_is_at_the_end() -> None:
+    assert log_end_at([90, 100], None, [], []) == 100
+    assert high_watermark_at(100, [100], []) == 100
+    assert high_watermark_at(100, [90, 100], []) == 90
+
+
+def test_an_idle_partition_may_be_known_from_a_shrinking_line_or_not_at_all() -> None:
+    assert log_end_at([], None, [40], [40]) == 40
+    assert log_end_at([], None, [], []) is None
+    assert high_watermark_at(None, [], []) is None
+
+
+FETCHED = FirstFetch(BEGIN + MINUTE, offset=90, sent=False, answered=None, highest=None)
+SENT = FETCHED._replace(offset=None, sent=True)
+APPENDED = BEGIN + 1
+
+
+@pytest.mark.parametrize(
+    ("fetch", "end", "appended_us", "passed"),
+    [
+        (FETCHED, 100, APPENDED, False),
+        (FETCHED._replace(answered=90), 100, APPENDED, False),  # it may have held the high watermark itself
+        (FETCHED._replace(answered=91), 100, APPENDED, True),
+        (FETCHED._replace(highest=91), 100, APPENDED, True),
+        (SENT._replace(highest=100), 100, APPENDED, False),  # it may have held all that there was
+        (SENT._replace(highest=101), 100, APPENDED, True),
+        (SENT._replace(answered=100), 100, BEGIN + 2 * MINUTE, True),  # all was committed, and it lacked something
+        (SENT._replace(answered=99), 100, None, False),
+        (SENT._replace(answered=100), None, None, False),
+    ],
+)
+def test_who_was_passed_by_the_high_watermark_was_not_in_sync(
+    fetch: FirstFetch, end: int | None, appended_us: int | None, passed: bool
+) -> None:  # fmt: skip
+    assert is_passed(fetch, end, appended_us) is passed
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "fetchers", "thread"),
+    [("busy", 0, 1, 0), ("polygenelubricants", 0, 7, 0), ("a", 0, 4, 3007 % 4), ("a", 3, 4, 3010 % 4)],
+)
+def test_a_partition_s_fetcher_follows_from_its_name(topic: str, partition: int, fetchers: int, thread: int) -> None:
+    assert fetcher_of(topic, partition, fetchers) == thread

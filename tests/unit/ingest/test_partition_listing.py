@@ -1,0 +1,116 @@
+"""What operators put beside their logs: listings of partitions, and what they state of the cluster."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from isr_batch.errors import NoInputError, UsageError
+from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
+from isr_batch.ingest.kafka_logs.log_folder import METADATA, SNAPSHOT, Given, find_logs, is_release
+from isr_batch.ingest.kafka_logs.partition_listing import Listed, is_listing, listing_of, read_listing
+
+NEW = """\
+Topic: busy\tTopicId: QOGIGkfUTjeQvN1wX98dSQ\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: min.insync.replicas=2
+\tTopic: busy\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2,3\tElr: \tLastKnownElr: 
+\tTopic: busy\tPartition: 1\tLeader: none\tReplicas: 2,3,1\tIsr: 3\tElr: 1\tLastKnownElr: 
+"""  # noqa: W291 as the tool prints it
+OLD = """\
+Topic:busy\tPartitionCount:1\tReplicationFactor:3\tConfigs:
+\tTopic: busy\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,3
+"""
+
+
+def test_a_listing_of_today_is_read() -> None:
+    found = listing_of(NEW.splitlines())
+    assert found.partitions == [
+        Listed("busy", 0, 1, (1, 2, 3), (1, 2, 3)),
+        Listed("busy", 1, -1, (2, 3, 1), (3,)),
+    ]
+    assert found.topic_ids == {"QOGIGkfUTjeQvN1wX98dSQ": "busy"}
+    assert found.min_isr == {"busy": 2}
+
+
+def test_a_listing_of_the_time_of_zookeeper_is_read() -> None:
+    assert listing_of(OLD.splitlines()).partitions == [Listed("busy", 0, 1, (1, 2, 3), (1, 3))]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Topic: busy\tPartition: 99999999999\tLeader: 1\tReplicas: 1\tIsr: 1",
+        "Topic: busy\tPartition: 0\tLeader: x\tReplicas: 1\tIsr: 1",
+        "Topic: busy\tPartition: 0\tLeader: 1\tReplicas: 1,-2\tIsr: 1",
+        "Topic: busy\tPartition: 0\tLeader: 1",
+        "WARN Something else (org.apache.kafka)",
+    ],
+)
+def test_other_lines_are_passed_over(line: str) -> None:
+    assert listing_of([line]).partitions == []
+
+
+def folder(tmp_path: Path, **files: str) -> Path:
+    broker = tmp_path / "broker-1"
+    broker.mkdir()
+    (broker / "request.log").write_text("x\n")
+    for name, text in files.items():
+        (tmp_path / name.replace("__", ".")).write_text(text)
+    return tmp_path
+
+
+def test_a_listing_is_known_by_what_is_inside(tmp_path: Path) -> None:
+    found = find_logs(folder(tmp_path, topics__txt=NEW, notes__txt="nothing", metadata__txt=OLD))
+    assert [file.name for file in found.of_kind(SNAPSHOT)] == ["metadata.txt", "topics.txt"]
+    assert not found.of_kind(METADATA)
+    assert not is_listing(tmp_path / "gone.txt")
+
+
+def test_a_damaged_listing_gives_what_is_readable_and_says_what_is_wrong(tmp_path: Path) -> None:
+    packed = gzip.compress(NEW.encode() + b"x" * 100_000)
+    for name, data in (("cut.txt.gz", packed[:-20]), ("no.txt.gz", b"Topic: nothing of the kind")):
+        (tmp_path / name).write_bytes(data)
+    listing, bad = read_listing(tmp_path / "cut.txt.gz")
+    assert (len(listing.partitions), bad.reason if bad else None) == (2, "truncated or corrupt gzip file")
+    assert is_listing(tmp_path / "cut.txt.gz")
+    assert not is_listing(tmp_path / "no.txt.gz")
+
+
+def test_a_decoded_checkpoint_is_metadata(tmp_path: Path) -> None:
+    found = find_logs(folder(tmp_path, checkpoint__txt="Dumping x.checkpoint\n"))
+    assert [file.name for file in found.of_kind(METADATA)] == ["checkpoint.txt"]
+
+
+def test_what_an_operator_states_is_read(tmp_path: Path) -> None:
+    found = find_logs(folder(tmp_path, cluster__yaml="release: 3.6.2\nreplica.lag.time.max.ms: 10000\n"))
+    assert found.given == Given("3.6.2", 10_000)
+
+
+@pytest.mark.parametrize("text", ["relase: 3.6", "release: newest", "min.insync.replicas: two", "- 3.6", "a: b: c"])
+def test_mistakes_in_what_is_stated_are_told(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"cluster\.yaml"):
+        find_logs(folder(tmp_path, cluster__yaml=text))
+
+
+@pytest.mark.parametrize(
+    ("text", "good"), [("3.6.2", True), ("0.10.1.1", True), ("0.7", False), ("4", False), ("x", False)]
+)
+def test_releases(text: str, good: bool) -> None:
+    assert is_release(text) is good
+
+
+def test_without_a_follower_nothing_is_started(tmp_path: Path) -> None:
+    where = folder(tmp_path)
+    with pytest.raises(NoInputError, match="no fetch of a follower"):
+        require_follower_fetches(where, [find_logs(where)])
+    (where / "broker-1" / "request.log").rename(where / "broker-1" / "server.log")
+    with pytest.raises(NoInputError, match="no request log"):
+        require_follower_fetches(where, [find_logs(where)])
+
+
+@pytest.mark.parametrize(
+    "text", ['{"request":{"replicaId":2,', "{replica_id=3,max_wait", "ClientId: x; ReplicaId: 3; "]
+)
+def test_a_follower_is_seen_in_any_format(tmp_path: Path, text: str) -> None:
+    where = folder(tmp_path)
+    (where / "broker-1" / "request.log").write_text(f"{text}\n")
+    require_follower_fetches(where, [find_logs(where)])

@@ -1,0 +1,383 @@
+"""The ledger of small logs, worked out by hand, and what must hold of the ledger of any log.
+
+Times are counted from the start of the log, which is a multiple of 50 ms; so are the checks of a lag time of 100 ms.
+An example gives all columns that are not zero.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests import naive_ledger
+from tests.kernel_ledger import LedgerOf
+from tests.naive_ledger import DAY_US, FollowerScore, Score, bucket
+from tests.naive_truth import ELIGIBLE, REMOVED, Row
+from tests.strategies import MIDNIGHT_US, Log, Setting, shifted
+from tests.unit.kernel.test_invariants_naive import LAG_MS, MS, START_US, append, by, fetch, log_of
+
+
+def scored(day: int = 0, **columns: Any) -> Score:
+    columns["latencies"] = tuple(map(bucket, columns.get("latencies", ())))
+    nothing: dict[str, Any] = dict.fromkeys(Score._fields, 0)
+    return Score(**nothing | {"day": day, "first_violation_us": -1, "first_violation": -1} | columns)
+
+
+def with_min_isr(min_isr: int, **flags: int) -> Setting:
+    return by("kafka-3.7", **flags)._replace(min_insync_replicas=min_isr)
+
+
+def midnight_at(us: int, log: Log) -> Log:
+    return shifted(log, MIDNIGHT_US - START_US - us)
+
+
+TODAY = MIDNIGHT_US // DAY_US
+DEAD = fetch(0, 2, 0), append(1 * MS, 1)
+"""Follower 2 lacks a record from 1 ms on, is late from 102 ms on, and a rule misses it if it is in at 152.001 ms."""
+
+
+# -- what producers and operators feel
+
+
+@pytest.mark.parametrize("min_isr", [2, 3])
+def test_below_min_isr_nothing_is_acknowledged(ledger_of: LedgerOf, min_isr: int) -> None:
+    """No more than the two that are assigned can be asked for. The check at 150 ms is the first after 101 ms."""
+    found = ledger_of(log_of(*DEAD, append(200 * MS, 2)), with_min_isr(min_isr))
+    assert found.scores == [
+        scored(
+            exposure_us=1_000_000,
+            at_min_isr_us=150_000,
+            under_min_isr_us=850_000,
+            leader_alone_us=850_000,
+            under_replicated_us=850_000,
+            high_watermark_stalled_us=999_000,  # from 1 ms: below min.insync.replicas HW stands still
+            isr_writes=1,
+            refused_appends=1,  # at 200 ms
+            never_acknowledged=1,  # that of 1 ms, 999 ms before the end
+        )
+    ]
+    # Judged from its fetch on. In the ISR from 102 to 150 ms although it is late: 1000 - 48.
+    assert found.followers == [FollowerScore(2, 0, 1_000_000, 952_000, 0)]
+
+
+def test_who_waits_is_acknowledged_when_the_dead_follower_leaves(ledger_of: LedgerOf) -> None:
+    found = ledger_of(log_of(*DEAD, append(200 * MS, 2), append(210 * MS, 2)), with_min_isr(1))
+    assert found.scores == [
+        scored(
+            exposure_us=1_000_000,
+            at_min_isr_us=850_000,
+            leader_alone_us=850_000,
+            under_replicated_us=850_000,
+            high_watermark_stalled_us=149_000,  # 1 to 150 ms
+            isr_writes=1,
+            acknowledged_appends=3,
+            acks_all_latency_max_us=149_000,
+            latencies=(0, 0, 149_000),  # alone, the leader acknowledges at once; so it does what is there already
+        )
+    ]
+
+
+def test_only_appends_that_ask_for_all_are_counted(ledger_of: LedgerOf) -> None:
+    log = log_of(append(0, 1, acks=1), append(1 * MS, 2, acks=0), isr=(1,), end_us=10 * MS)
+    for min_isr in 1, 2:
+        (score,) = ledger_of(log, with_min_isr(min_isr)).scores
+        assert (score.refused_appends, score.acknowledged_appends, score.never_acknowledged) == (0, 0, 0)
+
+
+def test_young_appends_are_censored(ledger_of: LedgerOf) -> None:
+    """At the end the first has waited for 100.001 ms, the second for 100; the rule never drops the follower."""
+    log = log_of(fetch(0, 2, 0), append(899_999, 1), append(900 * MS, 2))
+    found = ledger_of(log, by("kafka-10853-hw"))
+    stalled_us = 1_000_000 - 899_999
+    assert found.scores == [scored(exposure_us=1_000_000, high_watermark_stalled_us=stalled_us, never_acknowledged=1)]
+    # It lacks something since ms 899, and is late from ms 899 + 100 + 1 on.
+    assert found.followers == [FollowerScore(2, 0, 1_000_000, 1_000_000, 0)]
+
+
+def test_writes_of_the_isr_are_counted_not_members(ledger_of: LedgerOf) -> None:
+    """Both leave at 150 ms by one write, and come back by one each, at 200 and 210 ms."""
+    rows = fetch(0, 2, 0), fetch(0, 3, 0), append(1 * MS, 1), fetch(200 * MS, 2, 1), fetch(210 * MS, 3, 1)
+    found = ledger_of(log_of(*rows, replicas=(1, 2, 3), isr=(1, 2, 3), end_us=400 * MS), by("kafka-3.7"))
+    assert found.scores == [
+        scored(
+            exposure_us=400_000, at_min_isr_us=50_000, leader_alone_us=50_000, under_replicated_us=60_000,
+            high_watermark_stalled_us=149_000,
+            isr_writes=3, acknowledged_appends=1, acks_all_latency_max_us=149_000, latencies=(149_000,),
+        )
+    ]  # fmt: skip
+    # Late members from 102 to 150 ms; until their fetches they are late outsiders.
+    assert found.followers == [FollowerScore(2, 0, 400_000, 352_000, 0), FollowerScore(3, 0, 400_000, 352_000, 0)]
+
+
+def test_a_relinquishment_is_a_write(ledger_of: LedgerOf) -> None:
+    """At 31 ms the fetch has been worked on for 30 ms. At the end the append has waited for 60 ms."""
+    log = log_of(append(0, 5), fetch(1 * MS, 2, 0, took_us=90 * MS), end_us=60 * MS)
+    setting = by("kip-501-relinquish", follower_fetch_process_time_max_ms=30)
+    found = ledger_of(log, setting)
+    assert found.scores == [scored(exposure_us=60_000, high_watermark_stalled_us=60_000, isr_writes=1)]
+    assert found.followers == [FollowerScore(2, 0, 59_000, 59_000, 0)]
+    (alone,) = ledger_of(log._replace(terms=(log.terms[0]._replace(isr=(1,)),)), setting).scores
+    assert alone.isr_writes == 0
+
+
+# -- what no rule should let happen
+
+
+def test_a_member_whose_log_was_cut_puts_records_at_risk(ledger_of: LedgerOf) -> None:
+    """HW is 5 from 1 ms on. From 2 to 5 ms the follower has 3, from 7 ms on 1, and from 8 ms on 0."""
+    fetches = [fetch(us * MS, 2, end) for us, end in ((1, 5), (2, 3), (5, 5), (7, 1), (8, 0))]
+    found = ledger_of(log_of(append(0, 5), *fetches, end_us=10 * MS), by("kafka-3.7"))
+    assert found.scores == [
+        scored(
+            exposure_us=10_000, high_watermark_stalled_us=1000, acknowledged_appends=1, acks_all_latency_max_us=1000,
+            latencies=(1000,), loss_exposed_us=3000 + 3000, loss_records_max=5, members_below_high_watermark=2,
+            first_violation_us=START_US + 2 * MS, first_violation=1,
+        )
+    ]  # fmt: skip
+    assert found.followers == [FollowerScore(2, 0, 9000, 9000, 0)]  # judged from 1 ms on, and never late
+
+
+def test_a_risk_that_does_not_last_counts_as_well(ledger_of: LedgerOf) -> None:
+    rows = append(0, 5), fetch(1 * MS, 2, 5), fetch(2 * MS, 2, 3), fetch(2 * MS, 2, 5)
+    (score,) = ledger_of(log_of(*rows, end_us=10 * MS), by("kafka-3.7")).scores
+    assert (score.loss_exposed_us, score.loss_records_max, score.members_below_high_watermark) == (0, 2, 1)
+
+
+def test_the_risk_of_the_day_before_is_a_risk_of_this_one_but_begins_once(ledger_of: LedgerOf) -> None:
+    rows = append(0, 5), fetch(1 * MS, 2, 5), fetch(2 * MS, 2, 3), fetch(5 * MS, 2, 5)
+    columns = "loss_exposed_us", "loss_records_max", "members_below_high_watermark", "first_violation"
+    risks = {
+        us: [
+            tuple(getattr(score, column) for column in columns)
+            for score in ledger_of(midnight_at(us, log_of(*rows, end_us=10 * MS)), by("kafka-3.7")).scores
+        ]
+        for us in (2 * MS, 4 * MS, 5 * MS)
+    }
+    assert risks == {
+        2 * MS: [(0, 0, 0, -1), (3000, 2, 1, 1)],
+        4 * MS: [(2000, 2, 1, 1), (1000, 2, 0, -1)],
+        5 * MS: [(3000, 2, 1, 1), (0, 0, 0, -1)],
+    }
+
+
+@pytest.mark.parametrize(("us", "start", "passed"), [(101_999, 0, 1), (102_000, 0, 0), (101_999, 5, 0), (50_000, 5, 0)])
+def test_the_high_watermark_rises_past_an_outsider(ledger_of: LedgerOf, us: int, start: int, passed: int) -> None:
+    """Follower 3 lacks the record of 1 ms, and is late from 102 ms on. From offset 5 on, nobody knows what it has."""
+    rows = append(1 * MS, start + 1), fetch(us, 2, start + 1)
+    log = log_of(*rows, replicas=(1, 2, 3), isr=(1, 2), end_us=110 * MS, start_offset=start, start_high_watermark=start)
+    found = ledger_of(log, by("kafka-0.9"))
+    first = {"first_violation_us": START_US + us, "first_violation": 2} if passed else {}
+    assert found.scores == [
+        scored(
+            exposure_us=110_000, under_replicated_us=110_000, high_watermark_stalled_us=us - 1 * MS,
+            acknowledged_appends=1,
+            acks_all_latency_max_us=us - 1 * MS, latencies=(us - 1 * MS,), passed_within_lag_time=passed, **first,
+        )
+    ]  # fmt: skip
+    # Follower 2 was in the ISR at the start, so it is judged from 101 ms on, or from its fetch if that is earlier. If
+    # it started at offset 5, it is late until its fetch from 101 ms on; if at 0, from 102 ms on.
+    # Follower 3 never fetches.
+    judged_us = 110_000 - min(us, 101_000)
+    late_us = max(0, us - (101_000 if start else 102_000))
+    assert found.followers == [FollowerScore(2, 0, judged_us, judged_us - late_us, 0), FollowerScore(3, 0, 0, 0, 0)]
+
+
+def test_kafka_08_takes_a_failed_fetch_at_its_word(ledger_of: LedgerOf) -> None:
+    """From 2 ms on HW is 1, and the follower has 0 as far as anybody knows."""
+    log = log_of(append(1 * MS, 1), fetch(2 * MS, 2, 1, error=6), end_us=10 * MS)
+    (score,) = ledger_of(log, by("kafka-0.8", recorded_before_read=1)).scores
+    assert score == scored(
+        exposure_us=10_000, high_watermark_stalled_us=1000, loss_exposed_us=8000, loss_records_max=1,
+        acknowledged_appends=1, acks_all_latency_max_us=1000, latencies=(1000,), members_below_high_watermark=1,
+        passed_within_lag_time=1, first_violation_us=START_US + 2 * MS, first_violation=1,
+    )  # fmt: skip
+    (score,) = ledger_of(log, by("kafka-0.9")).scores
+    assert score == scored(exposure_us=10_000, high_watermark_stalled_us=9000)
+
+
+def test_a_leader_outside_its_isr(ledger_of: LedgerOf) -> None:
+    """One row at the start, one for each append as far as it changes something."""
+    log = log_of(append(1 * MS, 1, acks=1), append(2 * MS, 1, acks=1), isr=(2,), end_us=10 * MS)
+    assert ledger_of(log, by("kafka-3.7")).scores == [
+        scored(
+            exposure_us=10_000, at_min_isr_us=10_000, leader_alone_us=10_000, under_replicated_us=10_000,
+            high_watermark_stalled_us=9000,
+            leader_outside_isr=2, first_violation_us=START_US, first_violation=3,
+        )
+    ]  # fmt: skip
+
+
+def test_a_stranger_in_the_isr() -> None:
+    """Where members are bits for positions of the assignment, this cannot even be said."""
+    (score,) = naive_ledger.ledger(log_of(isr=(1, 2, 7), end_us=10 * MS), by("kafka-3.7")).scores
+    assert score == scored(exposure_us=10_000, isr_outside_assignment=1, first_violation_us=START_US, first_violation=4)
+
+
+# -- who belongs in the ISR
+
+
+def test_who_never_fetches_is_judged_after_the_lag_time(ledger_of: LedgerOf) -> None:
+    """From 101 ms on, as it was in the ISR at the start; what it lacks is as old as the term. It leaves at 150 ms."""
+    log = log_of(start_offset=5, start_high_watermark=5)
+    assert ledger_of(log, by("kafka-3.7")).followers == [FollowerScore(2, 0, 899_000, 850_000, 0)]
+    assert ledger_of(log, by("true-lag")).followers == [FollowerScore(2, 0, 899_000, 899_000, 0)]
+
+
+def test_nobody_is_judged_from_its_removal_to_its_next_fetch(ledger_of: LedgerOf) -> None:
+    """0 to 10 and 50 to 100 ms. A fetch with an error tells nothing. It joins at 50 ms, by the only write."""
+    rows = fetch(0, 2, 0), Row(START_US + 10 * MS, REMOVED, 2), fetch(20 * MS, 2, 0, error=6), fetch(50 * MS, 2, 0)
+    found = ledger_of(log_of(*rows, end_us=100 * MS), by("kafka-3.7"))
+    assert found.followers == [FollowerScore(2, 0, 60_000, 60_000, 0)]
+    assert found.scores == [
+        scored(
+            exposure_us=100_000, at_min_isr_us=40_000, leader_alone_us=40_000, under_replicated_us=40_000, isr_writes=1
+        )
+    ]
+
+
+def test_who_may_not_join_belongs_in_the_isr_all_the_same(ledger_of: LedgerOf) -> None:
+    rows = Row(START_US, ELIGIBLE, 2, code=0), fetch(10 * MS, 2, 0)
+    found = ledger_of(log_of(*rows, isr=(1,), end_us=30 * MS), by("kafka-3.7"))
+    assert found.followers == [FollowerScore(2, 0, 20_000, 0, 0)]
+
+
+def test_an_outsider_below_the_high_watermark_does_not_belong_in_the_isr(ledger_of: LedgerOf) -> None:
+    """Alone, the leader has HW at 5. The follower is within the lag time from its fetch on, but at 3."""
+    log = log_of(append(1 * MS, 5), fetch(2 * MS, 2, 3), isr=(1,), end_us=30 * MS)
+    assert ledger_of(log, by("kafka-3.7")).followers == [FollowerScore(2, 0, 28_000, 28_000, 0)]
+
+
+# -- failures that a rule does not see
+
+
+@pytest.mark.parametrize(("end_us", "misses"), [(152_000, 0), (152_001, 1), (1_000_000, 1)])
+def test_a_rule_misses_a_dead_follower(ledger_of: LedgerOf, end_us: int, misses: int) -> None:
+    """1 + 150 + 1 ms, and a microsecond. The rule never drops who holds HW back; 0 to 102 ms it belongs there."""
+    found = ledger_of(log_of(*DEAD, end_us=end_us), by("kafka-10853-hw"))
+    assert found.followers == [FollowerScore(2, 0, end_us, 102_000, misses)]
+
+
+@pytest.mark.parametrize(("latency_ms", "misses"), [(0, 0), (40, 0), (2, 0)])
+def test_who_is_being_removed_is_not_missed(ledger_of: LedgerOf, latency_ms: int, misses: int) -> None:
+    """Asked for at 150 ms; with 2 ms it is committed at 152, with 40 it is under way at 152.001."""
+    (follower,) = ledger_of(log_of(*DEAD), by("kafka-3.7", isr_write_latency_ms=latency_ms)).followers
+    assert follower == FollowerScore(2, 0, 1_000_000, 952_000 - latency_ms * 1000, misses)
+
+
+def test_a_failure_is_missed_once(ledger_of: LedgerOf) -> None:
+    """Dead at 152.001 ms: one. Back at 200 ms, it still lacks the record of 2 ms, for too long: the same failure.
+
+    At 210 ms it lacks nothing. The record of 300 ms is missed at 451.001 ms: another one.
+    """
+    rows = [append(1 * MS, 1, 1), append(2 * MS, 2, 1), fetch(200 * MS, 2, 1), fetch(210 * MS, 2, 2)]
+    log = log_of(fetch(0, 2, 0), *rows, append(300 * MS, 3, 1))
+    # Late from 102 to 210, and from 401 to 1000 ms.
+    assert ledger_of(log, by("kafka-10853-hw")).followers == [
+        FollowerScore(2, 0, 1_000_000, 1_000_000 - 108_000 - 599_000, 2)
+    ]
+
+
+@pytest.mark.parametrize(("acks", "other", "misses"), [(-1, 0, 0), (-1, 1, 1), (1, 0, 1)])
+def test_who_alone_holds_nobody_up_is_excused_while_alive(
+    ledger_of: LedgerOf, acks: int, other: int, misses: int
+) -> None:
+    """Both fetch at 100 ms, follower 2 from 0 again. That nobody is answered because of it alone is no excuse."""
+    rows = fetch(0, 2, 0), fetch(0, 3, 0), append(1 * MS, 1, acks), fetch(100 * MS, 2, 0), fetch(100 * MS, 3, other)
+    log = log_of(*rows, replicas=(1, 2, 3), isr=(1, 2, 3), end_us=190 * MS)
+    assert ledger_of(log, by("kafka-10853-hw")).followers[0] == FollowerScore(2, 0, 190_000, 102_000, misses)
+
+
+def test_who_is_not_judged_is_not_missed(ledger_of: LedgerOf) -> None:
+    """Back in the ISR at 20 ms by a failed fetch, which tells nothing; the check at 200 ms would drop it."""
+    failed = fetch(20 * MS, 2, 1, error=6)
+    log = log_of(*DEAD, Row(START_US + 10 * MS, REMOVED, 2), failed, end_us=190 * MS)
+    found = ledger_of(log, by("kafka-0.8", recorded_before_read=1))
+    assert found.followers == [FollowerScore(2, 0, 10_000, 10_000, 0)]
+    assert found.scores[0].leader_alone_us == 10_000
+
+
+def test_a_failure_that_a_fetch_shows_is_looked_at_when_the_fetch_arrives(ledger_of: LedgerOf) -> None:
+    """The log is cut at 200 ms: what it lacks is 199 ms old. The check at 250 ms drops it."""
+    rows = append(1 * MS, 1, 1), fetch(2 * MS, 2, 1), fetch(200 * MS, 2, 0)
+    found = ledger_of(log_of(*rows, end_us=300 * MS), by("kafka-3.7"))
+    assert found.followers == [FollowerScore(2, 0, 298_000, 248_000, 1)]
+
+
+def test_the_clairvoyant_does_not_miss_what_the_arrival_itself_shows(ledger_of: LedgerOf) -> None:
+    """It drops the follower at 200 ms; the look comes a microsecond later."""
+    rows = append(1 * MS, 1, 1), fetch(2 * MS, 2, 1), fetch(200 * MS, 2, 0)
+    found = ledger_of(log_of(*rows, end_us=300 * MS), by("true-lag"))
+    assert found.followers == [FollowerScore(2, 0, 298_000, 298_000, 0)]
+
+
+# -- days
+
+
+def test_a_day_begins_at_midnight(ledger_of: LedgerOf) -> None:
+    """The shrink falls due at midnight, and the append that comes just then is refused."""
+    log = midnight_at(150 * MS, log_of(*DEAD, append(150 * MS, 2), end_us=300 * MS))
+    found = ledger_of(log, with_min_isr(2))
+    assert found.scores == [
+        scored(TODAY - 1, exposure_us=150_000, at_min_isr_us=150_000, high_watermark_stalled_us=149_000),
+        scored(
+            TODAY, exposure_us=150_000, under_min_isr_us=150_000, leader_alone_us=150_000, under_replicated_us=150_000,
+            high_watermark_stalled_us=150_000, isr_writes=1, refused_appends=1, never_acknowledged=1,
+        ),
+    ]  # fmt: skip
+    assert found.followers == [
+        FollowerScore(2, TODAY - 1, 150_000, 102_000, 0),
+        FollowerScore(2, TODAY, 150_000, 150_000, 0),
+    ]
+
+
+def test_a_write_and_an_append_over_midnight(ledger_of: LedgerOf) -> None:
+    """Asked for at 150 ms, committed at 190; midnight is at 170."""
+    log = midnight_at(170 * MS, log_of(*DEAD, end_us=300 * MS))
+    found = ledger_of(log, by("kafka-3.7", isr_write_latency_ms=40)._replace(check_phase_ms=30))
+    assert found.scores == [
+        scored(TODAY - 1, exposure_us=170_000, high_watermark_stalled_us=169_000, isr_writes=1),
+        scored(
+            TODAY, exposure_us=130_000, high_watermark_stalled_us=20_000, at_min_isr_us=110_000,
+            leader_alone_us=110_000, under_replicated_us=110_000,
+            acknowledged_appends=1, acks_all_latency_max_us=189_000, latencies=(189_000,),
+        ),
+    ]  # fmt: skip
+    assert found.followers == [
+        FollowerScore(2, TODAY - 1, 170_000, 102_000, 0),
+        FollowerScore(2, TODAY, 130_000, 110_000, 0),
+    ]
+
+
+@pytest.mark.parametrize("us", [152_000, 153_000])
+def test_a_miss_is_of_the_day_when_it_was_looked_for(ledger_of: LedgerOf, us: int) -> None:
+    misses = [score.misses for score in ledger_of(midnight_at(us, log_of(*DEAD)), by("kafka-10853-hw")).followers]
+    assert misses == ([0, 1] if us == 152_000 else [1, 0])
+
+
+def test_days_of_which_nothing_is_logged(ledger_of: LedgerOf) -> None:
+    """10 s, a day, a day, and the midnight after it, to which the last instant belongs."""
+    log = midnight_at(10_000 * MS, log_of(*DEAD, end_us=10_000 * MS + 2 * DAY_US))
+    found = ledger_of(log, by("true-lag"))
+    assert [(score.day, score.exposure_us, score.leader_alone_us) for score in found.scores] == [
+        (TODAY - 1, 10_000_000, 9_898_000),
+        (TODAY, DAY_US, DAY_US),
+        (TODAY + 1, DAY_US, DAY_US),
+        (TODAY + 2, 0, 0),
+    ]
+    assert [follower[1:] for follower in found.followers] == [
+        (score.day, score.exposure_us, score.exposure_us, 0) for score in found.scores
+    ]
+
+
+def test_every_term_has_its_rows(ledger_of: LedgerOf) -> None:
+    """The second lasts for 10 ms, the third for no time, on the same day."""
+    (first,) = log_of(*DEAD, end_us=100 * MS).terms
+    second = first._replace(rows=(), start_us=first.end_us, end_us=first.end_us + 10 * MS)
+    third = second._replace(start_us=second.end_us)
+    found = ledger_of(Log((first, second, third)), by("kafka-3.7"))
+    assert [score.exposure_us for score in found.scores] == [100_000, 10_000, 0]
+    assert found.scores[2] == scored()
+    assert [follower.judged_us for follower in found.followers] == [100_000, 0, 0]
+
+
+def test_the_lag_time_of_the_examples() -> None:
+    assert (LAG_MS, START_US % (50 * MS), MIDNIGHT_US % DAY_US) == (100, 0, 0)

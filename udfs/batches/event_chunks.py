@@ -1,0 +1,221 @@
+"""Fetches and appends on their way to their sets: a piece is what a stretch of a table has of one set.
+
+In an exchange rows are dear and bytes are cheap. So rows are brought together by set before they leave the task that
+read them, some hundred a piece, each column of numbers as one binary of 8 bytes a number. Pieces that belong together
+are put in order where they arrive, all that came at once in one sort.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from udfs.batches.fetch_runs import one_row_a_fetch
+from udfs.batches.results import SET_COLUMNS
+from udfs.batches.set_order import changes
+from udfs.records import APPEND, FETCH, NOBODY_WAITS, ROW_ORDER, UNKNOWN
+
+KEY = (*SET_COLUMNS, "leader_epoch")
+COLUMNS_OF_FETCHES = {
+    "time_us": "arrival_time", "replica_id": "replica_id", "offset": "fetch_offset", "code": "error_code",
+    "leader_log_end_offset": "leader_log_end_offset", "handled_us": "handled_time", "processed_us": "processed_time",
+    "released_us": "released_time", "until_us": "completed_time",
+}  # fmt: skip
+"""Columns of ``fetch_log`` by those of ``udfs.records.Rows``; ``later_by`` is read besides."""
+COLUMNS_OF_APPENDS = {"time_us": "append_time", "offset": "log_end_offset", "code": "acks"}
+"""Columns of ``append_log``; an append without a log end offset was refused."""
+
+NUMBERS = tuple(COLUMNS_OF_FETCHES)
+PIECES = pa.schema(
+    [
+        ("cluster_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition_id", pa.int32()),
+        ("leader_id", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("kind", pa.int64()),
+        ("first_us", pa.int64()),
+        *((name, pa.binary()) for name in NUMBERS),
+    ]
+)
+CHUNK_ROWS = 1 << 18
+"""Rows that are brought together at once."""
+PIECE_ROWS = 1 << 10
+"""Rows of a piece at most, so that some pieces, as Spark hands them over, are a bounded number of rows."""
+PIECE_US = 600_000_000
+"""Pieces end at multiples of that time. So few overlap, even those of a table that is in no order."""
+
+Ints = npt.NDArray[np.int64]
+
+
+def pieces_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Bring fetches together; memory is bounded by CHUNK_ROWS and a batch.
+
+    Parameters
+    ----------
+    batches : iterator of RecordBatch
+        KEY, COLUMNS_OF_FETCHES, ``later_by``, in any order. Times may be of any unit; strings may be dictionaries.
+
+    Yields
+    ------
+    RecordBatch
+        Of PIECES; of each chunk of rows one that is not sorted.
+    """
+    events = (_events(batch, COLUMNS_OF_FETCHES, {"later_by": pa.list_(pa.int32())}) for batch in batches)
+    yield from _pieces(one_row_a_fetch(events), FETCH)
+
+
+def pieces_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same of appends: KEY and COLUMNS_OF_APPENDS. Those that were refused are left out."""
+    yield from _pieces((_events(_taken(batch), COLUMNS_OF_APPENDS, {}) for batch in batches), APPEND)
+
+
+def _taken(appends: pa.RecordBatch) -> pa.RecordBatch:
+    taken = appends.filter(appends.column("log_end_offset").is_valid())
+    acks = taken.column("acks").cast(pa.int64()).fill_null(int(NOBODY_WAITS))
+    return taken.set_column(taken.schema.get_field_index("acks"), "acks", acks)
+
+
+def _events(batch: pa.RecordBatch, columns: Mapping[str, str], more: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """Rows with the names and the numbers of the replay."""
+    numbers = [
+        _numbers(batch.column(columns[name])) if name in columns else pa.repeat(UNKNOWN, batch.num_rows)
+        for name in NUMBERS
+    ]
+    keys = [_key(batch.column(name)) for name in KEY]
+    others = [batch.column(name).cast(kind) for name, kind in more.items()]
+    return pa.RecordBatch.from_arrays([*keys, *numbers, *others], [*KEY, *NUMBERS, *more])
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False).view(pa.int64())
+    column = column.cast(pa.int64())
+    return column.fill_null(int(UNKNOWN)) if column.null_count else column
+
+
+def _key(column: pa.Array) -> pa.Array:
+    """Text as a dictionary, which it may be already."""
+    return column.dictionary_encode() if pa.types.is_string(column.type) else column
+
+
+def _pieces(events: Iterator[pa.RecordBatch], kind: np.int64) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    for batch in events:
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= CHUNK_ROWS:
+            yield _brought_together(waiting, kind)
+            waiting = []
+    if any(batch.num_rows for batch in waiting):
+        yield _brought_together(waiting, kind)
+
+
+def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.RecordBatch:
+    """Pieces of some batches, rows of each in the order in which they came."""
+    rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    numbers = {name: np.asarray(rows.column(name)) for name in NUMBERS}
+    period = pa.array(numbers["time_us"] // PIECE_US)
+    groups = _groups([*(rows.column(name).combine_chunks() for name in KEY), period])
+    # A stable sort of 16 bits takes a quarter of the time.
+    order = np.argsort(groups.astype(np.uint16) if groups.max() < 1 << 16 else groups, kind="stable")
+    begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    starts = np.concatenate(
+        [
+            np.arange(first, end, PIECE_ROWS)
+            for first, end in zip(begins, np.append(begins[1:], len(order)), strict=True)
+        ]
+    )
+    edges = pa.py_buffer((np.append(starts, len(order)) * 8).astype(np.int32))
+    keys = rows.select(KEY).take(pa.array(order[starts])).combine_chunks()
+    return pa.RecordBatch.from_arrays(
+        [
+            *(keys.column(name).combine_chunks().cast(PIECES.field(name).type) for name in KEY),
+            pa.repeat(kind, len(starts)),
+            pa.array(np.minimum.reduceat(numbers["time_us"][order], starts)),
+            *(
+                pa.Array.from_buffers(pa.binary(), len(starts), [None, edges, pa.py_buffer(column[order])])
+                for column in numbers.values()
+            ),
+        ],
+        schema=PIECES,
+    )
+
+
+def _groups(columns: list[pa.Array]) -> Ints:
+    """A number for each combination of values, from 0 on."""
+    groups = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
+        values -= values.min()
+        if values.any():
+            # Both have less than 32 bits: the columns have, and 2**32 periods are more years than a time can tell.
+            both = pa.array(groups << 32 | values)
+            groups = np.asarray(pc.dictionary_encode(both).indices).astype(np.int64)
+    return groups
+
+
+class Events(NamedTuple):
+    """Single fetches and appends of some sets."""
+
+    sets: pa.RecordBatch
+    """SET_COLUMNS, a row a set."""
+    columns: dict[str, Ints]
+    """Of each event ``set``, its place among the sets; ``leader_epoch``; the columns of ``udfs.records.Rows``."""
+
+    def part(self, first: int, end: int) -> "Events":
+        """Some of the events, with all sets."""
+        return Events(self.sets, {name: column[first:end] for name, column in self.columns.items()})
+
+    def __len__(self) -> int:
+        """Events."""
+        return len(self.columns["set"])
+
+
+def events_of(pieces: pa.RecordBatch) -> Events:
+    """Take pieces (of PIECES, sorted by set) apart."""
+    new = changes(pieces, SET_COLUMNS)
+    new[:1] = True
+    of_piece = {
+        "set": np.cumsum(new) - 1,
+        "leader_epoch": np.asarray(pieces.column("leader_epoch")),
+        "kind": np.asarray(pieces.column("kind")),
+    }
+    sizes = np.asarray(pc.binary_length(pieces.column("time_us"))) // 8
+    columns = {name: np.repeat(column, sizes).astype(np.int64) for name, column in of_piece.items()}
+    return Events(
+        pieces.select(SET_COLUMNS).take(pa.array(np.flatnonzero(new))),
+        columns | {name: _all_numbers(pieces.column(name)) for name in NUMBERS},
+    )
+
+
+def _all_numbers(column: pa.Array) -> Ints:
+    """What is in all binaries of a column, one after the other."""
+    _, edges, values = column.buffers()
+    ends = np.frombuffer(edges, np.int32, len(column) + 1, 4 * column.offset)
+    return np.frombuffer(values, np.int64)[ends[0] // 8 : ends[-1] // 8]
+
+
+def sorted_events(events: Events) -> Events:
+    """The same by set, then ROW_ORDER, then leader epoch."""
+    columns = events.columns
+    order = np.lexsort((columns["time_us"], columns["set"]))
+    # Few are at the same time, and only they need the rest of the order.
+    same = np.ones(max(0, len(order) - 1), np.bool_)
+    for name in ("set", "time_us"):
+        same &= np.diff(columns[name][order]) == 0
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    which = np.cumsum(~np.append(False, same))[tied]
+    rows = order[tied]
+    least_first = ("leader_epoch", *reversed(ROW_ORDER[1:]))
+    order[tied] = rows[np.lexsort([*(columns[name][rows] for name in least_first), which])]
+    return Events(events.sets, {name: column[order] for name, column in columns.items()})
+
+
+def joined(earlier: Events, later: Events) -> Events:
+    """Events of one set, and then those of some sets of which it is the first."""
+    columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
+    columns["set"][: len(earlier)] = 0
+    return Events(later.sets, columns)

@@ -1,0 +1,187 @@
+"""Runs of identical fetches: one row for what a follower of an idle partition asks again and again.
+
+A fetch session reads all its partitions at each of its requests, so an idle partition has the same fetch twice a
+second. A run is one fetch and the later ones of the same session that differ from it in nothing but when they came.
+Its row tells how much later they came: ``later_by``, whole numbers, as many as LATER for each fetch after the first.
+They count from the fetch before, since small numbers that come again and again take half as much room on disk.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from udfs.batches.set_order import changes
+from udfs.kernel.fetch_sessions import Fetches
+from udfs.kernel.ledger import DAY_US
+
+LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
+"""What a later fetch of a run has of its own; of each, the difference from the fetch before it is kept."""
+_LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
+"""The same in a row of the replay, which knows no lines."""
+_MOST = 2**31 - 1
+"""A difference is an INT."""
+PIECE = 1 << 15
+"""Fetches to take apart at once, but for those of a single run."""
+
+Ints = npt.NDArray[np.int64]
+
+
+class Requests(NamedTuple):
+    """Of each request of a batch: when it was handled, when it read last, when it was handled if it then waited.
+
+    ``goes_on`` (bool): the partitions that it reads may go on with runs of the request before it, and are later by
+    ``later_by`` (LATER).
+    """
+
+    later_by: npt.NDArray[np.int32]
+    handled_us: Ints
+    read_us: Ints
+    waited_us: Ints
+    goes_on: npt.NDArray[np.bool_]
+
+
+def requests_of(batch: pa.RecordBatch) -> Requests:
+    """Compare each request with the one before it.
+
+    Parameters
+    ----------
+    batch : RecordBatch
+        LATER, ``answered_us``, ``session`` (int64), ``broker_id``, ``replica_id``, ``session_epoch`` (int32),
+        ``source_file``; a session's requests one after the other.
+    """
+    later_by = np.column_stack([_steps(_ints(batch, name)) for name in LATER])
+    handled_us = _ints(batch, "handled_us")
+    goes_on = (_steps(_ints(batch, "session_epoch")) == 1) & (_steps(handled_us // DAY_US) == 0)
+    goes_on &= ((later_by >= 0) & (later_by <= _MOST)).all(axis=1)
+    # Were two handled at the same time, nobody could tell which was the last.
+    goes_on &= (later_by[:, LATER.index("handled_us")] > 0) & (later_by[:, LATER.index("source_line")] > 0)
+    goes_on[:1] = False
+    goes_on &= ~changes(batch, ("broker_id", "session", "replica_id", "source_file"))
+    # A request that waited for data was read a second time before it was answered.
+    waited = _ints(batch, "released_us") > _ints(batch, "processed_us")
+    return Requests(
+        np.where(goes_on[:, None], later_by, 0).astype(np.int32),
+        handled_us,
+        read_us=np.where(waited, _ints(batch, "answered_us"), _ints(batch, "processed_us")),
+        waited_us=np.where(waited, handled_us, -1),
+        goes_on=goes_on,
+    )
+
+
+class Runs(NamedTuple):
+    """Runs, in the order of their first fetches: the row that each begins with, and columns of their own."""
+
+    first: Ints
+    run_length: pa.Array
+    later_by: pa.Array
+    last_handled_us: pa.Array
+    last_read_us: pa.Array
+    last_waited_us: pa.Array
+
+
+def compressed(rows: Fetches, requests: Requests) -> Runs:
+    """Find runs among what requests have read.
+
+    A fetch is by itself when it failed, brought records, or does not tell its leader epoch, which is then looked up by
+    time; one that follows another in a run has the same offset, epoch and high watermark (null as null).
+
+    Parameters
+    ----------
+    rows : Fetches
+        In the order of the requests.
+    requests : Requests
+        Those that ``rows.request`` counts.
+    """
+    # A stable sort of 16 bits takes a quarter of the time.
+    partition = rows.partition.astype(np.uint16) if rows.partition.max(initial=0) < 1 << 16 else rows.partition
+    order = np.argsort(partition, kind="stable")
+    request = rows.request[order]
+    begins = np.ones(len(order), np.bool_)
+    plain = ((rows.error == 0) & (rows.records_size <= 0) & (rows.leader_epoch >= 0))[order]
+    begins[1:] = ~(plain[1:] & plain[:-1] & (np.diff(request) == 1) & requests.goes_on[request[1:]])
+    for name in ("partition", "fetch_offset", "leader_epoch", "high_watermark", "fell_from"):
+        column = getattr(rows, name)[order]
+        begins[1:] |= column[1:] != column[:-1]
+    start = np.flatnonzero(begins)
+    length = np.diff(start, append=len(order))
+    last = request[start + length - 1]
+    later_by = requests.later_by[request[~begins]]
+    waited_us = np.maximum.reduceat(requests.waited_us[request], start) if len(start) else start
+    runs = Runs(
+        order[start],
+        run_length=pa.array(length.astype(np.int32)),
+        later_by=pa.ListArray.from_arrays(
+            pa.array(np.concatenate([[0], np.cumsum(len(LATER) * (length - 1))]).astype(np.int32)),
+            pa.array(later_by.ravel()),
+            mask=pa.array(length == 1),
+        ),
+        last_handled_us=pa.array(requests.handled_us[last]),
+        last_read_us=pa.array(requests.read_us[last]),
+        last_waited_us=pa.array(waited_us, mask=waited_us < 0),
+    )
+    # Rows of one request beside each other have the same instants, which take less room on disk.
+    by_request = np.argsort(runs.first)
+    return Runs(*(column.take(by_request) for column in runs))
+
+
+def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Take runs apart; memory is bounded by a batch, PIECE and the longest run.
+
+    Parameters
+    ----------
+    batches : iterator of RecordBatch
+        ``time_us``, ``handled_us``, ``processed_us``, ``released_us``, ``until_us`` (int64), more of any kind, and
+        ``later_by`` (list of int32, null but in runs).
+
+    Yields
+    ------
+    RecordBatch
+        The same without ``later_by``; a run's fetches stand together.
+    """
+    for batch in batches:
+        later_by = batch.column("later_by")
+        rows = batch.drop_columns(["later_by"])
+        if later_by.null_count == len(later_by):
+            yield rows
+        else:
+            for first, end in _cuts(later_by):
+                yield _taken_apart(rows.slice(first, end - first), later_by.slice(first, end - first))
+
+
+def _steps(column: Ints) -> Ints:
+    """Difference from the row before; 0 in the first."""
+    return np.diff(column, prepend=column[:1])
+
+
+def _ints(batch: pa.RecordBatch, name: str) -> Ints:
+    return np.asarray(batch.column(name).cast(pa.int64()))
+
+
+def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
+    """Rows from where to where, with PIECE fetches in them or a row."""
+    upto = np.cumsum(1 + np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER))
+    first, before = 0, 0
+    while first < len(upto):
+        end = max(first + 1, int(np.searchsorted(upto, before + PIECE, side="right")))
+        yield first, end
+        first, before = end, int(upto[end - 1])
+
+
+def _taken_apart(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
+    counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
+    source = np.repeat(np.arange(rows.num_rows), 1 + counts)
+    is_later = np.append(False, np.diff(source) == 0)
+    steps = np.zeros((len(source), len(LATER)), np.int64)
+    steps[is_later] = np.asarray(later_by.flatten()).reshape(-1, len(LATER))
+    # Sums from the run's first fetch on: those over all runs, less what they were where the run begins.
+    later = steps.cumsum(axis=0)
+    later -= np.repeat(later[~is_later], 1 + counts, axis=0)
+    columns = {name: rows.column(name).take(pa.array(source)) for name in rows.schema.names}
+    for name, which in zip(_LATER_ROWS, range(len(_LATER_ROWS)), strict=True):
+        columns[name] = pa.array(np.asarray(columns[name]) + later[:, which])
+    # Spark says of columns that they have no nulls, and batches with other schemas do not go together.
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)

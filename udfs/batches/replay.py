@@ -1,0 +1,354 @@
+"""From sorted Arrow batches to the kernel and back: where one set ends, and which term a result belongs to.
+
+The stream holds the rows of many sets one after the other: a set is one partition on one leader, its
+terms in order of time. Only the current set's state is kept, so memory does not grow with the stream.
+"""
+
+import json
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from udfs.batches.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_results
+from udfs.batches.segments import one_row_an_event
+from udfs.batches.set_order import changes, set_of
+from udfs.kernel.replay import kernels
+from udfs.kernel.snapshot import packed, unpacked
+from udfs.kernel.state import PARAMS, State, new_state, room_for_a_row
+from udfs.records import (
+    AT_LOG_END,
+    FOLLOWERS_A_SCORE,
+    GOES_ON,
+    NEVER_US,
+    TERM_STARTS,
+    UNKNOWN,
+    Int64Array,
+    Rows,
+    new_output,
+)
+from udfs.rules import REGISTRY, Param, Rule
+
+TERM_FIELDS = (
+    ("leader_epoch", pa.int32()),
+    ("end_us", pa.int64()),
+    ("high_watermark", pa.int64()),
+    ("assigned", pa.list_(pa.int32())),
+    ("isr_at_start", pa.list_(pa.int32())),
+    ("leader_is_new", pa.bool_()),
+    ("process_is_new", pa.bool_()),
+    ("replica_lag_time_max_ms", pa.int64()),
+    ("min_insync_replicas", pa.int64()),
+    ("check_origin_ms", pa.int64()),
+    ("isr_write_ms", pa.int64()),
+    ("begins_mid_term", pa.bool_()),
+    ("ends_mid_term", pa.bool_()),
+    ("offsets_known", pa.bool_()),
+    ("held_at_start", pa.list_(pa.int64())),
+)
+"""What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
+
+OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
+"""What of it says which parameters a run has that sets none."""
+
+KEPT_FIELDS = (
+    ("leader_epoch", pa.int32()),
+    ("end_us", pa.int64()),
+    ("ends_mid_term", pa.bool_()),
+    ("assigned", pa.list_(pa.int32())),
+    ("params", pa.list_(pa.string())),
+    ("state", pa.binary()),
+)
+"""What a GOES_ON row tells: the state that a window before this one ended with, as a struct column ``kept``.
+
+All but ``end_us`` and ``ends_mid_term``, of the end of its term, is as the result of kind STATE told it."""
+
+RESULT_ROWS = 1 << 17
+"""Result rows of a kind that are held before they leave as a batch, at the least."""
+SCORE_ROWS = 1 << 10
+STATES = 64
+"""Kept states that are held before they leave as a batch."""
+TERMS_ALIKE = 64
+"""Kinds of terms whose runs' parameters are remembered."""
+WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
+"""Replicas of a partition that the results of one row must have room for."""
+
+
+@dataclass(frozen=True)
+class RuleRun:
+    """A rule and the parameters that are set for it; all others come from the broker or the rule."""
+
+    rule: str
+    params: Mapping[str, int] = field(default_factory=dict)
+
+
+class SetReplay:
+    """The set under replay: its state, its current term, and the results that wait to leave.
+
+    Parameters
+    ----------
+    runs : sequence of RuleRun
+        Replayed side by side.
+    kinds : collection of str
+        Of ``udfs.batches.results.KINDS``: results that are wanted; with STATE, states at ``until_us`` as well.
+    until_us : int
+        End of the window that is replayed.
+    filed : collection of str
+        Timelines that are wanted as files take them (``udfs.batches.results.FILED``).
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[RuleRun],
+        kinds: Collection[str],
+        until_us: int = int(NEVER_US),
+        filed: Collection[str] = (),
+    ) -> None:
+        self.runs = runs
+        self.kinds = kinds
+        self.filed = filed
+        self.until_us = until_us
+        self.codes = [list(REGISTRY).index(run.rule) for run in runs]
+        rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
+        self.out = new_output(rows, max(SCORE_ROWS, 2 * len(runs)))
+        self.marks: list[tuple[Int64Array, dict[str, Any]]] = []  # rows filled when a term was left, and its identity
+        self.key: tuple[Any, ...] | None = None
+        self.identity: dict[str, Any] | None = None
+        self.state: State | None = None
+        self.term_is_over = False
+        self.kept: list[dict[str, Any]] = []
+        self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
+
+    def begin_set(self, key: tuple[Any, ...]) -> None:
+        """Forget the former set; the next row starts a term, or is not replayed."""
+        self.key, self.identity, self.state = key, None, None
+
+    def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
+        """Take up what a former window ended with, of a term that goes on or is over."""
+        self.state = unpacked(zlib.decompress(kept["state"]))
+        self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
+        self.term_is_over = kept["end_us"] < since_us
+        self._identify(kept["leader_epoch"], kept["assigned"], kept["params"])
+
+    def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Take up a term as its TERM row describes it."""
+        assigned = term["assigned"]
+        state = new_state(self.codes, len(assigned))
+        if self.state is not None and not term["process_is_new"]:
+            _carry_over(self.state, state, assigned)
+        state.fetches["replica_id"] = assigned
+        known = {None: int(UNKNOWN), int(AT_LOG_END): start_offset}
+        state.fetches["held_at_start"] = [known.get(held, held) for held in term["held_at_start"] or []] or int(UNKNOWN)
+        state.term["leader"] = assigned.index(self.key[3]) if self.key else -1
+        state.term["replicas"] = len(assigned)
+        state.term["start_us"], state.term["end_us"] = start_us, term["end_us"]
+        state.term["start_offset"] = start_offset
+        state.term["ends_mid_term"] = term["ends_mid_term"]
+        state.term["begins_mid_term"], state.term["offsets_known"] = term["begins_mid_term"], term["offsets_known"]
+        params, told = self._params_in(term)
+        state.params[: len(self.runs)] = params
+        self.state, self.term_is_over = state, False
+        self._identify(term["leader_epoch"], assigned, told)
+        yield from self._make_room()
+        isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
+        kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
+
+    def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
+        """Parameters of all runs, as the kernel takes them and as they are told; most terms have those of another."""
+        key = tuple(term[name] for name in OF_BROKER)
+        if key not in self.params:
+            if len(self.params) == TERMS_ALIKE:
+                self.params.clear()
+            params = np.zeros(len(self.runs), PARAMS)
+            for of_run, run in zip(params, self.runs, strict=True):
+                for name, value in resolved_params(run, term).items():
+                    of_run[name] = value
+            self.params[key] = params, [params_json(run, term) for run in self.runs]
+        return self.params[key]
+
+    def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str]) -> None:
+        of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))
+        assert self.state is not None
+        self.identity = {
+            **of_set, "leader_epoch": leader_epoch, "assigned": assigned, "params_json": params,
+            "offsets_known": bool(self.state.term["offsets_known"][0]),
+        }  # fmt: skip
+
+    def _make_room(self) -> Iterator[pa.RecordBatch]:
+        if not kernels().has_room(self.state, self.out):
+            yield from self.flush()
+
+    def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
+        """Replay a stretch of the current term; without a term there is nothing to replay it against."""
+        if self.state is None or self.term_is_over:
+            return
+        self.state.term["row"] = 0
+        while not kernels().advance(self.state, rows, until_us, self.out):
+            yield from self.flush()
+
+    def end_term(self) -> Iterator[pa.RecordBatch]:
+        """Let the timers run to the end of the term, and remember whose rows these were."""
+        if self.state is not None and self.identity is not None and not self.term_is_over:
+            yield from self.advance(NO_ROWS, int(NEVER_US))
+            kernels().end_term(self.state, self.out)
+            self.marks.append((self.out.filled.copy(), self.identity))
+            self.term_is_over = True
+
+    def end_set(self) -> Iterator[pa.RecordBatch]:
+        """Come to the end of the set's last term, or of the window, and keep the state where that is wanted."""
+        if self.state is None or self.identity is None:
+            return
+        if self.state.term["end_us"][0] < self.until_us:
+            yield from self.end_term()
+        else:
+            yield from self.advance(NO_ROWS, self.until_us - 1)
+            if self.state.term["day_ends_us"][0] == self.until_us:
+                yield from self._make_room()
+                kernels().close_day(self.state, self.out)
+            self.marks.append((self.out.filled.copy(), self.identity))
+        if STATE in self.kinds:
+            named = {**self.identity, "params": self.identity["params_json"]}
+            data = zlib.compress(packed(self.state), 1)
+            self.kept.append({**named, "result": STATE, "params_json": None, "time_us": self.until_us, "state": data})
+            if len(self.kept) == STATES:
+                yield from self.flush_states()
+
+    def flush_states(self) -> Iterator[pa.RecordBatch]:
+        """Send the states that wait."""
+        if self.kept:
+            yield pa.RecordBatch.from_pylist(self.kept, schema=RESULT_SCHEMA)
+        self.kept.clear()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Send the waiting results."""
+        if self.identity is not None:
+            self.marks.append((self.out.filled.copy(), self.identity))
+        if self.out.filled.any():
+            yield from named_results(self.out, self.marks, [run.rule for run in self.runs], self.kinds, self.filed)
+        self.marks.clear()
+        self.out.filled[:] = 0
+
+
+NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
+"""Arrow's, as all rows are: numba compiles again for arrays that may be written to."""
+
+
+def _carry_over(former: State, state: State, assigned: Sequence[int]) -> None:
+    """A leader keeps what it knows of its followers from one of its terms to the next."""
+    known = list(former.fetches["replica_id"])
+    for p, replica in enumerate(assigned):
+        if replica in known:
+            state.followers[:, p] = former.followers[:, known.index(replica)]
+
+
+def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
+    """Every parameter of a run in a term: set for the run, else the broker's, else the rule's."""
+    rule = REGISTRY[run.rule]
+    lag_time = run.params.get("replica_lag_time_max_ms", term["replica_lag_time_max_ms"])
+    return {
+        "replica_lag_time_max_ms": lag_time,
+        "min_insync_replicas": term["min_insync_replicas"],
+        "check_period_ms": lag_time // rule.checks_per_lag_time if rule.checks_per_lag_time else 0,
+        "check_phase_ms": term["check_origin_ms"],
+        "isr_write_latency_ms": term["isr_write_ms"] if rule.isr_write_in_background else 0,
+        **{name: param.default or 0 for name, param in rule.params.items()},
+        **run.params,
+    }
+
+
+def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
+    """The parameters that tell one run of a rule from another, as JSON with sorted keys."""
+    rule = REGISTRY[run.rule]
+    told = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
+    values = {name: value for name, value in resolved_params(run, term).items() if name in told}
+    return json.dumps({name: _param(rule, name).name_of(value) for name, value in values.items()}, sort_keys=True)
+
+
+def _param(rule: Rule, name: str) -> Param:
+    param = rule.param(name)
+    assert param is not None
+    return param
+
+
+def replay_batches(
+    batches: Iterator[pa.RecordBatch],
+    runs: Sequence[RuleRun],
+    kinds: Collection[str] = tuple(KINDS),
+    until_us: int = int(NEVER_US),
+    filed: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Replay a stream of batches sorted by set, then ROW_ORDER.
+
+    A set begins with its first term, or with what is known of it from before (GOES_ON); rows before that are
+    not replayed.
+
+    Parameters
+    ----------
+    batches : iterator of RecordBatch
+        SET_COLUMNS, the columns of ``Rows`` (int64), ``term`` (struct of TERM_FIELDS, null but in
+        TERM rows), ``kept`` (struct of KEPT_FIELDS, null but in GOES_ON rows), and ``segment`` (many events in one
+        row, or null; see ``udfs.batches.segments``).
+    runs : sequence of RuleRun
+    kinds : collection of str
+        Of ``udfs.batches.results.KINDS``, and STATE: results that are wanted.
+    until_us : int
+        End of the window, exclusive: rows from then on are left alone, and no timer fires.
+    filed : collection of str
+        Timelines that are wanted as well, as files take them.
+
+    Yields
+    ------
+    RecordBatch
+        Of RESULT_SCHEMA, or of FILED; each kind of result in batches of its own.
+
+    Raises
+    ------
+    ValueError
+        When a set's rows are not in order of time.
+    """
+    current = SetReplay(runs, kinds, until_us, filed)
+    for batch in one_row_an_event(batches):
+        times = batch.column("time_us")
+        within = batch if (pc.max(times).as_py() or 0) < until_us else batch.filter(pc.less(times, until_us))
+        if within.num_rows:
+            yield from _replay_batch(within, current)
+    yield from current.end_set()
+    yield from current.flush()
+    yield from current.flush_states()
+
+
+def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
+    rows = Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
+    new_set = changes(batch, SET_COLUMNS)
+    _check_order(batch, rows, new_set)
+    terms = rows.kind <= TERM_STARTS
+    new_set[0] = set_of(batch, 0) != current.key
+    starts = np.union1d(np.flatnonzero(new_set | terms), [0])
+    for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+        first = start
+        if new_set[start]:
+            yield from current.end_set()
+            current.begin_set(set_of(batch, int(start)))
+        if rows.kind[start] == GOES_ON:
+            current.go_on(int(rows.time_us[start]), batch.column("kept")[int(start)].as_py())
+            first = start + 1
+        elif terms[start]:
+            if not new_set[start]:
+                yield from current.end_term()
+            yield from current.begin_term(
+                int(rows.time_us[start]), int(rows.offset[start]), batch.column("term")[int(start)].as_py()
+            )
+            first = start + 1
+        yield from current.advance(Rows(*(column[first:end] for column in rows)), -1)
+
+
+def _check_order(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:
+    back = np.flatnonzero((np.diff(rows.time_us) < 0) & ~new_set[1:])
+    if len(back):
+        message = f"rows of {set_of(batch, int(back[0]))} are not in order of time at {rows.time_us[back[0]]} us"
+        raise ValueError(message)

@@ -1,0 +1,306 @@
+"""From what the kernel numbered to rows with names, all kinds of result in one schema."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from udfs.kernel.ack_latency import middle_of_bucket_us
+from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
+from udfs.kernel.ledger import DAY_US
+from udfs.records import (
+    CHANGE_COLUMNS,
+    CHANGE_KINDS,
+    FOLLOWER_SCORE_COLUMNS,
+    MADE_BY,
+    PARTITION_COLUMNS,
+    RELINQUISH,
+    REPLICA_COLUMNS,
+    RUNS_A_ROW,
+    SCORE_COLUMNS,
+    Int64Array,
+    Output,
+)
+
+SET_COLUMNS = ("cluster_id", "topic", "partition_id", "leader_id")
+KINDS = {
+    "replica": REPLICA_COLUMNS,
+    "partition": PARTITION_COLUMNS,
+    "change": CHANGE_COLUMNS,
+    "score": SCORE_COLUMNS,
+    "follower_score": FOLLOWER_SCORE_COLUMNS,
+}
+"""Kinds of result, in the order of ``Output``."""
+SCORED = ("change", "score", "follower_score")
+"""What scores are made of; the others are the timelines."""
+STATE = "state"
+"""Beside KINDS: what the replay of a set knows at the end of a window (``udfs.kernel.snapshot``)."""
+
+LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
+Identity = Mapping[str, Any]
+OFFSETS = {"follower_log_end_offset", "leader_log_end_offset", "high_watermark"}
+"""What is null in a stretch of which no line names an offset."""
+_ROWS_A_BATCH = 1 << 16
+_WIDEST = 40
+"""Bits of a number for an ISR; those above it count terms."""
+Results = Iterator[pa.RecordBatch]
+
+RESULT_SCHEMA = pa.schema(
+    [
+        ("result", pa.string()),  # replica, partition, change, score, follower_score, state: which table
+        ("cluster_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition_id", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("leader_id", pa.int32()),
+        ("rule", pa.string()),
+        ("params_json", pa.string()),
+        ("time_us", pa.int64()),
+        ("replica_id", pa.int32()),
+        ("follower_log_end_offset", pa.int64()),
+        ("lag_ms", pa.int64()),
+        ("lag_messages", pa.int64()),
+        ("last_caught_up_time_ms", pa.int64()),
+        ("in_isr", pa.bool_()),
+        ("leader_log_end_offset", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("isr_before", pa.list_(pa.int32())),
+        ("isr_after", pa.list_(pa.int32())),
+        ("kind", pa.string()),
+        ("made_by", pa.string()),
+        ("true_lag_ms", pa.int64()),
+        ("verdict", pa.string()),
+        ("primary_cause", pa.string()),
+        ("causes", pa.list_(pa.string())),
+        ("leader_held_ms", pa.int64()),
+        ("leader_silent_ms", pa.int64()),
+        ("measures", pa.list_(pa.int64())),  # of a score, in the order of MEASURES or FOLLOWER_MEASURES
+        ("acks_all_latencies", LATENCIES),
+        ("assigned", pa.list_(pa.int32())),  # of a state, as are the columns after it
+        ("params", pa.list_(pa.string())),
+        ("state", pa.binary()),
+    ]
+)
+
+_OF_ALL = ("result", *SET_COLUMNS, "leader_epoch", "rule", "params_json", "time_us")
+_OF_TIMELINES = {
+    "replica": ("replica_id", *REPLICA_COLUMNS[3:]),
+    "partition": ("leader_log_end_offset", "high_watermark", "isr_after"),
+}
+_FILED_TEXT = pa.dictionary(pa.int32(), pa.string())
+FILED = {
+    kind: pa.schema(
+        [
+            ("result", _FILED_TEXT),
+            ("runs", _FILED_TEXT),  # JSON: rule and params_json of each run that has the row
+            *(
+                (field.name, _FILED_TEXT if field.type == pa.string() else field.type)
+                for field in RESULT_SCHEMA
+                if field.name in {*SET_COLUMNS, "leader_epoch", "time_us", *columns}
+            ),
+        ]
+    )
+    for kind, columns in _OF_TIMELINES.items()
+}
+"""A timeline as files take it: a row once for all runs that share it, text as dictionaries."""
+
+
+def schema_of(kinds: Collection[str]) -> pa.Schema:
+    """RESULT_SCHEMA, or what timelines fill of it where nothing else is wanted: they have nearly all of the rows."""
+    if not set(kinds) <= set(_OF_TIMELINES):
+        return RESULT_SCHEMA
+    filled = {*_OF_ALL, *(name for kind in kinds for name in _OF_TIMELINES[kind])}
+    return pa.schema([field for field in RESULT_SCHEMA if field.name in filled])
+
+
+def named_results(
+    out: Output,
+    marks: Sequence[tuple[Int64Array, Identity]],
+    rules: Sequence[str],
+    kinds: Collection[str],
+    filed: Collection[str] = (),
+) -> Results:
+    """Name what the kernel numbered: replicas by id, ISRs as lists, rules, terms.
+
+    Parameters
+    ----------
+    out : Output
+    marks : sequence of (rows filled when a term was left, identity of the term)
+        The identity has the columns of the set, ``leader_epoch``, ``assigned``, and ``params_json`` of each run.
+    rules : sequence of str
+        The rule of each run.
+    kinds : collection of str
+        Of KINDS: what is wanted.
+    filed : collection of str
+        Timelines that are wanted as files take them: of FILED, ordered by the runs that share a row.
+
+    Yields
+    ------
+    RecordBatch
+        Of RESULT_SCHEMA, or of FILED; a kind of result each.
+    """
+    identities = [identity for _, identity in marks]
+    filled = np.array([filled for filled, _ in marks])
+    for which, kind in enumerate(KINDS):
+        of_term = np.repeat(np.arange(len(marks)), np.diff(filled[:, which], prepend=0))
+        if kind in kinds:
+            yield from named(out, kind, of_term, identities, rules)
+        elif kind in filed and (rows := int(out.filled[which])):
+            yield _filed(out[which][:rows], kind, of_term, identities, rules)
+
+
+def _filed(
+    rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
+) -> pa.RecordBatch:
+    params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
+    params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
+    sharing = pa.array(rows[:, 0]).dictionary_encode()
+    runs: list[int] = sharing.dictionary.to_pylist()
+    key = np.asarray(sharing.indices) + len(runs) * params_of[of_term]
+    # Of 8 or 16 bits they are sorted by counting.
+    order = np.argsort(key.astype(np.min_scalar_type(int(key.max()))), kind="stable")
+    keys, of_key = np.unique(key[order], return_inverse=True)
+    told = [_runs_told(runs[each % len(runs)], rules, params[each // len(runs)]) for each in keys]
+    found = _named(kind, _columns(rows.take(order, axis=0), kind), identities, of_term[order])
+    found["runs"] = pa.DictionaryArray.from_arrays(pa.array(of_key.astype(np.int32)), pa.array(told))
+    return pa.RecordBatch.from_arrays([_as(found[each.name], each.type) for each in FILED[kind]], schema=FILED[kind])
+
+
+def _runs_told(runs: int, rules: Sequence[str], params_json: Sequence[str]) -> str:
+    first = (runs >> RUNS_A_ROW) * RUNS_A_ROW
+    having = [int(first + bit) for bit in range(RUNS_A_ROW) if runs >> bit & 1]
+    return json.dumps([(rules[run], params_json[run]) for run in having])
+
+
+def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]) -> Results:
+    """Name the rows of one kind; each belongs to the term ``identities[of_term]``, and each run has rows of its own."""
+    which = list(KINDS).index(kind)
+    rows = out[which][: int(out.filled[which])]
+    row, run = _each_run(rows[:, 0]) if kind in _OF_TIMELINES else (np.arange(len(rows)), rows[:, 0])
+    params = pa.array([text for identity in identities for text in identity["params_json"]])
+    for begin in range(0, len(row), _ROWS_A_BATCH):
+        of, of_run = row[begin : begin + _ROWS_A_BATCH], run[begin : begin + _ROWS_A_BATCH]
+        values = _columns(rows[of], kind)
+        if kind == "score":
+            values["latency"] = out.latency[of]
+        found = _named(kind, values, identities, of_term[of])
+        found["rule"] = _of(pa.array(rules), of_run)
+        found["params_json"] = _of(params, of_term[of] * len(rules) + of_run)
+        arrays = [_as(found[f.name], f.type) if f.name in found else pa.nulls(len(of), f.type) for f in RESULT_SCHEMA]
+        yield pa.RecordBatch.from_arrays(arrays, schema=RESULT_SCHEMA)
+
+
+def _each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Place of each row of a timeline, once for every run that has it, and these runs."""
+    bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
+    row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
+    return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
+
+
+def _columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
+    """By name, without the first, which tells whose they are."""
+    return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
+
+
+def _named(
+    result: str,
+    values: dict[str, Int64Array],
+    identities: Sequence[Identity],
+    of_mark: Int64Array,
+) -> dict[str, Any]:
+    """Columns of RESULT_SCHEMA that a kind of result fills, but its run; text that tells of sets as dictionaries."""
+    rows = len(of_mark)
+    widest = max(len(identity["assigned"]) for identity in identities)
+    replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
+    named: dict[str, Any] = {
+        "result": _of(pa.array([result]), np.zeros(rows, np.int32)),
+        "time_us": values.pop("time_us") if "time_us" in values else values.pop("day") * DAY_US,
+    }
+    for column in (*SET_COLUMNS, "leader_epoch"):
+        named[column] = _of(pa.array([i[column] for i in identities], RESULT_SCHEMA.field(column).type), of_mark)
+    if "position" in values:
+        named["replica_id"] = replica_ids[of_mark, values.pop("position")]
+    if "lag_messages" in values:
+        not_fetched = values["follower_log_end_offset"] < 0
+    unknown = ~np.array([identity.get("offsets_known", True) for identity in identities])
+    if unknown.any():
+        for column in OFFSETS & values.keys():
+            named[column] = pa.array(values.pop(column), mask=unknown[of_mark])
+    if "lag_ms" in values:
+        never_caught_up = values["last_caught_up_time_ms"] <= 0
+        named["lag_ms"] = pa.array(values.pop("lag_ms"), mask=never_caught_up)
+    if "lag_messages" in values:
+        named["lag_messages"] = pa.array(values.pop("lag_messages"), mask=not_fetched)
+    if "in_isr" in values:
+        named["in_isr"] = values.pop("in_isr") != 0
+    if "isr" in values:
+        named["isr_after"] = _isr_lists(values.pop("isr"), of_mark, identities)
+    if "causes" in values:
+        named["isr_before"] = _isr_lists(values.pop("isr_before"), of_mark, identities)
+        given_up = values["kind"] == RELINQUISH
+        named["isr_after"] = _isr_lists(values.pop("isr_after"), of_mark, identities, leader_last=given_up)
+        named["kind"] = pa.array(CHANGE_KINDS).take(pa.array(values.pop("kind")))
+        named["made_by"] = pa.array(MADE_BY).take(pa.array(values.pop("made_by")))
+        named.update(_verdicts(values.pop("causes")))
+    if "latency" in values:
+        named["acks_all_latencies"] = _latencies(values.pop("latency"))
+    if result in {"score", "follower_score"}:
+        names = list(values)
+        measures = np.stack([values.pop(name) for name in names], axis=1)
+        named["measures"] = pa.FixedSizeListArray.from_arrays(pa.array(measures.ravel()), len(names))
+    return named | values
+
+
+def _of(few: pa.Array, which: Int64Array) -> pa.Array:
+    """For each row one of a few values; a dictionary of those that differ, where they are text."""
+    if few.type != pa.string():
+        return few.take(pa.array(which))
+    differ = few.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(differ.indices.take(pa.array(which)), differ.dictionary)
+
+
+def _as(values: Any, wanted: pa.DataType) -> pa.Array:
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    return array if array.type == wanted else array.cast(wanted)
+
+
+def _isr_lists(
+    bits: Int64Array, of_mark: Int64Array, identities: Sequence[Identity], leader_last: Any = False
+) -> pa.Array:
+    """Lists of replica ids in order of assignment, few different ones, so each is made once."""
+    # One number a row, since Arrow finds the different ones by hashing; numpy would sort rows of three.
+    keys = pa.array((of_mark << _WIDEST | bits) << 1 | leader_last).dictionary_encode()
+    lists = []
+    for key in keys.dictionary.to_pylist():
+        identity, bit = identities[key >> _WIDEST + 1], key >> 1
+        members = [replica for p, replica in enumerate(identity["assigned"]) if bit >> p & 1]
+        if key & 1:  # who gave up leadership moves to the end
+            members.sort(key=identity["leader_id"].__eq__)
+        lists.append(members)
+    return pa.array(lists, pa.list_(pa.int32())).take(keys.indices)
+
+
+def _verdicts(causes: Int64Array) -> dict[str, pa.Array]:
+    """Verdict, primary cause and all causes of every set of cause bits; null where nothing was judged."""
+    bits, inverse = np.unique(causes, return_inverse=True)
+    names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
+    primary = [held[0] if held else None for held in names]
+    rows = pa.array(inverse.ravel())
+    return {
+        "causes": pa.array([held or None for held in names], pa.list_(pa.string())).take(rows),
+        "primary_cause": pa.array(primary, pa.string()).take(rows),
+        "verdict": pa.array([VERDICT_OF_CAUSE.get(name) for name in primary], pa.string()).take(rows),  # type: ignore[arg-type]
+    }
+
+
+def _latencies(counts: Int64Array) -> pa.Array:
+    """Of each row the buckets that are not empty, as pairs of latency and number."""
+    row, bucket = np.nonzero(counts)
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(middle_of_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],
+        fields=list(LATENCIES.value_type),
+    )
+    offsets = np.searchsorted(row, np.arange(len(counts) + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs)

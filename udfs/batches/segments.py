@@ -1,0 +1,298 @@
+"""Packed segments: a stretch of one set's fetches and appends as one row, a column of numbers as one binary.
+
+Rows are dear in Spark, bytes are cheap: 16,384 events cross it as one row of some 300 kB. Format 1: a binary holds
+whole numbers, the first as 8 bytes, then a byte that says how wide the differences are (0, 1, 2, 4 or 8 bytes; 0: all
+numbers are the same), then the difference of each number from the one before, all little-endian and signed. ``PACKED``
+tells what the numbers are. ``checksum`` is the CRC-32 of the binaries one after the other.
+"""
+
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from udfs.batches.event_chunks import Events, events_of, joined, sorted_events
+from udfs.batches.results import SET_COLUMNS
+from udfs.batches.set_order import in_order, set_of
+from udfs.kernel.ledger import DAY_US
+from udfs.records import FETCH, UNKNOWN, Rows
+
+FORMAT = 1
+SEGMENT_ROWS = 1 << 14
+PACKED = {
+    "time_us": "arrival of a fetch, or instant of an append: microseconds since the epoch",
+    "kind": "5 a fetch, 4 an append",
+    "offset": "the follower's fetch offset, or the leader's log end offset after the append",
+    "code": "Kafka error code of the fetch, or acks of the append (-2: nobody waits)",
+    "replica_id": "of each fetch: the follower",
+    "leader_log_end_offset": "of each fetch: the leader's log end offset when it was handled, -1 where unknown",
+    "handled_us": "of each fetch: from its arrival until an io thread took it",
+    "processed_us": "of each fetch: from then until its local work was done",
+    "released_us": "of each fetch: from then until the wait for data ended that it asked for",
+    "until_us": "of each fetch: from then until its response was sent",
+}
+"""Columns of ``udfs.records.Rows`` as they are packed; what is said of fetches is left out for appends."""
+OF_FETCHES = tuple(PACKED)[4:]
+_INSTANTS = ("time_us", *tuple(PACKED)[6:])
+"""Each is told as the distance from the one before it."""
+SEGMENT = pa.struct(
+    [
+        ("format_version", pa.int32()),
+        ("events", pa.int64()),
+        ("fetches", pa.int64()),
+        ("checksum", pa.int64()),
+        *((name, pa.binary()) for name in PACKED),
+    ]
+)
+SEGMENTS = pa.schema(
+    [
+        ("cluster_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition_id", pa.int32()),
+        ("leader_id", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("day", pa.int32()),  # since 1970-01-01: of an append, or of the instant when a fetch was handled
+        ("segment_number", pa.int32()),
+        ("first_us", pa.int64()),
+        ("last_us", pa.int64()),
+        *SEGMENT,
+    ]
+)
+Ints = npt.NDArray[np.int64]
+
+
+class DamagedSegmentError(ValueError):
+    """A segment is not what was packed."""
+
+
+class _Widths(NamedTuple):
+    """Least and largest difference that fit."""
+
+    width: int
+    least: int
+    most: int
+
+
+_WIDTHS = (_Widths(0, 0, 0), *(_Widths(w, -(1 << 8 * w - 1), (1 << 8 * w - 1) - 1) for w in (1, 2, 4, 8)))
+
+
+def packed(values: Ints) -> bytes:
+    """Whole numbers as a binary; none as nothing."""
+    if not len(values):
+        return b""
+    steps = np.diff(values)  # may wrap around, and so do their sums
+    least, most = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
+    width = next(w.width for w in _WIDTHS if w.least <= least and most <= w.most)
+    head = values[:1].astype("<i8").tobytes() + bytes([width])
+    return head + (steps.astype(f"<i{width}").tobytes() if width else b"")
+
+
+def unpacked(binary: bytes, count: int) -> Ints:
+    """So many numbers of a binary.
+
+    Raises
+    ------
+    DamagedSegmentError
+        When they are not there.
+    """
+    if not count and not binary:
+        return np.empty(0, np.int64)
+    width = binary[8] if len(binary) > 8 else -1
+    if width not in (0, 1, 2, 4, 8) or len(binary) != 9 + width * (count - 1):
+        message = f"{count} numbers are not in {len(binary)} bytes of width {width}"
+        raise DamagedSegmentError(message)
+    first = np.frombuffer(binary, "<i8", 1)[0]
+    if not width:
+        return np.full(count, first, np.int64)
+    values = np.empty(count, np.int64)
+    values[0] = first
+    values[1:] = np.frombuffer(binary, f"<i{width}", offset=9)
+    return np.cumsum(values, out=values)
+
+
+def pack(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack fetches and appends; memory is bounded by a segment, a batch, and the pieces that overlap with its last.
+
+    Parameters
+    ----------
+    pieces : iterator of RecordBatch
+        Of ``udfs.batches.event_chunks.PIECES``; sorted by set, then ``first_us``.
+
+    Yields
+    ------
+    RecordBatch
+        Of SEGMENTS. A segment has SEGMENT_ROWS events at most, of one leader epoch, and one day of both ``day`` and
+        time.
+    """
+    number = _Number()
+    rest: Events | None = None
+    for batch in pieces:
+        if not batch.num_rows:
+            continue
+        events = events_of(batch)
+        if rest and set_of(rest.sets, -1) == set_of(events.sets, 0):
+            events = joined(rest, events)
+        elif rest:
+            yield _segments(rest, [*_starts(rest), len(rest)], number)
+        events = sorted_events(events)
+        starts = _starts(events)
+        # Nothing to come is earlier than the last piece begins. The last segment that begins before that may go on.
+        begins = int(np.searchsorted(events.columns["set"], events.columns["set"][-1]))
+        last_us = batch.column("first_us")[-1].as_py()
+        known = begins + int(np.searchsorted(events.columns["time_us"][begins:], last_us))
+        whole = bisect_left(starts, max(known, begins + 1))
+        yield _segments(events, starts[:whole], number)
+        rest = events.part(starts[whole - 1], len(events))
+    if rest:
+        yield _segments(rest, [*_starts(rest), len(rest)], number)
+
+
+class _Number:
+    """Segments of a set are counted from 0 on."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        self._next = 0
+
+    def next_of(self, key: tuple[object, ...]) -> int:
+        self._next = self._next + 1 if key == self._of else 0
+        self._of = key
+        return self._next
+
+
+def _starts(events: Events) -> list[int]:
+    """Where segments begin."""
+    columns = events.columns
+    new = np.ones(len(events), np.bool_)
+    new[1:] = False
+    # A day ends with what arrived on it, though it was handled on the next.
+    for values in (columns["set"], columns["leader_epoch"], _days(columns), columns["time_us"] // DAY_US):
+        new[1:] |= np.diff(values) != 0
+    edges = [*np.flatnonzero(new).tolist(), len(events)]
+    return [start for first, end in pairwise(edges) for start in range(first, end, SEGMENT_ROWS)]
+
+
+def _days(columns: dict[str, Ints]) -> Ints:
+    return np.where(columns["kind"] == FETCH, columns["handled_us"], columns["time_us"]) // DAY_US
+
+
+def _segments(events: Events, edges: Sequence[int], number: _Number) -> pa.RecordBatch:
+    rows = [_segment(events.part(first, end), number) for first, end in pairwise(edges)]
+    return pa.RecordBatch.from_pylist(rows, schema=SEGMENTS)
+
+
+def _segment(events: Events, number: _Number) -> dict[str, Any]:
+    columns = events.columns
+    fetches = columns["kind"] == FETCH
+    key = set_of(events.sets, int(columns["set"][0]))
+    return {
+        **dict(zip(SET_COLUMNS, key, strict=True)),
+        "leader_epoch": int(columns["leader_epoch"][0]),
+        "day": int(_days({name: column[:1] for name, column in columns.items()})[0]),
+        "segment_number": number.next_of(key),
+        "first_us": int(columns["time_us"][0]),
+        "last_us": int(columns["time_us"][-1]),
+        "format_version": FORMAT,
+        "events": len(events),
+        "fetches": int(fetches.sum()),
+        **_binaries({name: columns[name] for name in PACKED}, fetches),
+    }
+
+
+def _binaries(columns: dict[str, Ints], fetches: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    instants = np.stack([columns[name][fetches] for name in _INSTANTS])
+    distances = dict(zip(_INSTANTS[1:], np.diff(instants, axis=0), strict=True))
+    binaries = {}
+    for name, values in columns.items():
+        of_row = values if name not in OF_FETCHES else distances[name] if name in distances else values[fetches]
+        binaries[name] = packed(of_row)
+    return {"checksum": zlib.crc32(b"".join(binaries.values())), **binaries}
+
+
+def unpack(segment: dict[str, Any]) -> dict[str, Ints]:
+    """Columns of ``Rows`` (int64) of a segment, a struct of SEGMENT.
+
+    Raises
+    ------
+    DamagedSegmentError
+        When it is of a format that is not known, or is not what was packed.
+    """
+    if segment["format_version"] != FORMAT:
+        message = f"format {segment['format_version']}, and {FORMAT} is known"
+        raise DamagedSegmentError(message)
+    if zlib.crc32(b"".join(segment[name] for name in PACKED)) != segment["checksum"]:
+        message = "the checksum differs"
+        raise DamagedSegmentError(message)
+    events, fetches = segment["events"], segment["fetches"]
+    columns = {name: unpacked(segment[name], fetches if name in OF_FETCHES else events) for name in PACKED}
+    of_fetch = columns["kind"] == FETCH
+    told = np.cumsum([columns["time_us"][of_fetch], *(columns[name] for name in _INSTANTS[1:])], axis=0)
+    columns |= dict(zip(_INSTANTS[1:], told[1:], strict=True))
+    for name in OF_FETCHES:
+        of_row = np.full(events, UNKNOWN)
+        of_row[of_fetch] = columns[name]
+        columns[name] = of_row
+    return columns
+
+
+def one_row_an_event(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Unpack the segments in the stream of the replay; memory is bounded by those that overlap, and a batch.
+
+    Parameters
+    ----------
+    batches : iterator of RecordBatch
+        SET_COLUMNS, the columns of ``Rows`` (int64), more of any kind, and ``segment`` (SEGMENT, null in rows of
+        one event), with the time of its first event; sorted by set, then ROW_ORDER.
+
+    Yields
+    ------
+    RecordBatch
+        The same without ``segment``, an event a row, in order.
+
+    Raises
+    ------
+    DamagedSegmentError
+        Naming the segment.
+    ValueError
+        When rows are not in order.
+    """
+    return in_order(_pieces(batches))
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        segments = batch.column("segment")
+        rows = batch.drop_columns(["segment"])
+        is_segment = np.asarray(segments.is_valid())
+        edges = np.flatnonzero(is_segment[1:] | is_segment[:-1]) + 1
+        for first, end in pairwise([0, *edges.tolist(), rows.num_rows]):
+            if first < end and is_segment[first]:
+                yield _unpacked_rows(rows, first, segments[first].as_py())
+            else:
+                yield rows.slice(first, end - first)
+
+
+def _unpacked_rows(rows: pa.RecordBatch, place: int, segment: dict[str, Any]) -> pa.RecordBatch:
+    try:
+        columns = unpack(segment)
+    except DamagedSegmentError as error:
+        at_us = rows.column("time_us")[place].as_py()
+        message = f"the segment of {set_of(rows, place)} that begins at {at_us} us is damaged: {error}"
+        raise DamagedSegmentError(message) from error
+    events = segment["events"]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(columns[field.name])
+            if field.name in Rows._fields
+            else pa.repeat(rows.column(field.name)[place], events)
+            if field.name in SET_COLUMNS
+            else pa.nulls(events, field.type)
+            for field in rows.schema
+        ],
+        schema=rows.schema,
+    )

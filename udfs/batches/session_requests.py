@@ -1,0 +1,234 @@
+"""Arrow on both sides of the session kernel: requests with nested partitions in, partitions read out."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from udfs.batches.fetch_runs import compressed, requests_of
+from udfs.kernel.fetch_sessions import (
+    NEVER_FELL,
+    NOT_ANSWERED,
+    Fetches,
+    Requests,
+    SessionCache,
+    empty_cache,
+    read_partitions,
+    room_for,
+)
+from udfs.records import SENT_FROM_UNKNOWN
+
+DIVERGED = -1
+"""Error code of a partition whose log ends elsewhere than the leader's; Kafka has no code for it."""
+
+UNKNOWN_OFFSET = -1
+"""Fetch offset of a partition that its session held before the first request, and that no request has listed yet."""
+
+ROWS_OUT = 100_000
+
+KEPT = (
+    "broker_id", "replica_id", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_file",
+    "source_line",
+)  # fmt: skip
+"""Columns of a request that its partitions inherit."""
+
+REQUEST_COLUMNS = (
+    *KEPT, "answered_us", "session", "session_epoch", "error_code", "topics", "forgotten", "responses",
+)  # fmt: skip
+"""Columns of a request."""
+
+READ_SCHEMA = (
+    "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
+    "completed_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, "
+    "leader_epoch INT, fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT, "
+    "fell_from BIGINT, run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, "
+    "last_waited_us BIGINT"
+)
+"""Columns of the rows that `partitions_read` gives, as Spark spells them."""
+
+Ints = npt.NDArray[np.int64]
+
+
+class _Numbers:
+    """Numbers partitions 0, 1, 2 ... in the order in which they are first met, over all batches."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.keys: Ints = np.empty(0, np.int64)
+        self._sorted: Ints = np.empty(0, np.int64)
+        self._order: Ints = np.empty(0, np.int64)
+
+    def key(self, topics: pa.Array, partitions_per_topic: Ints, partitions: Ints) -> Ints:
+        """One int64 a partition: the topic's number above, the partition id in the lower 32 bits."""
+        encoded = pc.dictionary_encode(topics)
+        codes = np.array(
+            [self.topics.setdefault(t, len(self.topics)) for t in encoded.dictionary.to_pylist()], np.int64
+        )
+        per_topic = codes[encoded.indices.to_numpy(zero_copy_only=False)] if len(topics) else np.empty(0, np.int64)
+        return (np.repeat(per_topic, partitions_per_topic) << 32) | partitions
+
+    def number(self, keys: Ints) -> Ints:
+        """Look keys up; those not met before get the next numbers."""
+        new = np.unique(keys[~self._known(keys)])
+        if len(new):
+            self.keys = np.concatenate([self.keys, new])
+            self._order = np.argsort(self.keys, kind="stable")
+            self._sorted = self.keys[self._order]
+        return self._order[np.searchsorted(self._sorted, keys)]
+
+    def _known(self, keys: Ints) -> npt.NDArray[np.bool_]:
+        if not len(self._sorted):
+            return np.zeros(len(keys), np.bool_)
+        place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        return self._sorted[place] == keys
+
+
+def _int64(array: pa.Array, missing: int = 0) -> Ints:
+    return np.asarray(pc.fill_null(array, missing).cast(pa.int64()))
+
+
+def _lengths(lists: pa.Array) -> Ints:
+    return _int64(pc.list_value_length(lists))
+
+
+def _starts(lengths: Ints) -> Ints:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+def _partitions(column: pa.Array) -> tuple[pa.Array, Ints, Ints, pa.Array]:
+    """Take apart ``list<struct<topicId, topic, partitions: list<...>>>``.
+
+    Returns
+    -------
+    topics : string array
+        A topic entry each; the id where there is one, else the name.
+    partitions_per_topic : int64 array
+    partitions_per_request : int64 array
+    partitions : Arrow array of all partitions, flat
+    """
+    entries = column.flatten()
+    topics = pc.coalesce(*(pc.struct_field(entries, name) for name in ("topicId", "topic")))
+    lists = pc.struct_field(entries, "partitions")
+    per_topic = _lengths(lists)
+    edges = _starts(_lengths(column))
+    upto = _starts(per_topic)
+    return topics, per_topic, upto[edges[1:]] - upto[edges[:-1]], lists.flatten()
+
+
+def _grown(cache: SessionCache, partitions: int) -> SessionCache:
+    room = len(cache.members)
+    if partitions <= room:
+        return cache
+    larger = empty_cache(max(partitions, 2 * room))
+    new: npt.NDArray[Any]
+    old: npt.NDArray[Any]
+    for new, old in zip(larger, cache, strict=True):
+        new[: len(old)] = old
+    return larger
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.numbers = _Numbers()
+        self.cache = empty_cache(0)
+        self.session: tuple[int, int] | None = None
+
+    def requests(self, batch: pa.RecordBatch) -> Requests:
+        listed_topics, listed_per_topic, listed_count, listed = _partitions(batch.column("topics"))
+        gone_topics, gone_per_topic, gone_count, gone = _partitions(batch.column("forgotten"))
+        answered_topics, answered_per_topic, answered_count, answered = _partitions(batch.column("responses"))
+        numbers = self.numbers
+        keys = (
+            numbers.key(listed_topics, listed_per_topic, _int64(pc.struct_field(listed, "partition"))),
+            numbers.key(gone_topics, gone_per_topic, _int64(gone)),
+            numbers.key(answered_topics, answered_per_topic, _int64(pc.struct_field(answered, "partitionIndex"))),
+        )
+        number = numbers.number(np.concatenate(keys))
+        edges = np.cumsum([len(k) for k in keys])
+        error = _int64(pc.struct_field(answered, "errorCode"))
+        diverged = np.asarray(pc.is_valid(pc.struct_field(answered, "divergingEpoch")))
+        return Requests(
+            clear=self._clear(batch),
+            skip=_int64(batch.column("error_code")) != 0,
+            listed_start=_starts(listed_count),
+            listed=number[: edges[0]],
+            fetch_offset=_int64(pc.struct_field(listed, "fetchOffset")),
+            leader_epoch=_int64(pc.struct_field(listed, "currentLeaderEpoch"), missing=-1).astype(np.int32),
+            forgotten_start=_starts(gone_count),
+            forgotten=number[edges[0] : edges[1]],
+            answered_start=_starts(answered_count),
+            answered=number[edges[1] :],
+            error=np.where((error == 0) & diverged, DIVERGED, error).astype(np.int32),
+            high_watermark=_int64(pc.struct_field(answered, "highWatermark"), missing=NOT_ANSWERED),
+            records_size=_int64(pc.struct_field(answered, "recordsSizeInBytes")),
+        )
+
+    def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        broker = _int64(batch.column("broker_id"))
+        session = _int64(batch.column("session"))
+        clear = _int64(batch.column("session_epoch")) <= 0
+        clear[1:] |= (broker[1:] != broker[:-1]) | (session[1:] != session[:-1])
+        clear[0] |= self.session != (int(broker[0]), int(session[0]))
+        self.session = (int(broker[-1]), int(session[-1]))
+        return clear
+
+    def read(self, batch: pa.RecordBatch, rows_out: int) -> Iterator[pa.RecordBatch]:
+        requests = self.requests(batch)
+        self.cache = _grown(self.cache, len(self.numbers.keys))
+        asked = requests_of(batch)
+        topics = pa.array(list(self.numbers.topics), pa.string())
+        out = room_for(max(rows_out, len(self.numbers.keys)))
+        first = 0
+        while first < batch.num_rows:
+            first, filled = read_partitions(first, requests, self.cache, out)
+            rows = Fetches._make(column[:filled] for column in out)
+            sent = (rows.fetch_offset == UNKNOWN_OFFSET) & (rows.error == 0) & (rows.records_size > 0)
+            rows = rows._replace(error=np.where(sent, SENT_FROM_UNKNOWN, rows.error).astype(np.int32))
+            runs = compressed(rows, asked)
+            rows = Fetches._make(column[runs.first] for column in rows)
+            keys = self.numbers.keys[rows.partition]
+            request = pa.array(rows.request)
+            yield pa.RecordBatch.from_pydict(
+                {name: batch.column(name).take(request) for name in KEPT}
+                | {
+                    "topic": topics.take(pa.array(keys >> 32)),
+                    "partition_id": pa.array((keys & 0xFFFF_FFFF).astype(np.int32)),
+                    "leader_epoch": pa.array(rows.leader_epoch),
+                    "fetch_offset": pa.array(rows.fetch_offset),
+                    "error_code": pa.array(rows.error),
+                    "high_watermark": pa.array(rows.high_watermark, mask=rows.high_watermark == NOT_ANSWERED),
+                    "records_size": pa.array(rows.records_size),
+                    "fell_from": pa.array(rows.fell_from, mask=rows.fell_from == NEVER_FELL),
+                }
+                | {name: column for name, column in runs._asdict().items() if name != "first"}
+            )
+
+
+def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT) -> Iterator[pa.RecordBatch]:
+    """Give a row for every partition that each request read, or for a run of such rows (``udfs.batches.fetch_runs``).
+
+    Parameters
+    ----------
+    batches : record batches of requests
+        The columns of `REQUEST_COLUMNS`: ``session`` (int64), ``session_epoch``, ``error_code`` (int32), ``topics``,
+        ``forgotten`` and ``responses`` (lists of ``struct<topicId, topic, partitions>``). Requests of a
+        session come one after the other, by session epoch; a session may go on in the next batch.
+    rows_out : int
+        Most fetches to give at once.
+
+    Yields
+    ------
+    record batches
+        Columns as in `READ_SCHEMA`. ``error_code`` is that of the partition in the response (`DIVERGED` for a
+        diverging epoch); ``high_watermark`` is null where the response did not list the partition; ``fell_from`` is
+        `udfs.kernel.fetch_sessions.Fetches`' (null: it did not). ``last_read_us`` is
+        when the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited
+        for data was handled (null: none did).
+    """
+    reader = _Reader()
+    for batch in batches:
+        if batch.num_rows:
+            yield from reader.read(batch, rows_out)

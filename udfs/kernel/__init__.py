@@ -1,0 +1,1 @@
+"""The replay of one replica set, compiled: state, steps, verdicts, ledger."""

@@ -1,0 +1,103 @@
+"""Whose fault a shrink was: every cause that holds, as bits, the first of them being the primary one.
+
+The causes and their order are those of the failure they argue about: a follower that lacks nothing
+(KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that
+lacks nothing that was acknowledged (KAFKA-10853); then what is no mistake.
+
+Only a follower that shows a sign of life can keep pace, or be excused by what was not acknowledged: one
+from which no fetch arrived for the lag time has stopped, or its leader has (docs/verdicts.md).
+"""
+
+import numpy as np
+
+from udfs.jit import kernel
+from udfs.kernel.follower_truth import settle
+from udfs.kernel.ledger import known_from_us
+from udfs.records import NEVER_US
+
+CAUSES = (
+    "caught_up",
+    "keeping_pace",
+    "slow_leader",
+    "unacked_only",
+    "controller",
+    "follower_stopped",
+    "follower_slow",
+    "unknown",
+)
+SPURIOUS = CAUSES[:4]
+VERDICT_OF_CAUSE = {
+    **dict.fromkeys(SPURIOUS, "spurious"),
+    "controller": "excluded",
+    "follower_stopped": "genuine",
+    "follower_slow": "genuine",
+    "unknown": "unknown",
+}
+CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED, FOLLOWER_SLOW, UNKNOWN = (
+    np.int64(1 << i) for i in range(len(CAUSES))
+)
+
+ORDINARY_WORK = 10
+"""A leader that held a fetch for less than this part of the lag time did its work, and is not to blame."""
+
+
+IN_FLIGHT_US = 600_000
+"""Before the end of a log: a fetch is written down when it is done, and most wait half a second for data."""
+
+
+@kernel
+def true_lag_us(fetch, now_us):
+    """How long ago the leader first held a record that the follower lacks; 0 when it lacks none."""
+    return 0 if fetch.missing_since_us == NEVER_US else now_us - fetch.missing_since_us
+
+
+@kernel
+def _acknowledged_without(state, r, p):
+    """What producers would have been told is safe if the follower were not waited for: the end of those records."""
+    leader, term = state.leaders[r], state.term[0]
+    end = leader.log_end_offset
+    for other in range(term.replicas):
+        if other not in (p, term.leader) and leader.isr >> other & 1:
+            end = min(end, state.fetches[other].log_end_offset)
+    return max(end, leader.high_watermark, leader.acknowledged_offset)
+
+
+@kernel
+def _hangs_on_before(state, r, p, now_us):
+    """Whether the rule may have known something of the follower from before the log that decides about it now."""
+    follower, term = state.followers[r, p], state.term[0]
+    shown = follower.last_caught_up_time_ms > term.start_us // 1000
+    return not shown and now_us < known_from_us(term, state.params[r])
+
+
+@kernel
+def causes_of_shrink(state, r, p, now_us):
+    """Bits of CAUSES for a follower that the leader's rule drops at ``now_us``."""
+    fetch, term = state.fetches[p], state.term[0]
+    settle(fetch, term, now_us)
+    lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
+    if term.ends_mid_term != 0 and now_us > term.end_us - IN_FLIGHT_US:
+        return UNKNOWN
+    if term.begins_mid_term != 0 and _hangs_on_before(state, r, p, now_us):
+        return UNKNOWN
+    alive = fetch.last_arrival_us > now_us - lag_time_us
+    if fetch.log_end_offset < 0:
+        # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
+        return FOLLOWER_STOPPED if now_us - term.start_us > lag_time_us else UNKNOWN
+    causes = 0
+    if fetch.missing_since_us == NEVER_US:
+        causes |= CAUGHT_UP
+    if alive and true_lag_us(fetch, now_us) <= lag_time_us:
+        causes |= KEEPING_PACE
+    held_us = fetch.held_us + fetch.silent_us
+    if held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us:
+        causes |= SLOW_LEADER
+    if alive and _acknowledged_without(state, r, p) <= fetch.log_end_offset:
+        causes |= UNACKED_ONLY
+    if term.begins_mid_term != 0 and fetch.caught_us <= term.start_us and causes & CAUGHT_UP == 0:
+        # Since when it lacks something is not known, so that nothing which counts from there can be said.
+        if causes & (KEEPING_PACE | SLOW_LEADER) != 0:
+            return UNKNOWN
+    if causes == 0:
+        causes = FOLLOWER_SLOW if alive else FOLLOWER_STOPPED
+    return causes

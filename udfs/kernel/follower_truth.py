@@ -1,0 +1,167 @@
+"""What happened to a follower, whatever the rule: what it holds, what it lacks since when, and who is to blame.
+
+See FETCH_STATE and TERM of ``udfs.records``. A fetch is known from its arrival on; the log that is
+replayed was written afterwards, so its later instants are known too.
+"""
+
+from udfs.jit import inlined, kernel
+from udfs.kernel.append_history import History, missing_since
+from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED
+
+
+@kernel
+def _overlap(from_us, until_us, other_from_us, other_until_us):
+    return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
+
+
+@kernel
+def settle(fetch, term, now_us):
+    """Sum up how long the follower was held up by its leader, until ``now_us``.
+
+    Held: its fetch lay in the request queue, was being worked on, or waited longer than it had asked
+    to. Silent: the leader did nothing for anybody, and no fetch of this follower was inside that would
+    show it.
+    """
+    from_us = fetch.settled_us
+    if now_us <= from_us:
+        return
+    if fetch.stage != NO_FETCH:
+        fetch.held_us += _overlap(from_us, now_us, fetch.arrival_us, fetch.processed_us)
+        fetch.held_us += _overlap(from_us, now_us, fetch.released_us, fetch.completed_us)
+    if term.silent_until_us > from_us:
+        fetch.silent_us += _silent(fetch, term, from_us, now_us)
+    fetch.settled_us = now_us
+
+
+@kernel
+def _silent(fetch, term, from_us, now_us):
+    silent = _overlap(from_us, now_us, term.silent_from_us, term.silent_until_us)
+    if fetch.stage != NO_FETCH:
+        silent -= _overlap(
+            max(from_us, fetch.arrival_us), min(now_us, fetch.processed_us), term.silent_from_us, term.silent_until_us
+        )
+        silent -= _overlap(
+            max(from_us, fetch.released_us), min(now_us, fetch.completed_us), term.silent_from_us, term.silent_until_us
+        )
+    return silent
+
+
+@kernel
+def enter(fetch, stage):
+    """An instant of its fetch has come; the next one is kept for the search for what is due first."""
+    fetch.stage = stage
+    if stage == ARRIVED:
+        fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1
+    elif stage == READ:
+        fetch.due = 2 * min(fetch.processed_us, NOT_DUE // 2) + 1
+    elif stage == RECORDED:
+        fetch.due = 2 * min(fetch.completed_us, NOT_DUE // 2)
+    else:
+        fetch.due = NOT_DUE
+
+
+@kernel
+def _caught_up(fetch, now_us):
+    """It lacks nothing."""
+    fetch.caught_us = now_us
+    fetch.held_at_caught_us = fetch.held_us
+    fetch.silent_at_caught_us = fetch.silent_us
+
+
+@kernel
+def _was_caught_up_at_previous_read(fetch):
+    """It has reached the log end that its previous fetch found: it was caught up then, not now (KAFKA-4485)."""
+    if fetch.previous_read_us > fetch.caught_us:
+        fetch.caught_us = fetch.previous_read_us
+        fetch.held_at_caught_us = fetch.held_at_previous_read_us
+        fetch.silent_at_caught_us = fetch.silent_at_previous_read_us
+
+
+@kernel
+def _explain_since_caught(fetch):
+    """A sign of life: what was before it was last caught up needs no explanation any more."""
+    fetch.since_us = fetch.caught_us
+    fetch.held_us -= fetch.held_at_caught_us
+    fetch.silent_us -= fetch.silent_at_caught_us
+    fetch.held_at_previous_read_us -= fetch.held_at_caught_us
+    fetch.silent_at_previous_read_us -= fetch.silent_at_caught_us
+    fetch.held_at_caught_us = 0
+    fetch.silent_at_caught_us = 0
+
+
+@inlined
+def arrive(fetch, term, history: History, rows, i, fetch_offset, error_code):
+    """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
+    now_us = rows.time_us[i]
+    settle(fetch, term, now_us)
+    if fetch.missing_since_us == NEVER_US:
+        _caught_up(fetch, now_us)
+    fetch.arrival_us = now_us
+    fetch.handled_us = rows.handled_us[i]
+    fetch.processed_us = rows.processed_us[i]
+    fetch.released_us = rows.released_us[i]
+    fetch.completed_us = rows.until_us[i]
+    enter(fetch, ARRIVED)
+    fetch.fetch_offset = fetch_offset
+    fetch.error_code = error_code
+    fetch.leader_log_end_offset = rows.leader_log_end_offset[i]
+    fetch.last_arrival_us = now_us
+    if fetch.error_code == 0:
+        fetch.log_end_offset = fetch.fetch_offset
+        fetch.missing_since_us = missing_since(history, fetch.log_end_offset)
+        previous = fetch.previous_leader_log_end_offset
+        if fetch.missing_since_us >= now_us:
+            _caught_up(fetch, now_us)
+        elif previous >= 0 and fetch.log_end_offset >= previous:
+            _was_caught_up_at_previous_read(fetch)
+    _explain_since_caught(fetch)
+
+
+@kernel
+def read(fetch, term, now_us):
+    """An io thread reads for it: the leader's log end is what the log says, else what the appends say."""
+    settle(fetch, term, now_us)
+    fetch.read_us = now_us
+    fetch.held_at_read_us = fetch.held_us
+    fetch.silent_at_read_us = fetch.silent_us
+    if fetch.leader_log_end_offset < 0:
+        fetch.leader_log_end_offset = term.log_end_offset
+
+
+@kernel
+def record(fetch):
+    """The leader knows what the follower holds, and the next fetch is compared with what this one found."""
+    if fetch.error_code == 0:
+        fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
+        fetch.previous_read_us = fetch.read_us
+        fetch.held_at_previous_read_us = fetch.held_at_read_us
+        fetch.silent_at_previous_read_us = fetch.silent_at_read_us
+
+
+@kernel
+def append(fetch, term, now_us):
+    """The leader's log has grown: who lacked nothing lacks something from now on."""
+    if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:
+        settle(fetch, term, now_us)
+        _caught_up(fetch, now_us)
+        fetch.missing_since_us = now_us
+
+
+@kernel
+def begin(fetch, term):
+    """A new term: nothing is known of the follower before its first fetch, unless there is nothing to hold."""
+    enter(fetch, NO_FETCH)
+    held = fetch.held_at_start if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else -1
+    fetch.log_end_offset = held
+    fetch.missing_since_us = NEVER_US if held >= term.start_offset else term.start_us
+    fetch.previous_leader_log_end_offset = -1
+    fetch.previous_read_us = term.start_us
+    fetch.held_at_previous_read_us = 0
+    fetch.silent_at_previous_read_us = 0
+    fetch.last_arrival_us = -1
+    fetch.leader_log_end_offset = -1
+    fetch.held_us = 0
+    fetch.silent_us = 0
+    fetch.settled_us = term.start_us
+    _caught_up(fetch, term.start_us)
+    _explain_since_caught(fetch)

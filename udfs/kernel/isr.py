@@ -1,0 +1,287 @@
+"""The leader's ISR and high watermark under one rule: expand, shrink, commit, advance, and write down.
+
+Built for a given list of rules, so that the compiler sees their functions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from udfs.jit import inlined, kernel, table
+from udfs.kernel.causes import CONTROLLER, causes_of_shrink, true_lag_us
+from udfs.kernel.ledger import ISR_WRITES, settle_follower, show_leader
+from udfs.kernel.shared_runs import join, part, stands_in
+from udfs.kernel.timeline_rows import show
+from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, RELINQUISH, SHRINK
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+
+NO_CAUSE = np.int64(0)
+
+
+@inlined
+def await_rule(term, due_us, r, at_us):
+    """A timer of a rule run was set; it may be moved to later without a word."""
+    due_us[r] = min(due_us[r], at_us)
+    term.rules_due_us = min(term.rules_due_us, at_us)
+
+
+class RuleCalls(NamedTuple):
+    """Each function of a rule as one compiled function that takes the rule's code first."""
+
+    begin_term: Callable[..., Any]
+    on_arrival: Callable[..., Any]
+    on_read: Callable[..., Any]
+    on_recorded: Callable[..., Any]
+    on_completed: Callable[..., Any]
+    on_append: Callable[..., Any]
+    may_join: Callable[..., Any]
+    out_of_sync: Callable[..., Any]
+    overdue_at_ms: Callable[..., Any]
+    holds_high_watermark: Callable[..., Any]
+    may_advance: Callable[..., Any]
+    advances_on_commit: Callable[..., Any]
+    gives_up_at_us: Callable[..., Any]
+
+
+def rule_calls(rules: Sequence[Rule]) -> RuleCalls:
+    """Tables of the rules' functions, by position in ``rules``."""
+    return RuleCalls(*(table([getattr(rule, name) for rule in rules]) for name in RuleCalls._fields))
+
+
+class IsrCalls(NamedTuple):
+    """What the replay asks of the ISR; see the functions of the same names."""
+
+    after_fetch: Callable[..., Any]
+    check: Callable[..., Any]
+    remove: Callable[..., Any]
+    relinquish: Callable[..., Any]
+    install: Callable[..., Any]
+    commit: Callable[..., Any]
+    advance_high_watermark: Callable[..., Any]
+    show_followers: Callable[..., Any]
+    show_all: Callable[..., Any]
+
+
+@kernel
+def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes):
+    row = out.change[out.filled[2]]
+    out.filled[2] += 1
+    row[0] = r
+    row[1] = now_us
+    row[2] = kind
+    row[3] = p
+    row[4] = leader.isr
+    row[5] = isr_after
+    row[6] = leader.high_watermark
+    row[7] = leader.log_end_offset
+    row[8] = follower.log_end_offset
+    row[9] = follower.last_caught_up_time_ms
+    row[10] = max(0, now_us // 1000 - follower.last_caught_up_time_ms)
+    row[11] = made_by
+    row[12] = true_lag_us(fetch, now_us) // 1000
+    row[13] = causes
+    row[14] = fetch.held_us // 1000
+    row[15] = fetch.silent_us // 1000
+
+
+def isr_calls(calls: RuleCalls) -> IsrCalls:
+    """Compile the ISR's own logic around the rules' functions."""
+    may_join = calls.may_join
+    out_of_sync = calls.out_of_sync
+    holds_high_watermark = calls.holds_high_watermark
+    may_advance = calls.may_advance
+    advances_on_commit = calls.advances_on_commit
+    begin_rule_term = calls.begin_term
+
+    @inlined
+    def advance_high_watermark(state, r, clock_ms):
+        """The high watermark is the least log end of those that it waits for, and never moves back."""
+        leader = state.leaders[r]
+        params = state.params[r]
+        code = state.codes[r]
+        # Often it cannot rise: it has reached the log end, or meets the follower that holds it.
+        if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
+            return
+        candidate = leader.log_end_offset
+        for p in range(leader.replicas):
+            if p == state.term[0].leader:
+                continue
+            follower = state.followers[r, p]
+            if follower.log_end_offset < candidate and holds_high_watermark(
+                code, follower, leader, state.fetches[p], clock_ms, params
+            ):
+                candidate = follower.log_end_offset
+                if candidate <= leader.high_watermark:
+                    return
+        leader.high_watermark = candidate
+        term = state.term[0]
+        term.highest_high_watermark = max(term.highest_high_watermark, candidate)
+
+    @kernel
+    def install(state, r, isr, now_us):
+        """From now on this is the ISR; what was in flight is void."""
+        leader = state.leaders[r]
+        leader.isr = isr
+        leader.pending_isr = isr
+        leader.commit_us = NEVER_US
+        leader.isr_size = 0
+        leader.last_isr_change_time_ms = now_us // 1000
+        for p in range(leader.replicas):
+            member = (isr >> p) & 1
+            leader.isr_size += member
+            if member != state.followers[r, p].in_isr:
+                settle_follower(state, r, p, now_us)
+                state.fetches[p].outsider_in += 1 - 2 * member
+            state.followers[r, p].in_isr = member
+            state.followers[r, p].in_maximal_isr = member
+
+    @inlined
+    def show_followers(state, r, now_us, out, since):
+        """Write what changed of them; rows from ``since`` on are of other runs at this instant."""
+        leader = state.leaders[r]
+        for p in range(leader.replicas):
+            if p != state.term[0].leader:
+                show(out, since, p, now_us, state.followers[r, p], leader)
+
+    @inlined
+    def show_all(state, r, now_us, out):
+        """Write whatever changed."""
+        show_followers(state, r, now_us, out, out.filled[0])
+        show_leader(state, r, now_us, out)
+
+    @kernel
+    def commit(state, r, now_us):
+        """The ISR write is answered: committed and maximal ISR are what was asked for."""
+        leader = state.leaders[r]
+        expanding = leader.pending_isr & ~leader.isr != 0
+        install(state, r, leader.pending_isr, now_us)
+        leader.last_isr_write_time_ms = now_us // 1000
+        if advances_on_commit(state.codes[r], expanding, state.params[r]):
+            advance_high_watermark(state, r, now_us // 1000)
+
+    @kernel
+    def _write_isr(state, r, isr, now_us):
+        """Ask for a new ISR; with no latency it is answered at once."""
+        leader = state.leaders[r]
+        latency_us = state.params[r].isr_write_latency_ms * 1000
+        state.ledger.pages[r, ISR_WRITES] += 1
+        leader.pending_isr = isr
+        leader.commit_us = now_us + latency_us
+        if latency_us == 0:
+            commit(state, r, now_us)
+        else:
+            await_rule(state.term[0], state.due_us, r, leader.commit_us)
+
+    @kernel
+    def expand(state, r, p, now_us, out):
+        leader = state.leaders[r]
+        follower = state.followers[r, p]
+        isr = leader.isr | (1 << p)
+        _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, state.fetches[p], NO_CAUSE)
+        follower.in_maximal_isr = 1
+        _write_isr(state, r, isr, now_us)
+
+    @inlined
+    def after_fetch(state, r, p, todo, now_us, out, since):
+        """What the leader does after an instant of a fetch: expand the ISR, advance the high watermark.
+
+        ``show_leaders`` has to come after it, once for all runs; rows from ``since`` on are of other runs at this
+        instant.
+        """
+        leader = state.leaders[r]
+        follower = state.followers[r, p]
+        if (
+            todo & TRY_TO_JOIN
+            and follower.in_isr == 0
+            and leader.commit_us == NEVER_US
+            and may_join(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r])
+        ):
+            expand(state, r, p, now_us, out)
+        if todo & ADVANCE_HIGH_WATERMARK:
+            # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
+            fetch = state.fetches[p]
+            advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
+        show(out, since, p, now_us, follower, leader)
+
+    @kernel
+    def check(state, r, now_us, out):
+        """isr-expiration: drop every member that is out of sync, judge each, write the new ISR."""
+        params = state.params[r]
+        if state.leaders[r].commit_us != NEVER_US:
+            return
+        place = stands_in(state, r)
+        leader = state.leaders[place]
+        isr = leader.isr
+        for p in range(leader.replicas):
+            follower = state.followers[place, p]
+            if (
+                p != state.term[0].leader
+                and follower.in_isr != 0
+                and out_of_sync(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, params)
+            ):
+                isr &= ~(1 << p)
+        if isr == leader.isr:
+            if params.check_period_ms == 0:
+                # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
+                advance_high_watermark(state, r, now_us // 1000)
+                show_leader(state, r, now_us, out)
+            join(state, r, now_us)
+            return
+        part(state, r)
+        leader = state.leaders[r]
+        for p in range(leader.replicas):
+            if (leader.isr & ~isr) >> p & 1:
+                fetch = state.fetches[p]
+                causes = causes_of_shrink(state, r, p, now_us)
+                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, state.followers[r, p], leader, fetch, causes)
+        if not advances_on_commit(state.codes[r], False, params):
+            advance_high_watermark(state, r, now_us // 1000)
+        _write_isr(state, r, isr, now_us)
+        show_all(state, r, now_us, out)
+
+    @kernel
+    def remove(state, r, p, now_us, out):
+        """The controller took the replica out of the ISR, whatever the rule thinks."""
+        leader = state.leaders[r]
+        follower = state.followers[r, p]
+        if follower.in_maximal_isr == 0:
+            return
+        isr = leader.isr & ~(1 << p)
+        if follower.in_isr != 0:
+            _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, state.fetches[p], CONTROLLER)
+        install(state, r, isr, now_us)
+        advance_high_watermark(state, r, now_us // 1000)
+        show_all(state, r, now_us, out)
+
+    @kernel
+    def relinquish(state, r, now_us, out):
+        """The next member of the ISR takes over: an epoch of its own begins, with the ISR as it stands."""
+        leader = state.leaders[r]
+        term = state.term[0]
+        leader.give_up_us = NEVER_US
+        if leader.isr_size < 2:
+            return
+        itself = state.followers[r, term.leader]
+        itself.log_end_offset = leader.log_end_offset
+        itself.last_caught_up_time_ms = now_us // 1000
+        _write_change(
+            out, r, term.leader, now_us, RELINQUISH, BY_RULE, leader.isr, itself, leader, state.fetches[term.leader],
+            NO_CAUSE,
+        )  # fmt: skip
+        state.ledger.pages[r, ISR_WRITES] += 1
+        leader.epoch_start_us = now_us
+        leader.leader_epoch_start_offset = leader.log_end_offset
+        install(state, r, leader.isr, now_us)
+        for p in range(leader.replicas):
+            if p != term.leader:
+                follower = state.followers[r, p]
+                begin_rule_term(
+                    state.codes[r], follower, leader, follower.in_isr != 0, True, now_us // 1000, state.params[r]
+                )
+        advance_high_watermark(state, r, now_us // 1000)
+        show_all(state, r, now_us, out)
+
+    return IsrCalls(
+        after_fetch, check, remove, relinquish, install, commit, advance_high_watermark, show_followers, show_all
+    )

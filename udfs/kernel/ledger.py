@@ -1,0 +1,379 @@
+"""What a rule costs and gets right on one set, counted while it is replayed: exact over step functions, never sampled.
+
+docs/verdicts.md has the definitions. Integrals are of the states that partition_timeline shows; a UTC midnight and the
+end of a term close a page, which becomes a row a rule run, and a row a run and follower.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.jit import inlined, kernel
+from udfs.kernel.ack_latency import (
+    FIRST_RUN,
+    acknowledge,
+    append_waits,
+    await_none,
+    give_up_waiting,
+    new_waits,
+    some_are_done,
+)
+from udfs.kernel.timeline_rows import active_place, write_leader
+from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
+
+DAY_US = 86_400_000_000
+NO_VIOLATION = np.int64(-1)
+EACH = np.int64(-1)
+
+(
+    EXPOSURE_US,
+    UNDER_MIN_ISR_US,
+    AT_MIN_ISR_US,
+    LEADER_ALONE_US,
+    UNDER_REPLICATED_US,
+    HIGH_WATERMARK_STALLED_US,
+    LOSS_EXPOSED_US,
+    LOSS_RECORDS_MAX,
+    ISR_WRITES,
+    REFUSED_APPENDS,
+    ACKNOWLEDGED_APPENDS,
+    NEVER_ACKNOWLEDGED,
+    ACKS_ALL_LATENCY_MAX_US,
+    HIGH_WATERMARK_DECREASES,
+    MEMBERS_BELOW_HIGH_WATERMARK,
+    PASSED_WITHIN_LAG_TIME,
+    LEADER_OUTSIDE_ISR,
+    ISR_OUTSIDE_ASSIGNMENT,
+    FIRST_VIOLATION_US,
+    FIRST_VIOLATION,
+) = np.arange(len(MEASURES))
+"""Places of MEASURES on the open page of a rule run."""
+SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
+"""And what the page needs besides: integrals are up to here; records that the worst member of the ISR lacks."""
+LATENCIES = len(MEASURES) + 2
+"""Then acknowledged appends by bucket of latency."""
+PLACES = LATENCIES + BUCKETS
+NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
+"""What two pages of a run do not add up to."""
+
+FOLLOWER_PAGE = int64_record(
+    *FOLLOWER_MEASURES,
+    "judged",  # its answers count, from settled_us on
+    "settled_us",
+    "looked_at_us",  # the missing_since_us that was last looked at for a miss
+    "missed",  # counted already, and not caught up since
+)
+"""The open page of a rule run's follower."""
+
+
+class Ledger(NamedTuple):
+    """The open pages of a set: R rule runs, n replicas."""
+
+    pages: Int64Array
+    """Shape (R, PLACES)."""
+    followers: npt.NDArray[np.void]
+    """FOLLOWER_PAGE, shape (R, n)."""
+    waits: Int64Array
+    """Of ``udfs.kernel.ack_latency``."""
+
+
+def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
+    """Empty pages; at most ``waits`` appends are waited for one by one."""
+    return Ledger(np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_waits(runs, waits))
+
+
+@kernel
+def late_at_us(fetch, lag_time_ms):
+    """First instant at which `true-lag` calls the follower out of sync; it counts whole milliseconds."""
+    if fetch.missing_since_us == NEVER_US:
+        return NEVER_US
+    return (fetch.missing_since_us // 1000 + lag_time_ms + 1) * 1000
+
+
+@kernel
+def miss_at_us(fetch, lag_time_ms):
+    """When no rule has an excuse any more: one and a half lag times, and what else is due then first."""
+    if fetch.missing_since_us == NEVER_US:
+        return NEVER_US
+    return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1
+
+
+@kernel
+def known_from_us(term, params):
+    """From when on the state of a rule run hangs on nothing that was before the log.
+
+    In a stretch that begins in mid-term, who was last caught up before it and has not been since is out after a lag
+    time and a check, whatever the instant was.
+    """
+    if term.begins_mid_term == 0:
+        return term.start_us
+    return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000
+
+
+@kernel
+def _violate(page, promise, now_us):
+    page[promise] += 1
+    if page[FIRST_VIOLATION] == NO_VIOLATION:
+        page[FIRST_VIOLATION] = promise - HIGH_WATERMARK_DECREASES
+        page[FIRST_VIOLATION_US] = now_us
+
+
+@kernel
+def clear(page, followers):
+    """An empty page; what is at risk stays so."""
+    for place in range(PLACES):
+        if place not in (SETTLED_US, AT_RISK):
+            page[place] = 0
+    page[FIRST_VIOLATION_US] = NO_VIOLATION
+    page[FIRST_VIOLATION] = NO_VIOLATION
+    for p in range(len(followers)):
+        follower = followers[p]
+        follower.judged_us = 0
+        follower.agreed_us = 0
+        follower.misses = 0
+
+
+@kernel
+def begin(state, isr_at_start):
+    """Open a page for a term. Who is in the ISR is judged after a lag time at the latest, others when they fetch."""
+    ledger, term = state.ledger, state.term[0]
+    await_none(ledger.waits)
+    term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
+    term.miss_due_us = NEVER_US
+    term.least_lag_time_ms = state.params[0].replica_lag_time_max_ms
+    term.runs_at_risk = 0
+    for p in range(term.replicas):
+        state.fetches[p].quiet = 0
+    for r in range(term.runs):
+        lag_time_ms = state.params[r].replica_lag_time_max_ms
+        term.least_lag_time_ms = min(term.least_lag_time_ms, lag_time_ms)
+        ledger.pages[r][AT_RISK] = 0
+        ledger.pages[r][SETTLED_US] = known_from_us(term, state.params[r])
+        clear(ledger.pages[r], ledger.followers[r])
+        for p in range(term.replicas):
+            follower = ledger.followers[r, p]
+            follower.judged = (isr_at_start >> p) & 1
+            late_us = (term.start_us // 1000 + lag_time_ms + 1) * 1000
+            follower.settled_us = max(late_us, known_from_us(term, state.params[r]))
+            follower.looked_at_us = NEVER_US
+            follower.missed = 0
+            if p != term.leader:
+                term.miss_due_us = min(term.miss_due_us, miss_at_us(state.fetches[p], lag_time_ms))
+
+
+@kernel
+def settle(page, leader, params, now_us):
+    """Sum up the state that was last shown, until ``now_us``."""
+    elapsed_us = now_us - page[SETTLED_US]
+    if elapsed_us <= 0:
+        return
+    page[SETTLED_US] = now_us
+    members = leader.shown_isr_size
+    wanted = min(params.min_insync_replicas, leader.replicas)
+    page[EXPOSURE_US] += elapsed_us
+    if members < wanted:
+        page[UNDER_MIN_ISR_US] += elapsed_us
+    elif members == wanted:
+        page[AT_MIN_ISR_US] += elapsed_us
+    if members == 1:
+        page[LEADER_ALONE_US] += elapsed_us
+    if members < leader.replicas:
+        page[UNDER_REPLICATED_US] += elapsed_us
+    if leader.shown_high_watermark < leader.shown_log_end_offset:
+        page[HIGH_WATERMARK_STALLED_US] += elapsed_us
+    if page[AT_RISK] > 0:
+        page[LOSS_EXPOSED_US] += elapsed_us
+        page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], page[AT_RISK])
+
+
+@kernel
+def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
+    if mine.judged == 0 or now_us <= mine.settled_us:
+        return
+    late_us = min(max(late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
+    if in_isr != 0:
+        mine.agreed_us += late_us - mine.settled_us
+    else:
+        mine.agreed_us += now_us - late_us
+        if fetch.log_end_offset < high_watermark:
+            mine.agreed_us += late_us - mine.settled_us
+    mine.judged_us += now_us - mine.settled_us
+    mine.settled_us = now_us
+
+
+@kernel
+def settle_follower(state, r, p, now_us):
+    """Sum up how long the rule's answer was the right one, until ``now_us``.
+
+    Right is who `true-lag` calls in sync; but an outsider below the high watermark has to stay outside.
+    """
+    in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
+    _sum_up(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
+
+
+@kernel
+def look_at_risk(page, leader, term, fetches, now_us):
+    """Acknowledged records that the clean election of a member of the ISR would lose: 0 under a sound rule."""
+    at_risk = 0
+    for p in range(term.replicas):
+        known = fetches[p].log_end_offset
+        if p != term.leader and leader.isr >> p & 1 and known >= 0:
+            at_risk = max(at_risk, leader.high_watermark - known)
+    if at_risk > 0 and page[AT_RISK] == 0:
+        _violate(page, MEMBERS_BELOW_HIGH_WATERMARK, now_us)
+    term.runs_at_risk += int(at_risk > 0) - int(page[AT_RISK] > 0)
+    page[AT_RISK] = at_risk
+    page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], at_risk)
+
+
+@inlined
+def _acknowledge(waits, page, r, high_watermark, now_us):
+    if some_are_done(waits, r, high_watermark):
+        _acknowledge_those(waits, page, r, high_watermark, now_us)
+
+
+@kernel
+def _acknowledge_those(waits, page, r, high_watermark, now_us):
+    acknowledged, longest_us = acknowledge(waits, r, high_watermark, now_us, page[LATENCIES:])
+    page[ACKNOWLEDGED_APPENDS] += acknowledged
+    page[ACKS_ALL_LATENCY_MAX_US] = max(page[ACKS_ALL_LATENCY_MAX_US], longest_us)
+
+
+@inlined
+def is_shown(leader):
+    """Log end offset, high watermark and ISR are those that were written last."""
+    return (
+        leader.log_end_offset == leader.shown_log_end_offset
+        and leader.high_watermark == leader.shown_high_watermark
+        and leader.isr == leader.shown_isr
+    )
+
+
+@inlined
+def show_leader(state, r, now_us, out):
+    """Write the partition's state under one run if it changed, and account for the one before."""
+    if not is_shown(state.leaders[r]):
+        _show(state, r, now_us, out)
+
+
+@inlined
+def show_leaders(state, now_us, out):
+    """The same under all runs."""
+    _show(state, EACH, now_us, out)
+
+
+@inlined
+def _show(state, which, now_us, out):
+    _show_leaders(
+        state.term[0], state.active, state.leaders, state.params, state.followers, state.fetches, state.ledger,
+        out.partition, out.filled, which, now_us,
+    )  # fmt: skip
+
+
+@kernel
+def _show_leaders(term, active, leaders, params, followers, fetches, ledger, rows, filled, which, now_us):
+    # Handed over one by one: a call passes each array as seven to nine numbers, and half of them are not needed.
+    since = filled[1]
+    for k in range(term.active if which == EACH else 1):
+        r = active_place(active, k) if which == EACH else which
+        if not is_shown(leaders[r]):
+            _account(term, leaders[r], params[r], followers[r], fetches, ledger, r, now_us)
+            write_leader(rows, filled, since, now_us, leaders[r])
+
+
+@inlined
+def _account(term, leader, params, followers, fetches, ledger, r, now_us):
+    page = ledger.pages[r]
+    settle(page, leader, params, now_us)
+    begun = leader.shown_log_end_offset >= 0
+    moved = leader.high_watermark != leader.shown_high_watermark
+    if moved and begun:
+        for p in range(term.replicas):
+            if p != term.leader and followers[p].in_isr == 0:
+                _sum_up(
+                    ledger.followers[r, p], fetches[p], followers[p].in_isr, leader.shown_high_watermark, params, now_us
+                )
+    if leader.high_watermark < leader.shown_high_watermark and begun:
+        _violate(page, HIGH_WATERMARK_DECREASES, now_us)
+    # Where only the log grew, nobody is at risk who was not.
+    changed = moved or leader.isr != leader.shown_isr or not begun
+    rises = leader.high_watermark > leader.shown_high_watermark and begun
+    leader.shown_log_end_offset = leader.log_end_offset
+    leader.shown_high_watermark = leader.high_watermark
+    leader.shown_isr = leader.isr
+    leader.shown_isr_size = leader.isr_size
+    if changed or page[AT_RISK] > 0:
+        look_at_risk(page, leader, term, fetches, now_us)
+    if rises and now_us >= known_from_us(term, params):
+        for p in range(term.replicas):
+            known = fetches[p].log_end_offset
+            if p != term.leader and 0 <= known < leader.high_watermark:
+                if now_us < late_at_us(fetches[p], params.replica_lag_time_max_ms):
+                    _violate(page, PASSED_WITHIN_LAG_TIME, now_us)
+    if leader.isr >> term.leader & 1 == 0:
+        _violate(page, LEADER_OUTSIDE_ISR, now_us)
+    if leader.isr >> term.replicas != 0:
+        _violate(page, ISR_OUTSIDE_ASSIGNMENT, now_us)
+    _acknowledge(ledger.waits, page, r, leader.high_watermark, now_us)
+
+
+@kernel
+def produce(term, active, ledger, leaders, params, log_end_offset, now_us):
+    """A producer that waits for all; a rule whose ISR is too small refuses it."""
+    place = append_waits(ledger.waits, log_end_offset, now_us)
+    for k in range(term.active):
+        r = active_place(active, k)
+        leader = leaders[r]
+        if leader.isr_size < min(params[r].min_insync_replicas, leader.replicas):
+            ledger.pages[r][REFUSED_APPENDS] += 1
+        else:
+            ledger.waits[place, FIRST_RUN + r] += 1
+            _acknowledge(ledger.waits, ledger.pages[r], r, leader.high_watermark, now_us)
+
+
+@kernel
+def _write(ledger, r, day, out):
+    page = ledger.pages[r]
+    latencies = out.latency[out.filled[3]]
+    for bucket in range(len(latencies)):
+        latencies[bucket] = page[LATENCIES + bucket]
+    row = out.score[out.filled[3]]
+    out.filled[3] += 1
+    row[0] = r
+    row[1] = day
+    for place in range(SETTLED_US):
+        row[2 + place] = page[place]
+
+
+@kernel
+def close(state, now_us, out):
+    """Close the pages of the day, write them, and open new ones."""
+    ledger, term = state.ledger, state.term[0]
+    day = term.day_ends_us // DAY_US - 1
+    term.day_ends_us += DAY_US
+    for r in range(term.runs):
+        settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+        _write(ledger, r, day, out)
+        for p in range(term.replicas):
+            if p != term.leader:
+                settle_follower(state, r, p, now_us)
+                mine = ledger.followers[r, p]
+                row = out.follower_score[out.filled[4]]
+                out.filled[4] += 1
+                row[0] = r
+                row[1] = p
+                row[2] = day
+                row[3] = mine.judged_us
+                row[4] = mine.agreed_us
+                row[5] = mine.misses
+        clear(ledger.pages[r], ledger.followers[r])
+
+
+@kernel
+def end(state, now_us, out):
+    """Close the pages of a term; what has waited for longer than the lag time was never acknowledged."""
+    for r in range(state.term[0].runs):
+        lag_us = state.params[r].replica_lag_time_max_ms * 1000
+        state.ledger.pages[r][NEVER_ACKNOWLEDGED] = give_up_waiting(state.ledger.waits, r, now_us - lag_us)
+    close(state, now_us, out)

@@ -1,0 +1,344 @@
+"""What happens to a partition, step by step: a row of the log comes in, an instant of a fetch or a timer falls due.
+
+Built for a list of rules, so that the compiler sees their functions. The replay (``udfs.kernel.replay``) and the
+simulation (``udfs.simulation.loop``) take the same steps.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from udfs.jit import inlined, kernel
+from udfs.kernel import append_history, follower_truth, ledger, misses, shared_runs
+from udfs.kernel.isr import await_rule, isr_calls, rule_calls
+from udfs.kernel.timeline_rows import active_place
+from udfs.kernel.timers import bits_of, first_rule, rule_timers, set_anew
+from udfs.records import (
+    APPEND,
+    ARRIVED,
+    CHECK,
+    COMPLETED,
+    ELIGIBLE,
+    FETCH,
+    LONG_AGO,
+    NEVER_US,
+    NOBODY_WAITS,
+    NOT_DUE,
+    READ,
+    RECORDED,
+    REMOVED,
+    SENT_FROM_UNKNOWN,
+    SILENCE,
+    UNKNOWN,
+)
+from udfs.rules.base import NOTHING, Rule, never_gives_up, nothing
+
+CHECK_SLACK_US = 2_000
+"""A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
+NOBODY = np.int64(-1)
+ALL = np.int64(-1)
+
+
+class Steps(NamedTuple):
+    """See the functions of the same names."""
+
+    begin_term: Callable[..., Any]
+    take_in_row: Callable[..., Any]
+    take_in_row_called: Callable[..., Any]
+    """``take_in_row``, called instead of compiled into its callers: the simulation has several."""
+    take_in: Callable[..., Any]
+    come_to: Callable[..., Any]
+    fire_timers: Callable[..., Any]
+    """``come_to``, called instead of compiled into its caller."""
+    schedule_giving_up: Callable[..., Any]
+
+
+def build_steps(rules: Sequence[Rule]) -> Steps:
+    """Compile the steps for these rules; a run's code is a position in ``rules``."""
+    calls = rule_calls(rules)
+    isr = isr_calls(calls)
+    timers = rule_timers(rules, calls)
+    schedule_check, defer_check = timers.schedule_check, timers.defer_check
+    schedule_crossing, schedule_giving_up = timers.schedule_crossing, timers.schedule_giving_up
+    begin_rule_term, on_append = calls.begin_term, calls.on_append
+    check, remove, commit = isr.check, isr.remove, isr.commit
+    install, relinquish = isr.install, isr.relinquish
+    advance_high_watermark = isr.advance_high_watermark
+    show_followers, show_all, after_fetch = isr.show_followers, isr.show_all, isr.after_fetch
+    give_up = bits_of(rule.gives_up_at_us is not never_gives_up for rule in rules)
+    heed_appends = bits_of(rule.on_append is not nothing for rule in rules)
+
+    @kernel
+    def begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
+        """Reset for a term that ``state.term`` and ``state.params`` already describe."""
+        term = state.term[0]
+        shared_runs.part_all(state)
+        term.log_end_offset = term.start_offset
+        term.silent_from_us = 0
+        term.silent_until_us = 0
+        term.rules_due_us = NEVER_US
+        term.rules = 0
+        for r in range(term.runs):
+            term.rules |= 1 << state.codes[r]
+        append_history.begin(state.history, term.start_offset, term.start_us)
+        for p in range(term.replicas):
+            follower_truth.begin(state.fetches[p], term)
+        ledger.begin(state, isr_at_start)
+        shared_runs.form_groups(state, give_up)
+        term.highest_high_watermark = high_watermark
+        for p in range(term.replicas):
+            state.fetches[p].outsider_in = 0
+            for r in range(term.runs):
+                state.fetches[p].outsider_in += 1 - state.followers[r, p].in_isr
+        since = out.filled[0]
+        for r in range(term.runs):
+            leader = state.leaders[r]
+            leader.log_end_offset = term.start_offset
+            leader.high_watermark = high_watermark
+            # Where the epoch began is not in a log that begins later; what is committed lies behind it.
+            leader.leader_epoch_start_offset = term.start_offset if term.begins_mid_term == 0 else high_watermark
+            leader.replicas = term.replicas
+            leader.acknowledged_offset = 0
+            leader.last_append_time_ms = 0
+            leader.shown_log_end_offset = -2
+            leader.check_us = NEVER_US
+            leader.check_due_us = LONG_AGO
+            state.due_us[r] = NEVER_US
+            leader.epoch_start_us = term.start_us
+            leader.give_up_us = NEVER_US
+            leader.last_isr_write_time_ms = LONG_AGO
+            for p in range(term.replicas):
+                follower = state.followers[r, p]
+                follower.shown_log_end_offset = -2
+                follower.pending_fetch = 0
+                member = (isr_at_start >> p) & 1
+                if p != term.leader:
+                    begin_rule_term(
+                        state.codes[r],
+                        follower,
+                        leader,
+                        member != 0,
+                        leader_is_new,
+                        term.start_us // 1000,
+                        state.params[r],
+                    )
+                    if term.begins_mid_term != 0:
+                        follower.log_end_offset = state.fetches[p].held_at_start
+            install(state, r, isr_at_start, term.start_us)
+            # What was told of it counts: some releases leave it behind until a follower's offset moves.
+            if term.begins_mid_term == 0 or state.params[r].check_period_ms == 0:
+                advance_high_watermark(state, r, term.start_us // 1000)
+            show_followers(state, r, term.start_us, out, since)
+            schedule_check(state, r, term.start_us - 1)
+            schedule_crossing(state, r, term.start_us)
+        ledger.show_leaders(state, term.start_us, out)
+
+    @kernel
+    def take_in_append(state, log_end_offset, acks, now_us, out):
+        """The leader's log has grown."""
+        term = state.term[0]
+        if acks == ALL:
+            ledger.produce(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
+        elif acks != NOBODY_WAITS:
+            for k in range(term.active):
+                r = active_place(state.active, k)
+                state.leaders[r].acknowledged_offset = max(state.leaders[r].acknowledged_offset, log_end_offset)
+        if log_end_offset <= term.log_end_offset:
+            return
+        term.log_end_offset = log_end_offset
+        held_by_all = log_end_offset
+        for p in range(term.replicas):
+            if p != term.leader:
+                follower_truth.append(state.fetches[p], term, now_us)
+                if state.fetches[p].missing_since_us == now_us:
+                    misses.note_lack(state, p, now_us)
+                held_by_all = min(held_by_all, state.fetches[p].log_end_offset)
+        append_history.remember(state.history, log_end_offset, now_us, held_by_all)
+        since = out.filled[0]
+        for k in range(term.active):
+            r = active_place(state.active, k)
+            leader = state.leaders[r]
+            leader.log_end_offset = log_end_offset
+            leader.last_append_time_ms = now_us // 1000
+            if heed_appends >> state.codes[r] & 1:
+                for p in range(term.replicas):
+                    if p != term.leader:
+                        on_append(state.codes[r], state.followers[r, p], leader, state.fetches[p], state.params[r])
+            advance_high_watermark(state, r, now_us // 1000)
+            show_followers(state, r, now_us, out, since)
+            schedule_crossing(state, r, now_us)
+        ledger.show_leaders(state, now_us, out)
+
+    def heeding(instant):
+        """One instant of a fetch, for all rules that look at it."""
+        call = getattr(calls, instant)
+        heeds = bits_of(getattr(rule, instant) is not nothing for rule in rules)
+
+        @inlined
+        def decide(state, p, now_us, out):
+            if heeds & state.term[0].rules == 0:
+                return
+            fetch = state.fetches[p]
+            shown = True
+            since = out.filled[0]
+            for k in range(state.term[0].active):
+                r = active_place(state.active, k)
+                if heeds >> state.codes[r] & 1:
+                    todo = call(state.codes[r], state.followers[r, p], state.leaders[r], fetch, state.params[r])
+                    if todo != NOTHING:
+                        after_fetch(state, r, p, todo, now_us, out, since)
+                        shown = shown and ledger.is_shown(state.leaders[r])
+                        schedule_crossing(state, r, now_us)
+            if not shown:
+                ledger.show_leaders(state, now_us, out)
+
+        return decide
+
+    on_arrival, on_read = heeding("on_arrival"), heeding("on_read")
+    on_recorded, on_completed = heeding("on_recorded"), heeding("on_completed")
+
+    @inlined
+    def serve(state, p, stage, now_us, out):
+        """A later instant of the follower's latest fetch, for the facts and for every rule."""
+        fetch = state.fetches[p]
+        if stage == READ:
+            if fetch.leader_log_end_offset > state.term[0].log_end_offset:
+                # The row tells of an append that the log has later, or not at all.
+                take_in_append(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
+            follower_truth.read(fetch, state.term[0], now_us)
+        follower_truth.enter(fetch, stage)
+        if stage == READ:
+            on_read(state, p, now_us, out)
+        elif stage == RECORDED:
+            on_recorded(state, p, now_us, out)
+            follower_truth.record(fetch)
+        else:
+            on_completed(state, p, now_us, out)
+
+    @kernel
+    def take_in(state, p, stage, now_us, out):
+        serve(state, p, stage, now_us, out)
+
+    @inlined
+    def come_to(state, until_us, out):
+        """Everything due up to ``until_us`` in order of time.
+
+        At equal times: answers, leadership given up, ISR writes answered, checks, reads, a look for misses.
+        """
+        term = state.term[0]
+        while True:
+            due, which = NOT_DUE, NOBODY
+            for p in range(term.replicas):
+                if state.fetches[p].due < due:
+                    due, which = state.fetches[p].due, p
+            due_us, before_us = due >> 1, (due + 1) >> 1
+            if term.rules_due_us < before_us and term.rules_due_us <= until_us:
+                r = first_rule(term, state.due_us, state.leaders)
+                if term.rules_due_us < before_us:
+                    which = r
+            ruled = term.rules_due_us < before_us
+            if ruled:
+                due_us = term.rules_due_us
+            if min(due_us, term.miss_due_us) > until_us:
+                return
+            if term.miss_due_us < due_us:
+                misses.look_for_misses(state, term.miss_due_us)
+            elif not ruled:
+                serve(state, which, state.fetches[which].stage + 1, due_us, out)
+            elif state.leaders[which].give_up_us == due_us:
+                relinquish(state, which, due_us, out)
+                schedule_giving_up(state, which, due_us)
+            elif state.leaders[which].commit_us == due_us:
+                commit(state, which, due_us)
+                show_all(state, which, due_us, out)
+                schedule_crossing(state, which, due_us)
+            else:
+                check(state, which, due_us, out)
+                # A check that the log has a little early must not run again when it was due.
+                schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
+                schedule_crossing(state, which, due_us)
+                set_anew(state.due_us, state.leaders, which)
+
+    @kernel
+    def fire_timers(state, until_us, out):
+        come_to(state, until_us, out)
+
+    @inlined
+    def position_of(state, replica_id):
+        for p in range(state.term[0].replicas):
+            if state.fetches[p].replica_id == replica_id and p != state.term[0].leader:
+                return p
+        return -1
+
+    @inlined
+    def take_in_row(state, rows, i, out):
+        """One row of the log, at its time."""
+        term = state.term[0]
+        now_us = rows.time_us[i]
+        kind = rows.kind[i]
+        if kind == APPEND:
+            take_in_append(state, rows.offset[i], rows.code[i], now_us, out)
+            return
+        if kind == SILENCE:
+            for p in range(term.replicas):
+                follower_truth.settle(state.fetches[p], term, now_us)
+            term.silent_from_us = now_us
+            term.silent_until_us = rows.until_us[i]
+            for r in range(term.runs):
+                if state.params[r].check_period_ms != 0:
+                    defer_check(state, r)
+            return
+        if kind == CHECK:
+            for r in range(term.runs):
+                leader = state.leaders[r]
+                if (
+                    state.params[r].check_period_ms != 0
+                    and now_us - CHECK_SLACK_US <= leader.check_us <= rows.until_us[i] + CHECK_SLACK_US
+                ):
+                    leader.check_us = rows.until_us[i]
+                    await_rule(term, state.due_us, r, leader.check_us)
+            return
+        p = position_of(state, rows.replica_id[i])
+        if p < 0:
+            term.ignored += 1
+            return
+        if kind == FETCH:
+            # Two connections of one follower: what came by the older one is over first.
+            state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)
+            for stage in range(READ, COMPLETED + 1):
+                if ARRIVED <= state.fetches[p].stage < stage:
+                    take_in(state, p, stage, now_us, out)
+            offset, code = rows.offset[i], rows.code[i]
+            if offset == UNKNOWN and state.fetches[p].log_end_offset >= 0:
+                # It has not been listed since, so it is still what it was.
+                offset = state.fetches[p].log_end_offset
+                code = 0 if code == SENT_FROM_UNKNOWN else code
+            elif offset == UNKNOWN:
+                offset = term.log_end_offset
+            if code == 0 and offset > term.log_end_offset:
+                # A follower holds nothing that its leader lacks: the append is older than its stamp.
+                take_in_append(state, offset, NOBODY_WAITS, now_us, out)
+            misses.before_arrival(state, p, now_us, offset)
+            follower_truth.arrive(state.fetches[p], term, state.history, rows, i, offset, code)
+            misses.after_arrival(state, p, now_us)
+            on_arrival(state, p, now_us, out)
+            if give_up & term.rules != 0:
+                for r in range(term.runs):
+                    schedule_giving_up(state, r, now_us)
+            return
+        if kind == REMOVED:
+            misses.stop_judging(state, p, now_us)
+        for k in range(term.active):
+            r = active_place(state.active, k)
+            if kind == REMOVED:
+                remove(state, r, p, now_us, out)
+            elif kind == ELIGIBLE:
+                state.followers[r, p].eligible = rows.code[i]
+            schedule_crossing(state, r, now_us)
+
+    @kernel
+    def take_in_row_called(state, rows, i, out):
+        take_in_row(state, rows, i, out)
+
+    return Steps(begin_term, take_in_row, take_in_row_called, take_in, come_to, fire_timers, schedule_giving_up)

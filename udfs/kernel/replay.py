@@ -1,0 +1,105 @@
+"""The replay of one leader's term of one partition through many rules at once.
+
+``advance`` takes a stretch of rows (``udfs.records.Rows``) and the state so far, and knows nothing
+of where they came from. Rows are in order of their time; for a fetch that is its arrival. Its later
+instants, the periodic check of every rule, and the answer to an ISR write are timers, which fire in
+between. Work that no rule changes (what the follower holds and lacks, the history of appends) is done
+once for all rules.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from udfs.jit import entry, inlined, kernel
+from udfs.kernel import ledger, shared_runs
+from udfs.kernel.partition import build_steps
+from udfs.kernel.state import room_for_a_row
+from udfs.rules import REGISTRY
+from udfs.rules.base import Rule
+
+compiled_room_for_a_row = kernel(room_for_a_row)
+
+
+class Kernels(NamedTuple):
+    """The entry points; see the functions of the same names."""
+
+    begin_term: Callable[..., None]
+    advance: Callable[..., int]
+    close_day: Callable[..., None]
+    end_term: Callable[..., None]
+    has_room: Callable[..., bool]
+
+
+@lru_cache(maxsize=1)
+def kernels() -> Kernels:
+    """Compiled for the registry, once a process (some seconds at the first call)."""
+    return build_kernels(tuple(REGISTRY.values()))
+
+
+@inlined
+def _room_in(state, out):
+    runs, replicas = state.term[0].runs, state.term[0].replicas
+    return (
+        max(out.filled[0], out.filled[1], out.filled[2]) + compiled_room_for_a_row(runs, replicas) <= len(out.replica)
+        and out.filled[3] + runs <= len(out.score)
+        and out.filled[4] + runs * replicas <= len(out.follower_score)
+    )
+
+
+@entry
+def has_room(state, out):
+    """Whether another row, the timers before it, and a page closed in between find room."""
+    return _room_in(state, out)
+
+
+def build_kernels(rules: Sequence[Rule]) -> Kernels:
+    """Compile the replay for these rules; a run's code is a position in ``rules``."""
+    steps = build_steps(rules)
+    begin_term, take_in_row, come_to = steps.begin_term, steps.take_in_row, steps.come_to
+
+    @entry
+    def entry_to_begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
+        """Reset for a term that ``state.term`` and ``state.params`` already describe."""
+        begin_term(state, isr_at_start, high_watermark, leader_is_new, out)
+
+    @entry
+    def advance(state, rows, until_us, out):
+        """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
+
+        Pages are closed at each midnight, before what happens then.
+        Returns 1 when all is done, 0 when ``out`` has to be emptied first; call again with the same rows.
+        """
+        # One loop, so that what it does is compiled into it once: a call hands over some two hundred numbers.
+        term = state.term[0]
+        while _room_in(state, out):
+            i = term.row
+            if i < len(rows.time_us) and rows.time_us[i] > term.end_us:
+                term.ignored += len(rows.time_us) - i
+                i = term.row = len(rows.time_us)
+            now_us = rows.time_us[i] if i < len(rows.time_us) else min(until_us, term.end_us)
+            midnight_us = term.day_ends_us
+            come_to(state, min(now_us, midnight_us - 1), out)
+            if midnight_us <= now_us:
+                shared_runs.part_all(state)
+                ledger.close(state, midnight_us, out)
+            elif i == len(rows.time_us):
+                return 1
+            else:
+                take_in_row(state, rows, i, out)
+                term.row += 1
+        return 0
+
+    @entry
+    def close_day(state, out):
+        """Close the pages at midnight, after ``advance`` has come to just before it."""
+        shared_runs.part_all(state)
+        ledger.close(state, state.term[0].day_ends_us, out)
+
+    @entry
+    def end_term(state, out):
+        """Close the pages, after ``advance`` has come to the end of the term."""
+        shared_runs.part_all(state)
+        ledger.end(state, max(state.term[0].start_us, state.term[0].end_us), out)
+
+    return Kernels(entry_to_begin_term, advance, close_day, end_term, has_room)

@@ -1,0 +1,302 @@
+"""Runs of one rule that differ by their lag time are one while all followers are in their ISRs.
+
+What such runs know of a follower does not depend on the lag time, and their high watermark waits for everybody. So
+their state is kept once, in the place of a group, which comes after those of the runs; they go along with it. A run
+parts from its group, and takes over its state, before it has something of its own: a follower to drop, one that is
+about to be late by its lag time, a page to close. It goes along again when nothing tells it from the group.
+
+What they count is counted once as well: the page of a run that goes along has what the run counted beyond its group.
+A group has the least lag time of those that go along with it.
+"""
+
+import numpy as np
+from numba import literal_unroll
+
+from udfs.jit import inlined, kernel
+from udfs.kernel import ledger, timeline_rows
+from udfs.kernel.ack_latency import forget_waits, take_over_waits, wait_alike
+from udfs.kernel.state import PARAMS
+from udfs.records import FOLLOWER, LEADER, NEVER_US, RUNS_A_ROW
+
+NO_GROUP = np.int64(-1)
+OWN_PARAMS = ("replica_lag_time_max_ms", "check_period_ms", "check_phase_ms", "isr_write_latency_ms")
+"""In which runs of a group may differ: when they look at a follower, and when an ISR write is answered."""
+_ALIKE_IN = tuple(name for name in PARAMS.names or () if name not in OWN_PARAMS)
+OWN = (
+    "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
+    "check_us", "runs", "group", "along",
+)  # fmt: skip
+"""What a run has of its own while it goes along; nothing but checks, and who writes an ISR, looks at it."""
+_OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)
+_OF_FOLLOWER = FOLLOWER.names or ()
+TIMERS = ("commit_us", "give_up_us", "check_us")
+"""When a run acts without being asked; a group never does."""
+
+
+@inlined
+def parts_at_us(fetch, lag_time_ms):
+    """The last microsecond at which nobody may tell the run from others by its lag time."""
+    return ledger.late_at_us(fetch, lag_time_ms) - 1
+
+
+@kernel
+def _may_share(state, r, other):
+    for name in literal_unroll(_ALIKE_IN):
+        if state.params[r][name] != state.params[other][name]:
+            return False
+    return state.codes[r] == state.codes[other]
+
+
+@kernel
+def form_groups(state, by_itself):
+    """Every run by itself, and which may go along with each other; not those whose codes are bits of ``by_itself``."""
+    term = state.term[0]
+    term.active = term.runs
+    groups = term.runs
+    for r in range(term.runs):
+        state.active[r] = r
+        state.leaders[r].runs = timeline_rows.runs_of(r)
+        state.leaders[r].group = NO_GROUP
+        state.leaders[r].along = 0
+    for group in range(term.runs, len(state.leaders)):
+        forget_waits(state.ledger.waits, group)
+    for r in range(term.runs):
+        if (
+            state.leaders[r].group != NO_GROUP
+            or by_itself >> state.codes[r] & 1
+            or state.params[r].check_period_ms == 0
+        ):
+            continue
+        # A row of a timeline tells of so many runs, and a group writes one.
+        end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)
+        for other in range(r + 1, end):
+            if state.params[other].check_period_ms != 0 and _may_share(state, r, other):
+                if state.leaders[r].group == NO_GROUP:
+                    state.leaders[r].group = groups
+                    state.codes[groups] = state.codes[r]
+                    state.params[groups] = state.params[r]
+                    state.leaders[groups].along = 0
+                    groups += 1
+                state.leaders[other].group = state.leaders[r].group
+
+
+@kernel
+def _take_over(state, to, of):
+    """The leader's view and the followers of another place, and what its books have open."""
+    for name in literal_unroll(_OF_LEADER):
+        state.leaders[to][name] = state.leaders[of][name]
+    for p in range(state.term[0].replicas):
+        state.followers[to, p] = state.followers[of, p]
+        mine, other = state.ledger.followers[to, p], state.ledger.followers[of, p]
+        mine.judged = other.judged
+        mine.settled_us = other.settled_us
+        mine.looked_at_us = other.looked_at_us
+        mine.missed = other.missed
+    state.ledger.pages[to, ledger.SETTLED_US] = state.ledger.pages[of, ledger.SETTLED_US]
+    take_over_waits(state.ledger.waits, to, of)
+
+
+@inlined
+def stands_in(state, r):
+    """The place that has the run's state; a group has changed its ISR when the run did that asks."""
+    leader = state.leaders[r]
+    if leader.along == 0:
+        return r
+    group = state.leaders[leader.group]
+    group.last_isr_change_time_ms = leader.last_isr_change_time_ms
+    group.last_isr_write_time_ms = leader.last_isr_write_time_ms
+    return leader.group
+
+
+@kernel
+def _count_in(state, r, times):
+    """What is on the pages of the run's group, to those of the run, or away from them."""
+    g = state.leaders[r].group
+    page, of_group = state.ledger.pages[r], state.ledger.pages[g]
+    for place in range(ledger.PLACES):
+        if place not in ledger.NO_SUMS:
+            page[place] += times * of_group[place]
+    for p in range(state.term[0].replicas):
+        mine, of_all = state.ledger.followers[r, p], state.ledger.followers[g, p]
+        mine.judged_us += times * of_all.judged_us
+        mine.agreed_us += times * of_all.agreed_us
+        mine.misses += times * of_all.misses
+
+
+@kernel
+def _take_note(state, r):
+    """What are no sums: the largest and the first of the group, since a run joined it last, are the run's as well."""
+    page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
+    for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
+        page[place] = max(page[place], of_group[place])
+    if page[ledger.FIRST_VIOLATION] == ledger.NO_VIOLATION:
+        page[ledger.FIRST_VIOLATION] = of_group[ledger.FIRST_VIOLATION]
+        page[ledger.FIRST_VIOLATION_US] = of_group[ledger.FIRST_VIOLATION_US]
+
+
+@kernel
+def _begin_notes(state, g):
+    page = state.ledger.pages[g]
+    page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
+    page[ledger.LOSS_RECORDS_MAX] = 0
+    page[ledger.FIRST_VIOLATION] = ledger.NO_VIOLATION
+    page[ledger.FIRST_VIOLATION_US] = ledger.NO_VIOLATION
+
+
+@inlined
+def part(state, r):
+    """From here on the run is replayed by itself."""
+    if state.leaders[r].along != 0:
+        _part(state, r)
+
+
+@kernel
+def _part(state, r):
+    term, leader = state.term[0], state.leaders[r]
+    g = leader.group
+    _take_over(state, r, g)
+    _count_in(state, r, 1)
+    _take_note(state, r)
+    page, of_group = state.ledger.pages[r], state.ledger.pages[g]
+    page[ledger.AT_RISK] = of_group[ledger.AT_RISK]
+    term.runs_at_risk += int(page[ledger.AT_RISK] > 0)
+    leader.along = 0
+    state.leaders[g].along -= 1
+    state.leaders[g].runs ^= leader.runs & timeline_rows.BITS
+    state.active[term.active] = r
+    term.active += 1
+    if state.leaders[g].along == 0:
+        term.runs_at_risk -= int(of_group[ledger.AT_RISK] > 0)
+        _take_away(state, g)
+        forget_waits(state.ledger.waits, g)
+    state.params[g].replica_lag_time_max_ms = _least_lag_time_ms(state, g)
+
+
+@kernel
+def part_all(state):
+    """From here on every run is replayed by itself."""
+    for r in range(state.term[0].runs):
+        part(state, r)
+
+
+@kernel
+def _take_away(state, place):
+    """It is replayed no more."""
+    term = state.term[0]
+    term.active -= 1
+    for i in range(term.active):
+        if state.active[i] == place:
+            state.active[i] = state.active[term.active]
+
+
+@kernel
+def _least_lag_time_ms(state, g):
+    least_ms = NEVER_US // 1000000
+    for r in range(state.term[0].runs):
+        if state.leaders[r].along != 0 and state.leaders[r].group == g:
+            least_ms = min(least_ms, state.params[r].replica_lag_time_max_ms)
+    return least_ms
+
+
+@inlined
+def join(state, r, now_us):
+    """Go along with the group if nothing tells the run from it."""
+    leader = state.leaders[r]
+    if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
+        _join(state, r, now_us)
+
+
+@kernel
+def join_all(state, now_us):
+    """Whoever may goes along with its group."""
+    for r in range(state.term[0].runs):
+        join(state, r, now_us)
+
+
+@kernel
+def _join(state, r, now_us):
+    term, leader = state.term[0], state.leaders[r]
+    g = leader.group
+    if not _has_nothing_of_its_own(state, r, now_us):
+        return
+    _settle(state, r, now_us)
+    if state.leaders[g].along == 0:
+        _found(state, r)
+    else:
+        _settle(state, g, now_us)
+        if not _is_like_its_group(state, r):
+            return
+        for other in range(term.runs):
+            if state.leaders[other].along != 0 and state.leaders[other].group == g:
+                _take_note(state, other)
+        _begin_notes(state, g)
+    _count_in(state, r, -1)
+    leader.along = 1
+    state.leaders[g].along += 1
+    state.leaders[g].runs |= leader.runs
+    forget_waits(state.ledger.waits, r)
+    _take_away(state, r)
+    lag_time_ms = state.params[r].replica_lag_time_max_ms
+    state.params[g].replica_lag_time_max_ms = min(state.params[g].replica_lag_time_max_ms, lag_time_ms)
+    for p in range(term.replicas):
+        if p != term.leader:
+            term.miss_due_us = min(term.miss_due_us, parts_at_us(state.fetches[p], lag_time_ms))
+
+
+@kernel
+def _settle(state, place, now_us):
+    """Sum up until now."""
+    ledger.settle(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
+    for p in range(state.term[0].replicas):
+        if p != state.term[0].leader:
+            ledger.settle_follower(state, place, p, now_us)
+
+
+@kernel
+def _has_nothing_of_its_own(state, r, now_us):
+    """No ISR write is under way, nothing is at risk, and every follower is judged and not late."""
+    term = state.term[0]
+    if state.leaders[r].commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
+        return False
+    if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # nothing is counted yet
+        return False
+    for p in range(term.replicas):
+        if p == term.leader:
+            continue
+        fetch, mine = state.fetches[p], state.ledger.followers[r, p]
+        if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
+            return False
+        if parts_at_us(fetch, state.params[r].replica_lag_time_max_ms) <= now_us:
+            return False
+    return True
+
+
+@kernel
+def _is_like_its_group(state, r):
+    g = state.leaders[r].group
+    for name in literal_unroll(_OF_LEADER):
+        if state.leaders[r][name] != state.leaders[g][name]:
+            return False
+    for p in range(state.term[0].replicas):
+        for name in literal_unroll(_OF_FOLLOWER):
+            if state.followers[r, p][name] != state.followers[g, p][name]:
+                return False
+    if state.ledger.pages[g, ledger.AT_RISK] != 0:
+        return False
+    return wait_alike(state.ledger.waits, r, g)
+
+
+@kernel
+def _found(state, r):
+    """An empty group becomes what the run is, and has counted nothing yet."""
+    term, g = state.term[0], state.leaders[r].group
+    _take_over(state, g, r)
+    ledger.clear(state.ledger.pages[g], state.ledger.followers[g])
+    state.ledger.pages[g, ledger.AT_RISK] = 0
+    state.leaders[g].runs = state.leaders[r].runs
+    state.leaders[g].group = NO_GROUP
+    state.params[g].replica_lag_time_max_ms = state.params[r].replica_lag_time_max_ms
+    for name in literal_unroll(TIMERS):
+        state.leaders[g][name] = NEVER_US
+    state.active[term.active] = g
+    term.active += 1

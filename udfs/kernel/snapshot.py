@@ -1,0 +1,75 @@
+"""What the replay of a set knows at an instant, as bytes, so that another day can go on from there.
+
+Bytes are the arrays of ``udfs.kernel.state.State`` one after the other, little-endian, of history and waits only the
+part in use; before them a header of int64: the layout's hash, places, replicas, and what is in use. Another layout,
+as another version of this package may have, is refused: its days are replayed from the beginning.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.kernel.ack_latency import COUNT, TIME
+from udfs.kernel.ledger import FOLLOWER_PAGE, PLACES
+from udfs.kernel.state import PARAMS, State, empty_state
+from udfs.records import FETCH_STATE, FOLLOWER, LEADER, TERM
+
+_RECORDS = (TERM, FETCH_STATE, FOLLOWER, LEADER, PARAMS, FOLLOWER_PAGE)
+LAYOUT = int.from_bytes(
+    hashlib.sha256(repr((*((r.names, r.itemsize) for r in _RECORDS), PLACES)).encode()).digest()[:7]
+)
+"""Changes with the records, the order of their fields, and the size of a page."""
+_HEADER = 6
+
+
+def packed(state: State) -> bytes:
+    """Bytes that `unpacked` makes an equal state of."""
+    first, end = (int(place) for place in state.history.used)
+    waiting = int(state.ledger.waits[COUNT, TIME])
+    header = np.array([LAYOUT, len(state.codes), len(state.fetches), first, end, waiting], np.int64)
+    return b"".join(part.tobytes() for part in (header, *_parts(state, first, end, waiting)))
+
+
+def unpacked(data: bytes) -> State:
+    """Make the state again.
+
+    Raises
+    ------
+    ValueError
+        When the bytes have another layout, or are not all there.
+    """
+    header = np.frombuffer(data.ljust(8 * _HEADER, b"\0"), np.int64, _HEADER)
+    if len(data) < header.nbytes or header[0] != LAYOUT:
+        message = "the state was kept by another version"
+        raise ValueError(message)
+    _, places, replicas, first, end, waiting = header.tolist()
+    state = empty_state(places, replicas)
+    state.history.used[:] = first, end
+    state.ledger.waits[COUNT, TIME] = waiting
+    at = header.nbytes
+    for part in _parts(state, first, end, waiting):
+        if at + part.nbytes > len(data):
+            message = f"the state should have more than {len(data)} bytes"
+            raise ValueError(message)
+        part[...] = np.frombuffer(data, part.dtype, part.size, at).reshape(part.shape)
+        at += part.nbytes
+    return state
+
+
+def _parts(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDArray[np.generic]]:
+    """Views of everything that counts; places that were never used, or not any more, are left out."""
+    yield from (
+        state.term,
+        state.fetches,
+        state.followers,
+        state.leaders,
+        state.params,
+        state.codes,
+        state.active,
+        state.due_us,
+    )
+    yield from (state.history.log_end_offset[first:end], state.history.time_us[first:end])
+    yield from (state.ledger.pages, state.ledger.followers)
+    yield from (state.ledger.waits[:waiting], state.ledger.waits[COUNT])

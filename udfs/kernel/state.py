@@ -1,0 +1,86 @@
+"""Everything that the replay of one partition keeps between two rows."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.kernel.append_history import History, new_history
+from udfs.kernel.ledger import Ledger, new_ledger
+from udfs.records import FETCH_STATE, FOLLOWER, LEADER, TERM
+from udfs.rules import COMMON_PARAMS, REGISTRY
+
+
+class State(NamedTuple):
+    """Everything between two rows. R places: rule runs, then groups of them (``kernel.shared_runs``); n replicas."""
+
+    term: npt.NDArray[np.void]
+    """TERM, shape (1,)."""
+    fetches: npt.NDArray[np.void]
+    """FETCH_STATE, shape (n,); the leader's own place is unused here and below."""
+    followers: npt.NDArray[np.void]
+    """FOLLOWER, shape (R, n)."""
+    leaders: npt.NDArray[np.void]
+    """LEADER, shape (R,)."""
+    params: npt.NDArray[np.void]
+    """One int64 field a parameter, shape (R,)."""
+    codes: npt.NDArray[np.int64]
+    """Position of the rule in the registry, shape (R,)."""
+    active: npt.NDArray[np.int64]
+    """Places that are replayed by themselves, shape (R,); the first ``TERM.active`` count."""
+    due_us: npt.NDArray[np.int64]
+    """Of each run: none of its timers is due before, shape (R,)."""
+    history: History
+    ledger: Ledger
+
+
+WAITS = 1 << 12
+"""Appends that producers wait for, remembered one by one."""
+
+PARAMS = np.dtype(
+    [
+        (name, np.int64)
+        for name in (*COMMON_PARAMS, *sorted({name for rule in REGISTRY.values() for name in rule.params}))
+    ],
+    align=True,
+)
+"""Parameters of all rules together; a rule reads its own."""
+
+
+def new_state(codes: Sequence[int], replicas: int) -> State:
+    """State for rule runs of the given codes and an assignment of ``replicas``, before any term."""
+    groups = sum(runs // 2 for runs in Counter(codes).values())
+    state = empty_state(len(codes) + groups, replicas)
+    state.term["runs"] = len(codes)
+    state.codes[: len(codes)] = codes
+    for name in ("last_caught_up_time_ms", "log_end_offset"):
+        state.followers[name] = -1
+    state.followers["eligible"] = 1
+    return state
+
+
+def empty_state(places: int, replicas: int) -> State:
+    """State with so many places, all zero."""
+    return State(
+        np.zeros(1, TERM),
+        np.zeros(replicas, FETCH_STATE),
+        np.zeros((places, replicas), FOLLOWER),
+        np.zeros(places, LEADER),
+        np.zeros(places, PARAMS),
+        np.zeros(places, np.int64),
+        np.zeros(places, np.int64),
+        np.zeros(places, np.int64),
+        new_history(),
+        new_ledger(places, replicas, WAITS),
+    )
+
+
+def room_for_a_row(runs: int, replicas: int) -> int:
+    """Result rows of a kind that one input row, and the timers before it, can give at most.
+
+    Each follower is read, recorded and answered once at most, joins, leaves and makes the leader give up
+    once at most; a change of the ISR may write every follower's row.
+    """
+    return runs * replicas * (6 * replicas + 12)

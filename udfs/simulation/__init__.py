@@ -1,0 +1,1 @@
+"""A simulated cluster that writes a fetch log, compiled."""

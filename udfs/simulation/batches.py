@@ -1,0 +1,198 @@
+"""One simulated group as Arrow batches: the rows of all tables, told apart by ``table``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from udfs.batches.replay import RuleRun, params_json, resolved_params
+from udfs.batches.results import Identity, named
+from udfs.records import CHANGE_COLUMNS
+from udfs.rules import REGISTRY
+from udfs.simulation.loop import simulation
+from udfs.simulation.world import (
+    APPEND_COLUMNS,
+    EVENT_COLUMNS,
+    FAULT,
+    FETCH_COLUMNS,
+    TERM_COLUMNS,
+    WHOSE_COLUMNS,
+    World,
+    new_log,
+    new_world,
+)
+
+TABLES = {
+    "fetches": FETCH_COLUMNS,
+    "appends": APPEND_COLUMNS,
+    "terms": TERM_COLUMNS,
+    "events": EVENT_COLUMNS,
+}
+_CHANGED = {
+    "change_time": "time_us",
+    "kind": "kind",
+    "replica": "position",
+    "isr_before": "isr_before",
+    "isr_after": "isr_after",
+    "high_watermark": "high_watermark",
+    "leader_log_end_offset": "leader_log_end_offset",
+    "follower_log_end_offset": "follower_log_end_offset",
+    "last_caught_up_time_ms": "last_caught_up_time_ms",
+    "made_by": "made_by",
+}
+"""Of a change, the columns of CHANGE_COLUMNS that a broker would tell."""
+CHANGES = (*WHOSE_COLUMNS[:3], *_CHANGED)
+COLUMNS = tuple(dict.fromkeys(column for columns in (*TABLES.values(), CHANGES) for column in columns))
+SCHEMA = pa.schema(
+    [("table", pa.string()), ("group_number", pa.int64()), *((column, pa.int64()) for column in COLUMNS)]
+)
+"""Times are microseconds, brokers positions in the assignment, an ISR its bits."""
+ROWS_AT_ONCE = 1 << 16
+BROKERS_A_GROUP_ID = 10
+
+
+def broker_id(group_number: int, position: int) -> int:
+    """Id of a broker, by its position in the assignments of its group."""
+    return group_number * BROKERS_A_GROUP_ID + position + 1
+
+
+LINK_US, RECORD_US, MOST_RECORDS = 300, 1, 5000
+"""What is usual of a broker."""
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """What to simulate: a set of brokers, their partitions, and what happens to them."""
+
+    number: int
+    seed: int
+    start_us: int
+    end_us: int
+    brokers: int
+    run: RuleRun
+    replica_lag_time_max_ms: int
+    min_insync_replicas: int
+    isr_write_ms: int
+    """Of a write in the background; otherwise what it blocks the fetch for."""
+    gap_us: Sequence[int]
+    """Mean time between two produce requests, for each partition; 0: nobody produces."""
+    records: int
+    """In a produce request."""
+    acks: Sequence[int]
+    faults: Sequence[tuple[int, int, int, int]] = ()
+    """Time, kind, broker, value (``udfs.simulation.world.FAULT``)."""
+    isr_at_start: int = -1
+    """Bits; -1: everybody."""
+
+
+def group_world(plan: GroupPlan) -> World:
+    """The group before its first event."""
+    faults = np.array(list(plan.faults), FAULT) if plan.faults else np.zeros(0, FAULT)
+    world = new_world(len(plan.gap_us), plan.brokers, faults, max_in_flight=5, seed=plan.seed)
+    group: Any = world.group[0]
+    rule = REGISTRY[plan.run.rule]
+    for name, value in {
+        "now_us": plan.start_us,
+        "end_us": plan.end_us,
+        "io_threads": 8,
+        "request_us": 200,
+        "send_us": 100,
+        "max_wait_us": 500_000,
+        "retry_us": 100_000,
+        "election_us": 20_000,
+        "isr_write_us": 0 if rule.isr_write_in_background else plan.isr_write_ms * 1000,
+    }.items():
+        group[name] = value
+    world.peers["link_us"], world.peers["record_us"], world.peers["most_records"] = LINK_US, RECORD_US, MOST_RECORDS
+    world.partitions["gap_us"], world.partitions["acks"] = plan.gap_us, plan.acks
+    world.partitions["records"] = plan.records
+    world.partitions["term_isr"] = plan.isr_at_start & (1 << plan.brokers) - 1
+    for name, value in resolved_params(plan.run, term_facts(plan)).items():
+        world.params[0][name] = value
+    world.codes[0] = list(REGISTRY).index(plan.run.rule)
+    return world
+
+
+def term_facts(plan: GroupPlan) -> Mapping[str, int]:
+    """What a TERM row would say of the broker."""
+    return {
+        "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
+        "min_insync_replicas": plan.min_insync_replicas,
+        "check_origin_ms": plan.start_us // 1000,
+        "isr_write_ms": plan.isr_write_ms,
+    }
+
+
+def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
+    """Simulate, and send the log as it is written.
+
+    Yields
+    ------
+    RecordBatch
+        Of SCHEMA, one table a batch.
+    """
+    world = group_world(plan)
+    log = new_log(len(plan.gap_us), ROWS_AT_ONCE)
+    done = 0
+    while not done:
+        done = simulation()(world, log, ROWS_AT_ONCE)
+        for (table, columns), filled in zip(TABLES.items(), log.filled, strict=True):
+            if filled:
+                yield _batch(table, plan.number, columns, getattr(log, table)[:filled])
+        if changes := int(world.out.filled[2]):
+            told = world.out.change[:changes, [CHANGE_COLUMNS.index(name) for name in _CHANGED.values()]]
+            yield _batch("changes", plan.number, CHANGES, np.hstack([log.changes[:changes, :3], told]))
+        log.filled[:] = 0
+        world.out.filled[:] = 0
+        world.group["changes_noted"] = 0
+
+
+def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
+    """Simulate, and send what the rule did and what it cost instead of the log.
+
+    Yields
+    ------
+    RecordBatch
+        Of ``udfs.batches.results.RESULT_SCHEMA``: changes, scores and scores of followers.
+    """
+    world = group_world(plan)
+    log = new_log(len(plan.gap_us), ROWS_AT_ONCE)
+    done = 0
+    while not done:
+        done = simulation()(world, log, ROWS_AT_ONCE)
+        changes, scores = (int(world.out.filled[which]) for which in (2, 3))
+        of_scores = np.repeat(log.scores[:scores], plan.brokers - 1, axis=0)
+        for kind, whose in (
+            ("change", log.changes[:changes, :3]),
+            ("score", log.scores[:scores]),
+            ("follower_score", of_scores),
+        ):
+            if len(whose):
+                terms, of_term = np.unique(whose, axis=0, return_inverse=True)
+                identities = [_identity(plan, cluster_id, *term) for term in terms.tolist()]
+                yield from named(world.out, kind, of_term.ravel(), identities, [plan.run.rule])
+        log.filled[:] = 0
+        world.out.filled[:] = 0
+        world.group["changes_noted"] = 0
+
+
+def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
+    assigned = [broker_id(plan.number, position) for position in range(plan.brokers)]
+    return {
+        "cluster_id": cluster_id,
+        "topic": f"group-{plan.number}",
+        "partition_id": partition,
+        "leader_id": assigned[leader],
+        "leader_epoch": leader_epoch,
+        "assigned": assigned,
+        "params_json": [params_json(plan.run, term_facts(plan))],
+    }
+
+
+def _batch(table: str, number: int, columns: Sequence[str], rows: Any) -> pa.RecordBatch:
+    values = {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(columns)}
+    arrays = [pa.repeat(table, len(rows)), pa.repeat(pa.scalar(number, pa.int64()), len(rows))]
+    arrays += [pa.array(values[name]) if name in values else pa.nulls(len(rows), pa.int64()) for name in COLUMNS]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

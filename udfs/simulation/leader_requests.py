@@ -1,0 +1,174 @@
+"""A leader's io threads, its followers' requests and its producers' waits, in the simulation."""
+
+import numpy as np
+
+from udfs.jit import inlined, kernel
+from udfs.kernel.append_history import History, missing_since
+from udfs.records import RELINQUISH
+from udfs.simulation import event_queue
+from udfs.simulation.log_rows import write_append
+from udfs.simulation.world import LINK, PACE, PAUSE_FOLLOWER, QUEUE, QUOTA, STORAGE
+
+PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT, ELECTION = np.arange(8)
+"""Kinds of events; all before FAULT need the leader to be awake."""
+NOT_ENOUGH_REPLICAS = np.int64(19)
+"""Kafka's error code."""
+
+
+@kernel
+def hamper(peer, kind, value):
+    """A fault that makes one broker slow, or usual again."""
+    if kind == PAUSE_FOLLOWER:
+        peer.paused_until_us = value
+    elif kind == QUEUE:
+        peer.queue_us = value
+    elif kind == STORAGE:
+        peer.storage_us = value
+    elif kind == LINK:
+        peer.link_us = value
+    elif kind == PACE:
+        peer.record_us = value
+    elif kind == QUOTA:
+        peer.most_records = value
+
+
+@kernel
+def is_void(world, kind, who, serial):
+    """It was overtaken by an election, or an answer."""
+    if kind == FAULT:
+        return False
+    if kind in (PRODUCED, APPENDED, TAKEN, ELECTION):
+        return serial != world.group[0].serial
+    return serial != world.peers[who].serial
+
+
+@kernel
+def forget_void(world):
+    """Terms may follow each other faster than producers send; what is void must not fill the heap meanwhile."""
+    group = world.group[0]
+    events = group.events
+    group.events = 0
+    for i in range(events):
+        kind, who, serial = world.event_kind[i], world.event_who[i], world.event_serial[i]
+        if not is_void(world, kind, who, serial):
+            event_queue.push(world, world.event_us[i], kind, who, serial)
+
+
+@kernel
+def _written(world, p, f, now_us):
+    """Where the follower's own log ends; what is on its way to it, or being written, it does not hold yet."""
+    return world.fetches[p, f].fetch_offset if now_us < world.peers[f].written_us else world.held[p, f]
+
+
+@kernel
+def _label(world, label, p, change):
+    """Whose change it is, and what is true of the replica. The change has its ISR and high watermark of before."""
+    group, leader = world.group[0], world.leaders[p, 0]
+    at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
+    history = History(world.history_offset[p], world.history_us[p], world.history_used[p])
+    end = leader.log_end_offset
+    for other in range(len(world.peers)):
+        if other not in (who, group.leader) and isr >> other & 1:
+            end = min(end, _written(world, p, other, at_us))
+    label[0] = p
+    label[1] = group.leader_epoch
+    label[2] = group.leader
+    label[3] = missing_since(history, _written(world, p, who, at_us))
+    label[4] = max(end, high_watermark, leader.acknowledged_offset)
+    label[5] = _written(world, p, who, at_us)
+    label[6] = world.fetches[p, who].last_arrival_us
+
+
+@kernel
+def successor(world):
+    """The next broker that is in the ISR of every partition; -1: there is none."""
+    group, brokers = world.group[0], len(world.peers)
+    shared = (1 << brokers) - 1
+    for p in range(len(world.partitions)):
+        shared &= world.leaders[p, 0].isr
+    for i in range(1, brokers):
+        to = (group.leader + i) % brokers
+        if shared >> to & 1:
+            return to
+    return -1
+
+
+@inlined
+def note_changes(world, log, p, now_us):
+    """Whose they are; and where leadership is given up, by all partitions at about the same time, one election."""
+    if world.group[0].changes_noted < world.out.filled[2]:
+        _note_changes(world, log, p, now_us)
+
+
+@kernel
+def _note_changes(world, log, p, now_us):
+    group = world.group[0]
+    while group.changes_noted < world.out.filled[2]:
+        _label(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])
+        if world.out.change[group.changes_noted, 2] == RELINQUISH and group.electing == 0:
+            group.electing = 1
+            event_queue.push(world, now_us + group.election_us, ELECTION, 0, group.serial)
+        group.changes_noted += 1
+
+
+@kernel
+def start_request(world, who, now_us):
+    """An io thread takes a request, or the request waits for one."""
+    group = world.group[0]
+    if group.busy == group.io_threads:
+        world.queue[(group.queue_first + group.queued) % len(world.queue)] = who
+        group.queued += 1
+        return
+    group.busy += 1
+    leader = world.peers[group.leader]
+    if who >= 0:
+        event_queue.push(
+            world, now_us + leader.queue_us + group.request_us + leader.storage_us, APPENDED, who, group.serial
+        )
+    else:
+        event_queue.push(world, now_us + leader.queue_us, TAKEN, -1 - who, group.serial)
+
+
+@kernel
+def thread_is_free(world, now_us):
+    """It takes the request that waits longest."""
+    group = world.group[0]
+    group.busy -= 1
+    if group.queued > 0:
+        who = world.queue[group.queue_first]
+        group.queue_first = (group.queue_first + 1) % len(world.queue)
+        group.queued -= 1
+        start_request(world, who, now_us)
+
+
+@kernel
+def followers_begin(world, now_us):
+    """A term begins: one follower after the other, cut to its leader's log, asks for the first time."""
+    group = world.group[0]
+    for f in range(len(world.peers)):
+        if f != group.leader:
+            peer = world.peers[f]
+            peer.written_us = now_us
+            first_us = max(now_us + group.election_us * (f + 1), peer.paused_until_us)
+            event_queue.push(world, first_us + peer.link_us, FETCHED, f, peer.serial)
+
+
+@kernel
+def acknowledge(world, log, p, now_us):
+    """Producers that wait for all hear of what the high watermark has passed, and go on."""
+    group, partition = world.group[0], world.partitions[p]
+    acknowledged = 0
+    while (
+        acknowledged < partition.in_flight and world.waiting[p, acknowledged, 2] <= world.leaders[p, 0].high_watermark
+    ):
+        wait = world.waiting[p, acknowledged]
+        write_append(world, log, p, wait[0], wait[1], wait[2], -1, now_us, 0)
+        acknowledged += 1
+    if acknowledged > 0:
+        for i in range(acknowledged, partition.in_flight):
+            for j in range(3):
+                world.waiting[p, i - acknowledged, j] = world.waiting[p, i, j]
+        partition.in_flight -= acknowledged
+        if partition.blocked != 0:
+            partition.blocked = 0
+            event_queue.push(world, max(now_us, partition.next_us), PRODUCED, p, group.serial)

@@ -1,0 +1,237 @@
+"""What the simulation keeps: a leader, its followers, the partitions that they share, and what is due.
+
+One group is a set of brokers with the same replicas for all its partitions; one of them leads all of them. Every array
+is int64 or a record of int64. P partitions, n replicas, named by their position in the assignment.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.kernel.ack_latency import new_waits
+from udfs.kernel.ledger import FOLLOWER_PAGE, PLACES, Ledger
+from udfs.kernel.state import PARAMS
+from udfs.records import (
+    FETCH_STATE,
+    FOLLOWER,
+    LEADER,
+    NEVER_US,
+    TERM,
+    Int64Array,
+    Output,
+    Rows,
+    int64_record,
+    new_output,
+)
+
+GROUP = int64_record(
+    "now_us",
+    "end_us",
+    "started",
+    "leader",
+    "leader_epoch",
+    "serial",  # events of an earlier term are void
+    "events",  # in the heap
+    "pushed",  # ever, for order among equal times
+    "faults_done",
+    "io_threads",
+    "busy",
+    "queue_first",
+    "queued",
+    "paused_until_us",  # the whole leader
+    "request_us",  # what a read or an append usually takes
+    "send_us",
+    "max_wait_us",  # of a follower's long poll
+    "isr_write_us",  # what an expansion blocks the fetch that it is part of; 0 where it is written in the background
+    "max_in_flight",  # produce requests with acks=all that a producer lets wait
+    "retry_us",  # until a refused produce request comes again
+    "election_us",  # until followers fetch from a new leader, or a new leader is found
+    "electing",  # the leader gave up, and the next one is not elected yet
+    "changes_noted",
+)
+
+PEER = int64_record(
+    "phase",
+    "serial",
+    "paused_until_us",
+    "link_us",  # one way
+    "record_us",  # to write one record
+    "most_records",  # of a partition in one answer
+    "next_partition",  # to be recorded
+    "wait_until_us",
+    "received",  # records in the answer under way
+    "written_us",  # when it has written its latest answer; until then it holds what it asked from
+    "queue_us",  # where it leads: what a request waits for a thread, beyond its turn
+    "storage_us",  # and what a read or an append takes, beyond the usual
+)
+"""A broker: its fetcher, which has one request at a time for all partitions, and how slow it is when it leads."""
+IDLE, UNDER_WAY, PARKED = np.arange(3)
+
+PARTITION = int64_record(
+    "gap_us",  # mean between produce requests; 0: nobody produces
+    "regular",  # gaps all the same, else exponential
+    "records",  # in a produce request
+    "acks",
+    "next_us",  # when the producer would send next
+    "in_flight",
+    "blocked",
+    "term_start_us",
+    "term_high_watermark",
+    "term_isr",
+    "previous_leader",
+)
+
+FAULT = int64_record("time_us", "kind", "who", "value")
+PAUSE_FOLLOWER, PAUSE_LEADER, QUEUE, STORAGE, LINK, PACE, QUOTA, CHANGE_LEADER, REMOVE, ELIGIBILITY = np.arange(10)
+"""``value``: until when in us; until when; us; us; us; us a record; records; unused; unused; 1 may join, 0 not."""
+
+FETCH_COLUMNS = (
+    "partition_id", "leader_epoch", "leader", "replica", "arrival_time", "handled_time", "processed_time",
+    "released_time", "completed_time", "fetch_offset", "high_watermark",
+)  # fmt: skip
+APPEND_COLUMNS = (
+    "partition_id", "leader_epoch", "leader", "append_time", "base_offset", "log_end_offset", "acks",
+    "acknowledged_time", "error_code",
+)  # fmt: skip
+TERM_COLUMNS = (
+    "partition_id", "leader_epoch", "leader", "start_time", "end_time", "start_offset", "start_high_watermark",
+    "isr_at_start", "previous_leader",
+)  # fmt: skip
+EVENT_COLUMNS = ("broker", "event_time", "end_time", "kind")
+SILENT, FENCED, UNFENCED = np.arange(3)
+EVENT_KINDS = ("silent", "fenced", "unfenced")
+
+WHOSE_COLUMNS = (
+    "partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held", "heard_us",
+)  # fmt: skip
+"""Of a change of the ISR; and what is true of the follower, whatever the log shows: since when it lacks something
+(NEVER_US: nothing), where acknowledged records would end without it, where its own log does, and when a request of it
+reached this leader last."""
+
+
+class Log(NamedTuple):
+    """What the simulation writes: int64 of shape (capacity, columns), and how many rows of each are in use."""
+
+    fetches: Int64Array
+    appends: Int64Array
+    terms: Int64Array
+    events: Int64Array
+    changes: Int64Array
+    """WHOSE_COLUMNS of each row of ``World.out.change``."""
+    scores: Int64Array
+    """The first three of each row of ``World.out.score``."""
+    filled: Int64Array
+
+
+class World(NamedTuple):
+    """Everything that a group is between two events."""
+
+    group: npt.NDArray[np.void]
+    peers: npt.NDArray[np.void]
+    partitions: npt.NDArray[np.void]
+    faults: npt.NDArray[np.void]
+    random: npt.NDArray[np.uint64]
+    # A heap of events, least time first.
+    event_us: Int64Array
+    event_order: Int64Array
+    event_kind: Int64Array
+    event_who: Int64Array
+    event_serial: Int64Array
+    timers: Int64Array
+    """Tree of minima: the root is at 1, the leaves are the timers of partitions, then of followers' parked fetches."""
+    queue: Int64Array
+    """Requests that wait for an io thread: partition to produce to, or -1 - follower."""
+    held: Int64Array
+    """Log end offset of each broker, shape (P, n)."""
+    answered: Int64Array
+    """What it will be when the answer under way has arrived."""
+    waiting: Int64Array
+    """Appends that wait for all: shape (P, max_in_flight, 3) of time, base offset, log end offset."""
+    remembered: npt.NDArray[np.void]
+    """FOLLOWER, what each broker knew of the others when it led last, shape (P, n, n)."""
+    # State of the replay, for each partition.
+    term: npt.NDArray[np.void]
+    fetches: npt.NDArray[np.void]
+    followers: npt.NDArray[np.void]
+    leaders: npt.NDArray[np.void]
+    params: npt.NDArray[np.void]
+    codes: Int64Array
+    active: Int64Array
+    due_us: Int64Array
+    history_offset: Int64Array
+    history_us: Int64Array
+    history_used: Int64Array
+    ledger: Ledger
+    row: Rows
+    out: Output
+
+
+HISTORY, WAITS = 256, 16
+"""Appends that a partition remembers one by one, and that its producers wait for."""
+
+
+def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:
+    """A group before its first event; ``group``, ``peers``, ``partitions`` and ``params`` are to be filled in."""
+    heap = 4 * partitions + 16 * replicas + len(faults) + 64
+    terms = np.zeros(partitions, TERM)
+    terms["runs"] = 1
+    leaves = 1 << (partitions + replicas - 1).bit_length()
+    fetches = np.zeros((partitions, replicas), FETCH_STATE)
+    fetches["replica_id"] = np.arange(replicas)
+    remembered = np.zeros((partitions, replicas, replicas), FOLLOWER)
+    for name in ("last_caught_up_time_ms", "log_end_offset"):
+        remembered[name] = -1
+    remembered["eligible"] = 1
+    group = np.zeros(1, GROUP)
+    group["max_in_flight"] = max_in_flight
+    return World(
+        group=group,
+        peers=np.zeros(replicas, PEER),
+        partitions=np.zeros(partitions, PARTITION),
+        faults=np.sort(faults, order="time_us", kind="stable"),
+        random=np.array([seed], np.uint64),
+        event_us=np.zeros(heap, np.int64),
+        event_order=np.zeros(heap, np.int64),
+        event_kind=np.zeros(heap, np.int64),
+        event_who=np.zeros(heap, np.int64),
+        event_serial=np.zeros(heap, np.int64),
+        timers=np.full(2 * leaves, NEVER_US),
+        queue=np.zeros(partitions + replicas, np.int64),
+        held=np.zeros((partitions, replicas), np.int64),
+        answered=np.zeros((partitions, replicas), np.int64),
+        waiting=np.zeros((partitions, max_in_flight, 3), np.int64),
+        remembered=remembered,
+        term=terms,
+        fetches=fetches,
+        followers=remembered[:, 0:1, :].copy(),
+        leaders=np.zeros((partitions, 1), LEADER),
+        params=np.zeros(1, PARAMS),
+        codes=np.zeros(1, np.int64),
+        active=np.zeros(1, np.int64),
+        due_us=np.full(partitions, NEVER_US),
+        history_offset=np.zeros((partitions, HISTORY), np.int64),
+        history_us=np.zeros((partitions, HISTORY), np.int64),
+        history_used=np.zeros((partitions, 2), np.int64),
+        ledger=Ledger(
+            np.zeros((partitions, 1, PLACES), np.int64),
+            np.zeros((partitions, 1, replicas), FOLLOWER_PAGE),
+            np.stack([new_waits(1, WAITS)] * partitions),
+        ),
+        row=Rows(*(np.full(1, NEVER_US) for _ in Rows._fields)),
+        out=new_output(1 << 14, 2 * partitions),
+    )
+
+
+def new_log(partitions: int, capacity: int) -> Log:
+    """Room for ``capacity`` rows, and for all partitions to write at once."""
+    rows = capacity + 8 * partitions
+    return Log(
+        fetches=np.zeros((rows, len(FETCH_COLUMNS)), np.int64),
+        appends=np.zeros((rows, len(APPEND_COLUMNS)), np.int64),
+        terms=np.zeros((rows, len(TERM_COLUMNS)), np.int64),
+        events=np.zeros((rows, len(EVENT_COLUMNS)), np.int64),
+        changes=np.zeros((1 << 14, len(WHOSE_COLUMNS)), np.int64),
+        scores=np.zeros((2 * partitions, 3), np.int64),
+        filled=np.zeros(4, np.int64),
+    )
