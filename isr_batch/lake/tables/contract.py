@@ -1,6 +1,6 @@
 """What a table's contract is made of, and what several of them share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -11,6 +11,23 @@ class Column:
     type: str
     comment: str
     nullable: bool = True
+
+
+def columns(ddl: str) -> tuple[Column, ...]:
+    """Parse columns, one on a line: ``name TYPE [NOT NULL] -- comment``.
+
+    A line that begins with ``--`` continues the comment of the line before.
+    """
+    found: list[Column] = []
+    for line in filter(None, map(str.strip, ddl.splitlines())):
+        definition, _, comment = line.partition("--")
+        comment = comment.strip()
+        if definition:
+            name, column_type = definition.removesuffix(" NOT NULL ").split(maxsplit=1)
+            found.append(Column(name, column_type.strip(), comment, nullable="NOT NULL" not in definition))
+        else:
+            found[-1] = replace(found[-1], comment=f"{found[-1].comment} {comment}")
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +71,12 @@ def key_columns(*names: str) -> tuple[Column, ...]:
 SET_KEY = ("cluster_id", "topic", "partition_id", "leader_epoch", "leader_id")
 SET = key_columns(*SET_KEY)
 DATE = Column("event_date", "DATE", "UTC day of the row's time; the table is partitioned by it", nullable=False)
-SOURCE = (
-    Column("source_file", "STRING", "log file that the row was read from, relative to the ingested folder"),
-    Column("source_line", "BIGINT", "line in that file, from 1"),
-)
-RULE = (
-    Column("rule", "STRING", "rule id, as in `isr-batch rules list`", nullable=False),
-    Column("params_json", "STRING", "the rule's parameters in this replay, as JSON with sorted keys", nullable=False),
-)
+SOURCE = columns("""
+    source_file STRING -- log file that the row was read from, relative to the ingested folder
+    source_line BIGINT -- line in that file, from 1
+""")
+RULE = columns("""
+    rule STRING NOT NULL -- rule id, as in `isr-batch rules list`
+    params_json STRING NOT NULL -- the rule's parameters in this replay, as JSON with sorted keys
+""")
 KEY_CHECKS = {"partition_from_0": "partition_id >= 0", "epoch_known": "leader_epoch >= -1"}

@@ -5,7 +5,7 @@ Spark's; ``*_time`` is UTC with microseconds, ``*_ms`` is epoch or duration in m
 offsets are record offsets.
 """
 
-from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, SOURCE, Column, Table, key_columns
+from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, SOURCE, Column, Table, columns, key_columns
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from udfs.batches.segments import PACKED
 
@@ -15,54 +15,29 @@ FETCH_LOG = Table(
     "or a run of identical ones",
     (
         *SET,
-        Column("replica_id", "INT", "follower that fetched", nullable=False),
-        Column("arrival_time", "TIMESTAMP", "last byte of the request read from the socket", nullable=False),
-        Column("handled_time", "TIMESTAMP", "an io thread took the request: Kafka's fetch time", nullable=False),
-        Column("processed_time", "TIMESTAMP", "local work done: log read, follower state updated", nullable=False),
-        Column(
-            "released_time",
-            "TIMESTAMP",
-            "end of the long poll that the follower asked for (processed_time if it did not wait); "
-            "what comes after is the leader's delay",
-            nullable=False,
-        ),
-        Column("completed_time", "TIMESTAMP", "response written to the socket", nullable=False),
-        Column(
-            "fetch_offset",
-            "BIGINT",
-            "offset asked for: the follower's log end offset. Null where no line names it: the fetch session is older "
-            "than the log and has not listed the partition yet; without records in the answer it was the log end",
-        ),
-        Column("leader_log_end_offset", "BIGINT", "leader's log end offset at handled_time, where the input knows it"),
-        Column(
-            "leader_leo_source", "STRING", "logged, appends or inferred: where the leader's log end offset comes from"
-        ),
-        Column(
-            "high_watermark",
-            "BIGINT",
-            "high watermark in the response, null when the response did not list the partition",
-        ),
-        Column(
-            "error_code",
-            "INT",
-            "Kafka error code of the partition, 0 when the fetch counted; -1 a diverging epoch; -2 records were sent "
-            "from an offset that no line names",
-            nullable=False,
-        ),
-        Column(
-            "run_length",
-            "INT",
-            "number of identical fetches, one after the other, that the row stands for; view fetches has them singly",
-            nullable=False,
-        ),
-        Column(
-            "later_by",
-            "ARRAY<INT>",
-            "for each fetch of the run after the first, by how much it is later than the one before: arrival_time, "
-            "handled_time, processed_time, released_time, completed_time in microseconds, and source_line; null "
-            "without such fetches",
-        ),
-        Column("last_handled_time", "TIMESTAMP", "handled_time of the last fetch of the run", nullable=False),
+        *columns("""
+            replica_id INT NOT NULL -- follower that fetched
+            arrival_time TIMESTAMP NOT NULL -- last byte of the request read from the socket
+            handled_time TIMESTAMP NOT NULL -- an io thread took the request: Kafka's fetch time
+            processed_time TIMESTAMP NOT NULL -- local work done: log read, follower state updated
+            released_time TIMESTAMP NOT NULL -- end of the long poll that the follower asked for (processed_time if it
+                -- did not wait); what comes after is the leader's delay
+            completed_time TIMESTAMP NOT NULL -- response written to the socket
+            fetch_offset BIGINT -- offset asked for: the follower's log end offset. Null where no line names it: the
+                -- fetch session is older than the log and has not listed the partition yet; without records in the
+                -- answer it was the log end
+            leader_log_end_offset BIGINT -- leader's log end offset at handled_time, where the input knows it
+            leader_leo_source STRING -- logged, appends or inferred: where the leader's log end offset comes from
+            high_watermark BIGINT -- high watermark in the response, null when the response did not list the partition
+            error_code INT NOT NULL -- Kafka error code of the partition, 0 when the fetch counted; -1 a diverging
+                -- epoch; -2 records were sent from an offset that no line names
+            run_length INT NOT NULL -- number of identical fetches, one after the other, that the row stands for; view
+                -- fetches has them singly
+            later_by ARRAY<INT> -- for each fetch of the run after the first, by how much it is later than the one
+                -- before: arrival_time, handled_time, processed_time, released_time, completed_time in microseconds,
+                -- and source_line; null without such fetches
+            last_handled_time TIMESTAMP NOT NULL -- handled_time of the last fetch of the run
+        """),
         *SOURCE,
         DATE,
     ),
@@ -86,35 +61,19 @@ APPEND_LOG = Table(
     "An append to the leader's log, or one that it refused",
     (
         *SET,
-        Column(
-            "append_time",
-            "TIMESTAMP",
-            "the log end offset moved (a refused append: when it was refused)",
-            nullable=False,
-        ),
-        Column("base_offset", "BIGINT", "first offset of the append; null when refused"),
-        Column("log_end_offset", "BIGINT", "leader's log end offset after the append; null when refused"),
-        Column(
-            "log_end_source",
-            "STRING",
-            "what named the end: appends, fetches, shrinks or terms; inferred: shared out, or one record on",
-        ),
-        Column(
-            "log_end_error",
-            "BIGINT",
-            "records by which log_end_offset may be wrong at most; null when refused, or when nothing bounds it",
-        ),
-        Column(
-            "acks", "INT", "acks of the produce request: -1 all, 1, 0; null for an append that no logged request made"
-        ),
-        Column("acknowledged_time", "TIMESTAMP", "response written to the producer; null without an acknowledgement"),
-        Column(
-            "error_code",
-            "INT",
-            "Kafka error code in the response; an append with an error and an offset still happened. -1: the log grew "
-            "by nothing, and the release prints no responses",
-            nullable=False,
-        ),
+        *columns("""
+            append_time TIMESTAMP NOT NULL -- the log end offset moved (a refused append: when it was refused)
+            base_offset BIGINT -- first offset of the append; null when refused
+            log_end_offset BIGINT -- leader's log end offset after the append; null when refused
+            log_end_source STRING -- what named the end: appends, fetches, shrinks or terms; inferred: shared out, or
+                -- one record on
+            log_end_error BIGINT -- records by which log_end_offset may be wrong at most; null when refused, or when
+                -- nothing bounds it
+            acks INT -- acks of the produce request: -1 all, 1, 0; null for an append that no logged request made
+            acknowledged_time TIMESTAMP -- response written to the producer; null without an acknowledgement
+            error_code INT NOT NULL -- Kafka error code in the response; an append with an error and an offset still
+                -- happened. -1: the log grew by nothing, and the release prints no responses
+        """),
         *SOURCE,
         DATE,
     ),
@@ -132,13 +91,15 @@ FETCH_SEGMENTS = Table(
     "append_log, by itself, and again for days that have changed; udfs/batches/segments.py has the format",
     (
         *SET,
-        Column("segment_number", "INT", "counts the segments of a replica set in one packing, from 0", nullable=False),
-        Column("first_time", "TIMESTAMP", "its first event: arrival of a fetch, or an append", nullable=False),
-        Column("last_time", "TIMESTAMP", "its last event", nullable=False),
-        Column("format_version", "INT", "how the binaries are to be read", nullable=False),
-        Column("events", "BIGINT", "fetches, each by itself, and appends", nullable=False),
-        Column("fetches", "BIGINT", "fetches among them", nullable=False),
-        Column("checksum", "BIGINT", "CRC-32 of the binaries, one after the other", nullable=False),
+        *columns("""
+            segment_number INT NOT NULL -- counts the segments of a replica set in one packing, from 0
+            first_time TIMESTAMP NOT NULL -- its first event: arrival of a fetch, or an append
+            last_time TIMESTAMP NOT NULL -- its last event
+            format_version INT NOT NULL -- how the binaries are to be read
+            events BIGINT NOT NULL -- fetches, each by itself, and appends
+            fetches BIGINT NOT NULL -- fetches among them
+            checksum BIGINT NOT NULL -- CRC-32 of the binaries, one after the other
+        """),
         *(Column(name, "BINARY", comment) for name, comment in PACKED.items()),
         Column("packed_from", "STRING", "hash of the names of the data files that the day was made of", nullable=False),
         DATE,
@@ -152,23 +113,18 @@ OBSERVED_ISR_CHANGES = Table(
     "A replica that entered or left the ISR, as the brokers logged it",
     (
         *SET,
-        Column(
-            "change_time",
-            "TIMESTAMP",
-            "shrink by the leader: its log line; else the controller's record",
-            nullable=False,
-        ),
-        Column("kind", "STRING", "shrink or expand", nullable=False),
-        Column("replica_id", "INT", "replica that left or joined", nullable=False),
-        Column("isr_before", "ARRAY<INT>", "in-sync replicas before", nullable=False),
-        Column("isr_after", "ARRAY<INT>", "in-sync replicas after", nullable=False),
-        Column("high_watermark", "BIGINT", "as printed by the leader's shrink line"),
-        Column("leader_log_end_offset", "BIGINT", "as printed by the leader's shrink line"),
-        Column(
-            "follower_log_end_offset", "BIGINT", "as printed by the leader's shrink line; -1 when it had not fetched"
-        ),
-        Column("last_caught_up_time_ms", "BIGINT", "as printed by the leader's shrink line"),
-        Column("made_by", "STRING", "leader or controller", nullable=False),
+        *columns("""
+            change_time TIMESTAMP NOT NULL -- shrink by the leader: its log line; else the controller's record
+            kind STRING NOT NULL -- shrink or expand
+            replica_id INT NOT NULL -- replica that left or joined
+            isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
+            isr_after ARRAY<INT> NOT NULL -- in-sync replicas after
+            high_watermark BIGINT -- as printed by the leader's shrink line
+            leader_log_end_offset BIGINT -- as printed by the leader's shrink line
+            follower_log_end_offset BIGINT -- as printed by the leader's shrink line; -1 when it had not fetched
+            last_caught_up_time_ms BIGINT -- as printed by the leader's shrink line
+            made_by STRING NOT NULL -- leader or controller
+        """),
         *SOURCE,
         DATE,
     ),
@@ -185,16 +141,12 @@ BROKER_EVENTS = Table(
     "What happened to a broker as a whole",
     (
         *key_columns("cluster_id", "broker_id"),
-        Column("event_time", "TIMESTAMP", "when it happened or began", nullable=False),
-        Column("end_time", "TIMESTAMP", "end of a silence; for a check, when it really ran", nullable=False),
-        Column(
-            "kind",
-            "STRING",
-            "started; silent (did nothing though a request waited); check (isr-expiration: due at event_time, ran at "
-            "end_time); "
-            "fenced, unfenced, shutting_down (controller's word)",
-            nullable=False,
-        ),
+        *columns("""
+            event_time TIMESTAMP NOT NULL -- when it happened or began
+            end_time TIMESTAMP NOT NULL -- end of a silence; for a check, when it really ran
+            kind STRING NOT NULL -- started; silent (did nothing though a request waited); check (isr-expiration: due
+                -- at event_time, ran at end_time); fenced, unfenced, shutting_down (controller's word)
+        """),
         DATE,
     ),
     {
@@ -211,9 +163,11 @@ PLANTED_FAULTS = Table(
         *key_columns("cluster_id", "topic"),
         Column("what", "STRING", "kind of fault", nullable=False),
         *key_columns("broker_id"),
-        Column("from_time", "TIMESTAMP", "it begins", nullable=False),
-        Column("until_time", "TIMESTAMP", "it has passed", nullable=False),
-        Column("expected_cause", "STRING", "primary cause of its shrinks; empty: it should cause none"),
+        *columns("""
+            from_time TIMESTAMP NOT NULL -- it begins
+            until_time TIMESTAMP NOT NULL -- it has passed
+            expected_cause STRING -- primary cause of its shrinks; empty: it should cause none
+        """),
         DATE,
     ),
     {"not_negative": "until_time >= from_time"},
@@ -225,13 +179,15 @@ QUARANTINE = Table(
     "An input line, row or file that was refused, and why; or a line whose rows are doubtful",
     (
         *key_columns("cluster_id"),
-        Column("source_file", "STRING", "file, relative to the ingested folder", nullable=False),
-        Column("source_line", "BIGINT", "line in that file, from 1; null for a whole file"),
-        Column("reason", "STRING", "what is wrong, in a few fixed words", nullable=False),
-        Column("detail", "STRING", "particulars"),
-        Column("raw", "STRING", "the line itself, cut to 500 characters"),
-        Column("rows_kept", "BOOLEAN", "a warning: the line was read, and its rows are in the tables", nullable=False),
-        Column("ingest_run", "STRING", "run that refused it", nullable=False),
+        *columns("""
+            source_file STRING NOT NULL -- file, relative to the ingested folder
+            source_line BIGINT -- line in that file, from 1; null for a whole file
+            reason STRING NOT NULL -- what is wrong, in a few fixed words
+            detail STRING -- particulars
+            raw STRING -- the line itself, cut to 500 characters
+            rows_kept BOOLEAN NOT NULL -- a warning: the line was read, and its rows are in the tables
+            ingest_run STRING NOT NULL -- run that refused it
+        """),
     ),
 )
 
@@ -240,18 +196,20 @@ INGESTED_FILES = Table(
     "A log file whose rows the lake holds; written last, so that an ingest that was cut off is done again",
     (
         *key_columns("cluster_id"),
-        Column("source_file", "STRING", "file, as in the other tables", nullable=False),
-        Column("kind", "STRING", "request, server, state-change, metadata, snapshot or properties", nullable=False),
-        Column("broker_id", "INT", "broker that wrote it; null for the metadata log"),
-        Column("size_bytes", "BIGINT", "size on disk", nullable=False),
-        Column("content_bytes", "BIGINT", "size unpacked", nullable=False),
-        Column("content_hash", "STRING", "SHA-256 of the unpacked content, in hex", nullable=False),
-        Column("lines", "BIGINT", "lines in it", nullable=False),
-        Column("first_time", "TIMESTAMP", "least stamp of its lines; null without any"),
-        Column("last_time", "TIMESTAMP", "greatest stamp of its lines"),
-        Column("days", "MAP<DATE, TIMESTAMP>", "UTC days that it tells of, and when the lake last changed for each"),
-        Column("code_version", "STRING", "version of isr-batch that read it", nullable=False),
-        Column("ingest_run", "STRING", "run that wrote this row", nullable=False),
+        *columns("""
+            source_file STRING NOT NULL -- file, as in the other tables
+            kind STRING NOT NULL -- request, server, state-change, metadata, snapshot or properties
+            broker_id INT -- broker that wrote it; null for the metadata log
+            size_bytes BIGINT NOT NULL -- size on disk
+            content_bytes BIGINT NOT NULL -- size unpacked
+            content_hash STRING NOT NULL -- SHA-256 of the unpacked content, in hex
+            lines BIGINT NOT NULL -- lines in it
+            first_time TIMESTAMP -- least stamp of its lines; null without any
+            last_time TIMESTAMP -- greatest stamp of its lines
+            days MAP<DATE, TIMESTAMP> -- UTC days that it tells of, and when the lake last changed for each
+            code_version STRING NOT NULL -- version of isr-batch that read it
+            ingest_run STRING NOT NULL -- run that wrote this row
+        """),
     ),
     {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'snapshot', 'properties')"},
 )

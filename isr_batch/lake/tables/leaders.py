@@ -1,97 +1,48 @@
 """Tables of who led when, and for which time the logs that say so can vouch."""
 
-from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Column, Table, key_columns
+from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Table, columns, key_columns
 
 LEADER_EPOCHS = Table(
     "leader_epochs",
     "A leader's term, from the leader's own state-change log",
     (
         *SET,
-        Column(
-            "start_time",
-            "TIMESTAMP",
-            "the leader took up its term; where begins_mid_term, the first instant for which its request log can vouch",
-            nullable=False,
-        ),
-        Column("end_time", "TIMESTAMP", "it stopped leading, or its log ends", nullable=False),
-        Column(
-            "begins_mid_term",
-            "BOOLEAN",
-            "the term had begun before start_time, where the log begins or goes on after a hole: what held then was "
-            "found out, and what depends on the time before is unknown",
-        ),
-        Column(
-            "ends_mid_term",
-            "BOOLEAN",
-            "no line tells that the term ended at end_time: the log ends there, or has a hole",
-        ),
-        Column(
-            "term_source",
-            "STRING",
-            "leader and epoch: logged, snapshot, or inferred from what followers asked for",
-        ),
-        Column(
-            "start_offset",
-            "BIGINT",
-            "leader's log end offset at start_time (Kafka: leader epoch start offset); null where no line names an "
-            "offset of the partition",
-        ),
-        Column("start_high_watermark", "BIGINT", "high watermark at start_time; null as start_offset"),
-        Column(
-            "start_offset_source",
-            "STRING",
-            "logged, or inferred from what producers were answered and followers fetched: then a lower bound",
-        ),
-        Column("assigned", "ARRAY<INT>", "assigned replicas, leader included", nullable=False),
-        Column("assigned_source", "STRING", "logged, snapshot, or inferred: then followers that were down are missing"),
-        Column(
-            "held_at_start",
-            "ARRAY<BIGINT>",
-            "where begins_mid_term: log end offset of each assigned replica at start_time, as its first fetch tells "
-            "since; -2: the log end, whose offset no line names; null where nothing tells",
-        ),
-        Column("isr_at_start", "ARRAY<INT>", "in-sync replicas at start_time", nullable=False),
-        Column(
-            "isr_source",
-            "STRING",
-            "logged, snapshot, or inferred from the high watermark and what followers asked for",
-        ),
-        Column("previous_leader_id", "INT", "leader before, as this broker knew it; equal to leader_id when it stayed"),
-        Column("replica_lag_time_max_ms", "BIGINT", "replica.lag.time.max.ms of this broker", nullable=False),
-        Column(
-            "lag_time_source",
-            "STRING",
-            "given by the operator, properties (server.properties), logged at the broker's start, or Kafka's default",
-        ),
-        Column("min_insync_replicas", "INT", "min.insync.replicas of the topic", nullable=False),
-        Column("broker_version", "STRING", "Kafka version of this broker"),
-        Column(
-            "broker_version_source",
-            "STRING",
-            "given by the operator, logged, or inferred from the versions of followers' requests: then the oldest",
-        ),
-        Column(
-            "check_origin_ms",
-            "BIGINT",
-            "an instant at which isr-expiration ran; all others are whole periods away",
-            nullable=False,
-        ),
-        Column(
-            "isr_write_ms",
-            "BIGINT",
-            "median time from a shrink to the answer of its ISR write on this broker; null when not logged",
-        ),
-        Column(
-            "metadata_delay_ms",
-            "BIGINT",
-            "median time until the controller's records reach this broker; null when not logged",
-        ),
-        Column(
-            "check_origin_source",
-            "STRING",
-            "shrinks, startup or unknown: how check_origin_ms was found",
-            nullable=False,
-        ),
+        *columns("""
+            start_time TIMESTAMP NOT NULL -- the leader took up its term; where begins_mid_term, the first instant for
+                -- which its request log can vouch
+            end_time TIMESTAMP NOT NULL -- it stopped leading, or its log ends
+            begins_mid_term BOOLEAN -- the term had begun before start_time, where the log begins or goes on after a
+                -- hole: what held then was found out, and what depends on the time before is unknown
+            ends_mid_term BOOLEAN -- no line tells that the term ended at end_time: the log ends there, or has a hole
+            term_source STRING -- leader and epoch: logged, snapshot, or inferred from what followers asked for
+            start_offset BIGINT -- leader's log end offset at start_time (Kafka: leader epoch start offset); null
+                -- where no line names an offset of the partition
+            start_high_watermark BIGINT -- high watermark at start_time; null as start_offset
+            start_offset_source STRING -- logged, or inferred from what producers were answered and followers fetched:
+                -- then a lower bound
+            assigned ARRAY<INT> NOT NULL -- assigned replicas, leader included
+            assigned_source STRING -- logged, snapshot, or inferred: then followers that were down are missing
+            held_at_start ARRAY<BIGINT> -- where begins_mid_term: log end offset of each assigned replica at
+                -- start_time, as its first fetch tells since; -2: the log end, whose offset no line names; null where
+                -- nothing tells
+            isr_at_start ARRAY<INT> NOT NULL -- in-sync replicas at start_time
+            isr_source STRING -- logged, snapshot, or inferred from the high watermark and what followers asked for
+            previous_leader_id INT -- leader before, as this broker knew it; equal to leader_id when it stayed
+            replica_lag_time_max_ms BIGINT NOT NULL -- replica.lag.time.max.ms of this broker
+            lag_time_source STRING -- given by the operator, properties (server.properties), logged at the broker's
+                -- start, or Kafka's default
+            min_insync_replicas INT NOT NULL -- min.insync.replicas of the topic
+            broker_version STRING -- Kafka version of this broker
+            broker_version_source STRING -- given by the operator, logged, or inferred from the versions of followers'
+                -- requests: then the oldest
+            check_origin_ms BIGINT NOT NULL -- an instant at which isr-expiration ran; all others are whole periods
+                -- away
+            isr_write_ms BIGINT -- median time from a shrink to the answer of its ISR write on this broker; null when
+                -- not logged
+            metadata_delay_ms BIGINT -- median time until the controller's records reach this broker; null when not
+                -- logged
+            check_origin_source STRING NOT NULL -- shrinks, startup or unknown: how check_origin_ms was found
+        """),
         DATE,
     ),
     {
@@ -110,14 +61,13 @@ COVERAGE = Table(
     "Time of a broker for which a log of it can vouch: what was outside of it is unknown",
     (
         *key_columns("cluster_id", "broker_id"),
-        Column("log", "STRING", "request, server or state-change", nullable=False),
-        Column("from_time", "TIMESTAMP", "its first line, or the first one after a hole", nullable=False),
-        Column("until_time", "TIMESTAMP", "its last line, or the last one before a hole", nullable=False),
-        Column(
-            "begins_mid_term",
-            "BOOLEAN",
-            "followers had been fetching before from_time, of which this log has nothing; of the other logs null",
-        ),
+        *columns("""
+            log STRING NOT NULL -- request, server or state-change
+            from_time TIMESTAMP NOT NULL -- its first line, or the first one after a hole
+            until_time TIMESTAMP NOT NULL -- its last line, or the last one before a hole
+            begins_mid_term BOOLEAN -- followers had been fetching before from_time, of which this log has nothing; of
+                -- the other logs null
+        """),
         DATE,
     ),
     {

@@ -1,6 +1,6 @@
 """Every Delta table that a replay writes, and the log of runs; the same kind of contract as `inputs`."""
 
-from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table
+from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
 from isr_batch.lake.tables.scores import (
     EXPERIMENT_RESULTS,
@@ -12,23 +12,19 @@ from isr_batch.lake.tables.scores import (
     SWEEP_SCORES,
 )
 
-_CHANGE = (
-    Column("change_time", "TIMESTAMP", "when the rule changed the ISR", nullable=False),
-    Column("kind", "STRING", "shrink, expand, or relinquish (the leader gave up leadership)", nullable=False),
-    Column("replica_id", "INT", "replica that left or joined; the leader itself for a relinquish", nullable=False),
-    Column("isr_before", "ARRAY<INT>", "in-sync replicas before", nullable=False),
-    Column("isr_after", "ARRAY<INT>", "in-sync replicas after", nullable=False),
-    Column("high_watermark", "BIGINT", "high watermark under this rule, before the change"),
-    Column("leader_log_end_offset", "BIGINT", "leader's log end offset at change_time"),
-    Column(
-        "follower_log_end_offset",
-        "BIGINT",
-        "follower's log end offset as the leader knew it; -1 before its first fetch",
-    ),
-    Column("last_caught_up_time_ms", "BIGINT", "Kafka's lastCaughtUpTimeMs under this rule"),
-    Column("lag_ms", "BIGINT", "change_time less last_caught_up_time_ms; null when it never was"),
-    Column("made_by", "STRING", "rule, or controller (fencing, shutdown, reassignment)", nullable=False),
-)
+_CHANGE = columns("""
+    change_time TIMESTAMP NOT NULL -- when the rule changed the ISR
+    kind STRING NOT NULL -- shrink, expand, or relinquish (the leader gave up leadership)
+    replica_id INT NOT NULL -- replica that left or joined; the leader itself for a relinquish
+    isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
+    isr_after ARRAY<INT> NOT NULL -- in-sync replicas after
+    high_watermark BIGINT -- high watermark under this rule, before the change
+    leader_log_end_offset BIGINT -- leader's log end offset at change_time
+    follower_log_end_offset BIGINT -- follower's log end offset as the leader knew it; -1 before its first fetch
+    last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
+    lag_ms BIGINT -- change_time less last_caught_up_time_ms; null when it never was
+    made_by STRING NOT NULL -- rule, or controller (fencing, shutdown, reassignment)
+""")
 _CHANGE_CHECKS = {
     **KEY_CHECKS,
     "made_by_known": "made_by IN ('rule', 'controller')",
@@ -48,13 +44,15 @@ REPLICA_TIMELINE = Table(
     (
         *SET,
         *RULE,
-        Column("replica_id", "INT", "follower", nullable=False),
-        Column("time", "TIMESTAMP", "the state changed", nullable=False),
-        Column("follower_log_end_offset", "BIGINT", "as the leader knew it; -1 before its first fetch"),
-        Column("lag_ms", "BIGINT", "time since lastCaughtUpTimeMs, 0 while it counts as caught up"),
-        Column("lag_messages", "BIGINT", "leader's log end offset less the follower's"),
-        Column("last_caught_up_time_ms", "BIGINT", "Kafka's lastCaughtUpTimeMs under this rule"),
-        Column("in_isr", "BOOLEAN", "the follower is in the ISR", nullable=False),
+        *columns("""
+            replica_id INT NOT NULL -- follower
+            time TIMESTAMP NOT NULL -- the state changed
+            follower_log_end_offset BIGINT -- as the leader knew it; -1 before its first fetch
+            lag_ms BIGINT -- time since lastCaughtUpTimeMs, 0 while it counts as caught up
+            lag_messages BIGINT -- leader's log end offset less the follower's
+            last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
+            in_isr BOOLEAN NOT NULL -- the follower is in the ISR
+        """),
         DATE,
     ),
     {**KEY_CHECKS, "lag_not_negative": "lag_ms >= 0"},
@@ -68,10 +66,12 @@ PARTITION_TIMELINE = Table(
     (
         *SET,
         *RULE,
-        Column("time", "TIMESTAMP", "the state changed", nullable=False),
-        Column("leader_log_end_offset", "BIGINT", "leader's log end offset"),
-        Column("high_watermark", "BIGINT", "high watermark under this rule"),
-        Column("isr", "ARRAY<INT>", "in-sync replicas under this rule", nullable=False),
+        *columns("""
+            time TIMESTAMP NOT NULL -- the state changed
+            leader_log_end_offset BIGINT -- leader's log end offset
+            high_watermark BIGINT -- high watermark under this rule
+            isr ARRAY<INT> NOT NULL -- in-sync replicas under this rule
+        """),
         DATE,
     ),
     {**KEY_CHECKS, "isr_not_empty": "size(isr) > 0"},
@@ -95,25 +95,16 @@ SHRINK_VERDICTS = Table(
         *SET,
         *RULE,
         *_CHANGE,
-        Column(
-            "true_lag_ms", "BIGINT", "time since the follower's own log end last equalled the leader's; 0 when it does"
-        ),
-        Column(
-            "verdict", "STRING", "spurious, genuine, excluded (not the lag rule's doing) or unknown", nullable=False
-        ),
-        Column("primary_cause", "STRING", "first of causes", nullable=False),
-        Column(
-            "causes",
-            "ARRAY<STRING>",
-            "all that hold: caught_up, keeping_pace, slow_leader, unacked_only (spurious); controller (excluded); "
-            "follower_stopped, follower_slow (genuine); unknown",
-            nullable=False,
-        ),
-        Column("leader_held_ms", "BIGINT", "time since it was caught up that its fetches spent inside the leader"),
-        Column(
-            "leader_silent_ms", "BIGINT", "time since it was caught up in which the leader handled nobody; inferred"
-        ),
-        Column("restored_time", "TIMESTAMP", "the same follower was back in the ISR; null when the log ends before"),
+        *columns("""
+            true_lag_ms BIGINT -- time since the follower's own log end last equalled the leader's; 0 when it does
+            verdict STRING NOT NULL -- spurious, genuine, excluded (not the lag rule's doing) or unknown
+            primary_cause STRING NOT NULL -- first of causes
+            causes ARRAY<STRING> NOT NULL -- all that hold: caught_up, keeping_pace, slow_leader, unacked_only
+                -- (spurious); controller (excluded); follower_stopped, follower_slow (genuine); unknown
+            leader_held_ms BIGINT -- time since it was caught up that its fetches spent inside the leader
+            leader_silent_ms BIGINT -- time since it was caught up in which the leader handled nobody; inferred
+            restored_time TIMESTAMP -- the same follower was back in the ISR; null when the log ends before
+        """),
         DATE,
     ),
     {
@@ -135,26 +126,23 @@ REPLAY_CHECK = Table(
     (
         *SET,
         *RULE,
-        Column("replica_id", "INT", "replica that left or joined", nullable=False),
-        Column("kind", "STRING", "shrink or expand", nullable=False),
-        Column(
-            "status",
-            "STRING",
-            "matched, missing (only logged), extra (only replayed), or unknown: without a twin where the request log "
-            "does not reach, or began less than a lag time and a check before",
-            nullable=False,
-        ),
-        Column("observed_time", "TIMESTAMP", "change_time of the logged change; null when extra"),
-        Column("replayed_time", "TIMESTAMP", "change_time of the replayed change; null when missing"),
-        Column("time_error_ms", "DOUBLE", "replayed_time less observed_time"),
-        Column("last_caught_up_error_ms", "BIGINT", "replayed less logged lastCaughtUpTimeMs"),
-        Column("observed_follower_log_end_offset", "BIGINT", "as the broker printed it"),
-        Column("replayed_follower_log_end_offset", "BIGINT", "as the replay had it"),
-        Column("observed_leader_log_end_offset", "BIGINT", "as the broker printed it"),
-        Column("replayed_leader_log_end_offset", "BIGINT", "as the replay had it"),
-        Column("observed_high_watermark", "BIGINT", "as the broker printed it"),
-        Column("replayed_high_watermark", "BIGINT", "as the replay had it"),
-        Column("note", "STRING", "why a change has no twin, where that is known"),
+        *columns("""
+            replica_id INT NOT NULL -- replica that left or joined
+            kind STRING NOT NULL -- shrink or expand
+            status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), or unknown: without a
+                -- twin where the request log does not reach, or began less than a lag time and a check before
+            observed_time TIMESTAMP -- change_time of the logged change; null when extra
+            replayed_time TIMESTAMP -- change_time of the replayed change; null when missing
+            time_error_ms DOUBLE -- replayed_time less observed_time
+            last_caught_up_error_ms BIGINT -- replayed less logged lastCaughtUpTimeMs
+            observed_follower_log_end_offset BIGINT -- as the broker printed it
+            replayed_follower_log_end_offset BIGINT -- as the replay had it
+            observed_leader_log_end_offset BIGINT -- as the broker printed it
+            replayed_leader_log_end_offset BIGINT -- as the replay had it
+            observed_high_watermark BIGINT -- as the broker printed it
+            replayed_high_watermark BIGINT -- as the replay had it
+            note STRING -- why a change has no twin, where that is known
+        """),
         DATE,
     ),
     {
@@ -173,23 +161,16 @@ RULE_DISAGREEMENTS = Table(
     "A shrink that some rules make and others do not",
     (
         *SET,
-        Column("replica_id", "INT", "follower that some rules drop", nullable=False),
-        Column("change_time", "TIMESTAMP", "the first rule drops it", nullable=False),
-        Column(
-            "rules_for",
-            "ARRAY<STRING>",
-            "rules that make the shrink, each at most one lag time after the first; with their parameters where a "
-            "rule was replayed with several",
-            nullable=False,
-        ),
-        Column(
-            "rules_against",
-            "ARRAY<STRING>",
-            "replayed rules that had the follower in the ISR and do not make the shrink",
-            nullable=False,
-        ),
-        Column("causes", "MAP<STRING, STRING>", "primary cause by rule, for rules_for", nullable=False),
-        Column("verdicts", "MAP<STRING, STRING>", "verdict by rule, for rules_for", nullable=False),
+        *columns("""
+            replica_id INT NOT NULL -- follower that some rules drop
+            change_time TIMESTAMP NOT NULL -- the first rule drops it
+            rules_for ARRAY<STRING> NOT NULL -- rules that make the shrink, each at most one lag time after the first;
+                -- with their parameters where a rule was replayed with several
+            rules_against ARRAY<STRING> NOT NULL -- replayed rules that had the follower in the ISR and do not make
+                -- the shrink
+            causes MAP<STRING, STRING> NOT NULL -- primary cause by rule, for rules_for
+            verdicts MAP<STRING, STRING> NOT NULL -- verdict by rule, for rules_for
+        """),
         DATE,
     ),
     {**KEY_CHECKS, "rules_differ": "size(rules_for) > 0 AND size(rules_against) > 0"},
@@ -200,27 +181,22 @@ RULE_DISAGREEMENTS = Table(
 RUN_LOG = Table(
     "run_log",
     "A run of a command on this lake, done or failed",
-    (
-        Column("run_id", "STRING", "names the run; also in the commit metadata of what it wrote", nullable=False),
-        Column("started_time", "TIMESTAMP", "start of the run", nullable=False),
-        Column("command", "STRING", "ingest, replay, validate, report or run", nullable=False),
-        Column("window", "STRING", "days asked for, as `from..to` with an exclusive end; null for all"),
-        Column("input_table_versions", "MAP<STRING, BIGINT>", "Delta versions of the input tables after the run"),
-        Column("code_version", "STRING", "version of isr-batch", nullable=False),
-        Column(
-            "config_hash",
-            "STRING",
-            "hash of the resolved settings, as `isr-batch config show` prints it",
-            nullable=False,
-        ),
-        Column("rows_in", "BIGINT", "rows or log lines read"),
-        Column("rows_out", "BIGINT", "rows written"),
-        Column("rows_quarantined", "BIGINT", "lines or rows refused"),
-        Column("seconds", "DOUBLE", "wall-clock time", nullable=False),
-        Column("status", "STRING", "done or failed", nullable=False),
-        Column("exit_code", "INT", "as the command returned it", nullable=False),
-        Column("message", "STRING", "what was wrong; null when done"),
-    ),
+    columns("""
+    run_id STRING NOT NULL -- names the run; also in the commit metadata of what it wrote
+    started_time TIMESTAMP NOT NULL -- start of the run
+    command STRING NOT NULL -- ingest, replay, validate, report or run
+    window STRING -- days asked for, as `from..to` with an exclusive end; null for all
+    input_table_versions MAP<STRING, BIGINT> -- Delta versions of the input tables after the run
+    code_version STRING NOT NULL -- version of isr-batch
+    config_hash STRING NOT NULL -- hash of the resolved settings, as `isr-batch config show` prints it
+    rows_in BIGINT -- rows or log lines read
+    rows_out BIGINT -- rows written
+    rows_quarantined BIGINT -- lines or rows refused
+    seconds DOUBLE NOT NULL -- wall-clock time
+    status STRING NOT NULL -- done or failed
+    exit_code INT NOT NULL -- as the command returned it
+    message STRING -- what was wrong; null when done
+"""),
     {"status_known": "status IN ('done', 'failed')", "exit_code_fits": "(exit_code = 0) = (status = 'done')"},
 )
 
@@ -229,11 +205,13 @@ REPLAY_STATE = Table(
     "What the replay of a replica set knew at the end of a day; the next day's replay goes on from it",
     (
         *SET,
-        Column("runs", "STRING", "hash of the rules, their parameters and the code", nullable=False),
-        Column("line", "STRING", "hash of the day's input and of all input before it", nullable=False),
-        Column("assigned", "ARRAY<INT>", "replicas of the set's last term", nullable=False),
-        Column("params", "ARRAY<STRING>", "params_json of each run in that term", nullable=False),
-        Column("state", "BINARY", "zlib of the bytes that udfs/kernel/snapshot.py describes", nullable=False),
+        *columns("""
+            runs STRING NOT NULL -- hash of the rules, their parameters and the code
+            line STRING NOT NULL -- hash of the day's input and of all input before it
+            assigned ARRAY<INT> NOT NULL -- replicas of the set's last term
+            params ARRAY<STRING> NOT NULL -- params_json of each run in that term
+            state BINARY NOT NULL -- zlib of the bytes that udfs/kernel/snapshot.py describes
+        """),
         DATE,
     ),
     dict(KEY_CHECKS),
@@ -244,11 +222,13 @@ REPLAYED_DAYS = Table(
     "replayed_days",
     "A day whose results of a rule are complete; a day that is being replayed has no row",
     (
-        Column("rule", "STRING", "rule that was replayed", nullable=False),
-        Column("runs", "STRING", "hash of all rules of the run, their parameters and the code", nullable=False),
-        Column("line", "STRING", "hash of the day's input and of all input before it", nullable=False),
-        Column("run_id", "STRING", "the run in run_log", nullable=False),
-        Column("replayed_time", "TIMESTAMP", "when it was done", nullable=False),
+        *columns("""
+            rule STRING NOT NULL -- rule that was replayed
+            runs STRING NOT NULL -- hash of all rules of the run, their parameters and the code
+            line STRING NOT NULL -- hash of the day's input and of all input before it
+            run_id STRING NOT NULL -- the run in run_log
+            replayed_time TIMESTAMP NOT NULL -- when it was done
+        """),
         DATE,
     ),
 )
@@ -256,14 +236,14 @@ REPLAYED_DAYS = Table(
 RUN_LEASE = Table(
     "run_lease",
     "Whose turn it is to write results: a row when a run takes its turn, and one when it gives it back",
-    (
-        Column("turn", "BIGINT", "counts from 1", nullable=False),
-        Column("run_id", "STRING", "the run in run_log", nullable=False),
-        Column("host", "STRING", "machine of its driver", nullable=False),
-        Column("pid", "BIGINT", "process of its driver", nullable=False),
-        Column("taken_time", "TIMESTAMP", "when the row was written", nullable=False),
-        Column("given_back", "BOOLEAN", "the turn is over", nullable=False),
-    ),
+    columns("""
+    turn BIGINT NOT NULL -- counts from 1
+    run_id STRING NOT NULL -- the run in run_log
+    host STRING NOT NULL -- machine of its driver
+    pid BIGINT NOT NULL -- process of its driver
+    taken_time TIMESTAMP NOT NULL -- when the row was written
+    given_back BOOLEAN NOT NULL -- the turn is over
+"""),
 )
 
 TIMELINES = {"replica": REPLICA_TIMELINE, "partition": PARTITION_TIMELINE}

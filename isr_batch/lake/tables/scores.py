@@ -1,6 +1,6 @@
 """The ledger's tables: what each rule got right, got wrong and cost. docs/verdicts.md has the definitions."""
 
-from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, key_columns
+from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 
 
 def _counts(**comments: str) -> tuple[Column, ...]:
@@ -38,13 +38,12 @@ PARTITION_SCORES = Table(
             leader_outside_isr="states with the leader outside the ISR",
             isr_outside_assignment="states with a replica in the ISR that is not assigned",
         ),
-        Column("first_violation_time", "TIMESTAMP", "when the first of these promises was broken; null when none was"),
-        Column("first_violation", "STRING", "name of that column"),
-        Column(
-            "acks_all_latencies",
-            "ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>>",
-            "acknowledged acks=all appends by latency, in buckets of a sixteenth of their value at most",
-        ),
+        *columns("""
+            first_violation_time TIMESTAMP -- when the first of these promises was broken; null when none was
+            first_violation STRING -- name of that column
+            acks_all_latencies ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>> -- acknowledged acks=all appends by
+                -- latency, in buckets of a sixteenth of their value at most
+        """),
     ),
     {**KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us)"},
     ("event_date",),
@@ -146,8 +145,10 @@ RULE_SCORES = Table(
     (
         *key_columns("cluster_id"),
         *RULE,
-        Column("event_date", "DATE", "UTC day; null in totals over days"),
-        Column("topic", "STRING", "topic; null in totals over topics"),
+        *columns("""
+            event_date DATE -- UTC day; null in totals over days
+            topic STRING -- topic; null in totals over topics
+        """),
         *_SCORES,
     ),
     _SCORE_CHECKS,
@@ -160,9 +161,11 @@ RULE_SCORES_BY_BROKER = Table(
     (
         *key_columns("cluster_id"),
         *RULE,
-        Column("event_date", "DATE", "UTC day; null in totals over days"),
-        Column("leader_id", "INT", "leader; null in the rows of followers"),
-        Column("replica_id", "INT", "follower; null in the rows of leaders"),
+        *columns("""
+            event_date DATE -- UTC day; null in totals over days
+            leader_id INT -- leader; null in the rows of followers
+            replica_id INT -- follower; null in the rows of leaders
+        """),
         *_SCORES,
     ),
     {**_SCORE_CHECKS, "leader_or_follower": "(leader_id IS NULL) <> (replica_id IS NULL)"},
@@ -172,14 +175,18 @@ EXPERIMENT_RESULTS = Table(
     "experiment_results",
     "What a rule did in a simulated scenario, with the rule in the loop; a row a cell of an experiment's grid",
     (
-        Column("experiment", "STRING", "name of its file", nullable=False),
-        Column("scenario", "STRING", "what was simulated", nullable=False),
-        Column("seed", "BIGINT", "the same gives the same", nullable=False),
+        *columns("""
+            experiment STRING NOT NULL -- name of its file
+            scenario STRING NOT NULL -- what was simulated
+            seed BIGINT NOT NULL -- the same gives the same
+        """),
         *RULE,
-        Column("simulated_hours", "DOUBLE", "from the first event to the last", nullable=False),
-        Column("last_change_seconds", "DOUBLE", "from the start to the last change of an ISR; null: there was none"),
-        Column("under_replicated_partitions", "DOUBLE", "Kafka's UnderReplicatedPartitions, mean over the time"),
-        Column("shrink_interval_ms_p50", "DOUBLE", "time between shrinks of one follower of one partition, median"),
+        *columns("""
+            simulated_hours DOUBLE NOT NULL -- from the first event to the last
+            last_change_seconds DOUBLE -- from the start to the last change of an ISR; null: there was none
+            under_replicated_partitions DOUBLE -- Kafka's UnderReplicatedPartitions, mean over the time
+            shrink_interval_ms_p50 DOUBLE -- time between shrinks of one follower of one partition, median
+        """),
         *_SCORES,
     ),
     _SCORE_CHECKS,
@@ -220,21 +227,20 @@ SWEEP_ADVICE = Table(
         *key_columns("cluster_id"),
         _CLASS,
         RULE[0],
-        Column("other_params_json", "STRING", "parameters but the lag time, as JSON with sorted keys", nullable=False),
-        Column("answer", "STRING", "recommended, not enough data, or none fits", nullable=False),
-        Column("recommended_lag_time_max_ms", "BIGINT", "smallest lag time that fits; null when none does"),
-        Column("why", "STRING", "the answer in a sentence", nullable=False),
+        *columns("""
+            other_params_json STRING NOT NULL -- parameters but the lag time, as JSON with sorted keys
+            answer STRING NOT NULL -- recommended, not enough data, or none fits
+            recommended_lag_time_max_ms BIGINT -- smallest lag time that fits; null when none does
+            why STRING NOT NULL -- the answer in a sentence
+        """),
         *_measures(
             mistakes_per_follower_day_budget="upper end of the interval must not be above",
             detection_ms_p99_budget="99th percentile of the detection time must not be above",
             needed_follower_hours="exposure after which the mistakes would be within the budget, if no other came",
         ),
-        Column(
-            "replica_lag_time_max_ms",
-            "BIGINT",
-            "lag time that the figures are of: the nearest to fit",
-            nullable=False,
-        ),
+        *columns("""
+            replica_lag_time_max_ms BIGINT NOT NULL -- lag time that the figures are of: the nearest to fit
+        """),
         *_measures(exposure_follower_hours="hours x followers in which the rule's answers count"),
         *_counts(spurious="shrinks judged spurious: the mistakes"),
         *_FOLLOWER_DAY,
