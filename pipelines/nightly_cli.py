@@ -68,16 +68,13 @@ def maintain(
     state_days: Annotated[int, typer.Option(min=1, help="Latest days that a replay can go on from.")] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Bring tables of an earlier version up to this one, compact them, remove what nothing needs any more."""
+    """Compact the tables, and remove files and states that nothing needs any more."""
     from isr_batch.lake.lease import turn
     from isr_batch.lake.maintain import maintain as tend
-    from isr_batch.lake.migrations import upgrade
     from isr_batch.replay.packing import pack_stale_days
 
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "maintain"), turn(job.lake):
-        with job.out.step("upgrade") as facts:
-            facts["steps"] = len(upgrade(job.lake))
         with job.out.step("maintain"):
             tables = tend(job.lake, retain_hours, state_days)
             # Compacting gives the log other files, from which the segments now have to be.

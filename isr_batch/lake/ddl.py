@@ -26,11 +26,6 @@ def types_of(schema: StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema}
 
 
-def with_nullable(table: Table, found: Mapping[str, str]) -> dict[str, str]:
-    """Columns by type when those that can be added are."""
-    return _types([column for column in table.columns if column.nullable]) | dict(found)
-
-
 def _types(columns: Iterable[Column]) -> dict[str, str]:
     return {column.name: column.type.lower().replace(" ", "") for column in columns}
 

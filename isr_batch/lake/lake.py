@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.addresses import absolute, is_address
-from isr_batch.lake.ddl import create_statement, differences, types_of, with_nullable
+from isr_batch.lake.ddl import create_statement, differences, types_of
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 
@@ -314,9 +314,7 @@ class Lake:
         if differs:
             raise SchemaError(
                 f"{self.identifier(table.name)} differs from its contract: {'; '.join(differs)}",
-                OTHER_VERSION
-                if differences(table, with_nullable(table, found))
-                else "it was written by an earlier version: `isr-batch maintain --lake LAKE` adds what is missing",
+                OTHER_VERSION,
             )
         self._checked.add(table.name)
 
