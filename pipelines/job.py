@@ -79,25 +79,8 @@ def recorded_run(job: Job, command: str, window: Window | None = None) -> "Itera
 
 
 def replay_window(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun] | None" = None) -> None:
-    """Replay the rules, compare them, and tell that the days are done, as one turn."""
-    from isr_batch.lake.lease import turn
-    from isr_batch.lake.run_log import Counts
-    from isr_batch.lake.tables.outputs import OUTPUT_TABLES
-    from isr_batch.replay.days import mark
-    from isr_batch.replay.replay import replay, rule_runs
-    from isr_batch.scoring.disagreements import write_disagreements
-    from isr_batch.scoring.scores import write_scores
+    """Replay the rules of a grid or of the settings, showing how it goes on."""
+    from isr_batch.nightly import replay_window as replay
+    from isr_batch.replay.replay import rule_runs
 
-    rules = runs or rule_runs(job.settings.replay)
-    job.lake.require(OUTPUT_TABLES)
-    with turn(job.lake):
-        with job.out.step(f"replay {len(rules)} rules") as facts:
-            summary = replay(job.lake, rules, window)
-            counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
-            done.add(counts)
-            facts |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
-        with job.out.step("compare the rules") as facts:
-            counts = Counts(rows_out=write_disagreements(job.lake, window) + write_scores(job.lake))
-            done.add(counts)
-            facts |= {"rows": counts.rows_out}
-        mark(job.lake, window, rules, summary.lines)
+    done.add(replay(job.lake, runs or rule_runs(job.settings.replay), window, job.out.step))

@@ -25,7 +25,7 @@ from pipelines.output import Output
 
 if TYPE_CHECKING:
     from isr_batch.lake.lake import Lake
-    from isr_batch.replay.days import Lines
+    from isr_batch.replay.days import InputFingerprints
 
 COLUMNS = ("event_date", "status", "rules", "replayed_time", "run_id")
 
@@ -39,7 +39,7 @@ def status(
 
     window = parse_window(day, start, end)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    job.out.table("Days", of_days(job.lake, window, _lines(job.lake)), COLUMNS)
+    job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
 
 
 def backfill(
@@ -57,10 +57,10 @@ def backfill(
     runs = rule_runs(job.settings.replay)
     with recorded_run(job, "backfill", window) as done:
         # Asked again each time: a day that is done may show the next to be as it was.
-        while days := undone(job.lake, window, runs, _lines(job.lake)):
+        while days := undone(job.lake, window, runs, _fingerprints(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
             replay_window(job, done, Window.of_day(days[0]), runs)
-        job.out.table("Days", of_days(job.lake, window, _lines(job.lake)), COLUMNS)
+        job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
 
 
 def maintain(
@@ -69,23 +69,18 @@ def maintain(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compact the tables, and remove files and states that nothing needs any more."""
-    from isr_batch.lake.lease import turn
-    from isr_batch.lake.maintain import maintain as tend
-    from isr_batch.replay.packing import pack_stale_days
+    from isr_batch.nightly import maintain as compact_and_clean
 
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    with recorded_run(job, "maintain"), turn(job.lake):
+    with recorded_run(job, "maintain"):
         with job.out.step("maintain"):
-            tables = tend(job.lake, retain_hours, state_days)
-            # Compacting gives the log other files, from which the segments now have to be.
-            if job.lake.has("fetch_log") and job.lake.has("append_log"):
-                pack_stale_days(job.lake)
+            tables = compact_and_clean(job.lake, retain_hours, state_days)
         job.out.table("Tables", tables, ("table", "files_before", "files_after", "bytes"))
 
 
-def _lines(lake: "Lake") -> "Lines":
-    from isr_batch.replay.days import lines
+def _fingerprints(lake: "Lake") -> "InputFingerprints":
+    from isr_batch.replay.days import fingerprints
     from isr_batch.replay.packing import pack_stale_days
 
     pack_stale_days(lake)
-    return lines(lake)
+    return fingerprints(lake)

@@ -1,8 +1,9 @@
 """Which days were replayed, and from what: where a replay can go on, and which days are stale.
 
-What a replay says of a day hangs on the log of that day and of all days before it. So each day has a line: a hash of
-its own input and of the line before. A state that was kept at a day's end is good as long as the line is the same, and
-a day whose line has changed since it was replayed is stale. Nothing is marked when input comes late.
+The result of a day depends on the log of that day and of all days before it. So each day has a fingerprint: a hash of
+its own input and of the fingerprint of the day before. A state that was kept at a day's end can be used as long as the
+fingerprint is the same, and a day whose fingerprint has changed since it was replayed is stale. So late input needs no
+mark of its own.
 """
 
 import hashlib
@@ -29,13 +30,13 @@ DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 
 @dataclass(frozen=True)
-class Lines:
-    """The line of each day that has input."""
+class InputFingerprints:
+    """The fingerprint of each day that has input."""
 
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Line of a day; without input of its own that of the day before it."""
+        """Fingerprint of a day; without input of its own that of the day before it."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
@@ -47,21 +48,21 @@ class Lines:
         return [day for day in every if window.has(day)]
 
 
-def lines(lake: Lake, told: DataFrame | None = None) -> Lines:
-    """Read the lines of all days; the lake's log is packed. ``told`` are its facts, where they are at hand."""
+def fingerprints(lake: Lake, known: DataFrame | None = None) -> InputFingerprints:
+    """Compute the fingerprints of all days from packed segments and ``event_stream.facts`` (``known``, if at hand)."""
     segments = lake.read("fetch_segments").select(
         F.unix_micros("first_time").alias("time_us"),
         F.xxhash64(*SET_KEY, "first_time", "last_time", "events", "checksum").alias("hash"),
     )
-    told = facts(lake) if told is None else told
+    known = facts(lake) if known is None else known
     of_set = [F.col(name) for name in SET_COLUMNS]
     # The end of a term is known of the day on which it ends. Until then it may move: the log goes on.
-    ends = told.where(F.col("kind") == int(TERM_STARTS)).select(
+    ends = known.where(F.col("kind") == int(TERM_STARTS)).select(
         F.col("term.end_us").alias("time_us"),
         F.xxhash64(*of_set, "term.leader_epoch", "term.end_us", "term.ends_mid_term").alias("hash"),
     )
     begun: Column = F.col("term").dropFields("end_us", "ends_mid_term")
-    others = told.select("time_us", F.xxhash64(*of_set, *Rows._fields, begun).alias("hash"))
+    others = known.select("time_us", F.xxhash64(*of_set, *Rows._fields, begun).alias("hash"))
     input_of = (
         segments.unionByName(others)
         .unionByName(ends)
@@ -69,12 +70,12 @@ def lines(lake: Lake, told: DataFrame | None = None) -> Lines:
         .agg(F.bit_xor("hash").alias("hash"), F.count("*").alias("rows"))
         .orderBy("day")
     )
-    line, by_day = "", {}
+    fingerprint, by_day = "", {}
     for row in input_of.collect():
         day = date(1970, 1, 1) + timedelta(days=row["day"])
-        line = _hash(line, str(day), row["hash"], row["rows"])
-        by_day[day] = line
-    return Lines(by_day)
+        fingerprint = _hash(fingerprint, str(day), row["hash"], row["rows"])
+        by_day[day] = fingerprint
+    return InputFingerprints(by_day)
 
 
 def runs_key(runs: Sequence[RuleRun]) -> str:
@@ -82,7 +83,9 @@ def runs_key(runs: Sequence[RuleRun]) -> str:
     return _hash(digest_of_sources(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
-def kept_before(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Lines) -> tuple[Window, DataFrame | None]:
+def kept_before(
+    lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
+) -> tuple[Window, DataFrame | None]:
     """Find the latest states that a replay of a window can go on from.
 
     Returns
@@ -105,7 +108,9 @@ def kept_before(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Line
     return window.from_day(str(max(good) + timedelta(days=1))), states
 
 
-def keep(lake: Lake, results: DataFrame, window: Window, runs: Sequence[RuleRun], known: Lines) -> dict[str, int]:
+def keep(
+    lake: Lake, results: DataFrame, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
+) -> dict[str, int]:
     """Write the states at the end of a window, unless it has none; returns how many, by table."""
     last = window.last_day
     if last is None:
@@ -123,7 +128,7 @@ def unmark(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
         _mark(lake, [], window, runs)
 
 
-def mark(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Lines) -> None:
+def mark(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> None:
     """After days were replayed, and all that is made of them was written."""
     now, key = datetime.now(UTC), runs_key(runs)
     rows = [
@@ -146,7 +151,7 @@ def of_rules(runs: Sequence[RuleRun]) -> str:
     return f"rule IN ({names})"
 
 
-def undone(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Lines) -> list[date]:
+def undone(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
     """Days of a window that are not replayed with these runs, or stale."""
     lake.ensure(REPLAYED_DAYS)
     done = {(row["event_date"], row["rule"], row["line"])
@@ -154,7 +159,7 @@ def undone(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Lines) ->
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
-def status(lake: Lake, window: Window, known: Lines) -> list[dict[str, object]]:
+def status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
     """Tell of each day and the rules that it was replayed with whether that still holds.
 
     Returns
@@ -165,10 +170,10 @@ def status(lake: Lake, window: Window, known: Lines) -> list[dict[str, object]]:
     lake.ensure(REPLAYED_DAYS)
     every = lake.read(REPLAYED_DAYS.name).withColumn("replayed_time", F.col("replayed_time").cast("string"))
     marks = every.where(window.condition).orderBy("event_date", "rule").collect()
-    told: dict[tuple[date, str, str], dict[str, object]] = {}
+    days: dict[tuple[date, str, str], dict[str, object]] = {}
     for row in marks:
         which = DONE if row["line"] == known.at(row["event_date"]) else STALE
-        entry = told.setdefault(
+        entry = days.setdefault(
             (row["event_date"], which, row["run_id"]),
             {"event_date": row["event_date"], "status": which, "rules": "", "replayed_time": row["replayed_time"],
              "run_id": row["run_id"]},
@@ -176,9 +181,9 @@ def status(lake: Lake, window: Window, known: Lines) -> list[dict[str, object]]:
         entry["rules"] = ", ".join(filter(None, (entry["rules"], row["rule"])))  # type: ignore[arg-type]
     nothing = {"status": MISSING, "rules": "", "replayed_time": None, "run_id": None}
     for day in known.days(window):
-        if not any(key[0] == day for key in told):
-            told[day, MISSING, ""] = {"event_date": day, **nothing}
-    return [told[key] for key in sorted(told)]
+        if not any(key[0] == day for key in days):
+            days[day, MISSING, ""] = {"event_date": day, **nothing}
+    return [days[key] for key in sorted(days)]
 
 
 def _hash(*parts: object) -> str:

@@ -20,7 +20,7 @@ from pyspark.storagelevel import StorageLevel
 from isr_batch.errors import NoInputError
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import TIMELINES
-from isr_batch.replay.days import Lines, keep, kept_before, lines, of_rules, unmark
+from isr_batch.replay.days import InputFingerprints, fingerprints, keep, kept_before, of_rules, unmark
 from isr_batch.replay.event_stream import event_stream, facts
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, pack_stale_days, rows_at_a_time
@@ -45,7 +45,7 @@ class ReplaySummary:
 
     rows_in: int
     rows_out: dict[str, int]
-    lines: Lines
+    fingerprints: InputFingerprints
     """Of the input that was replayed."""
 
 
@@ -127,7 +127,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
 
 def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window) -> ReplaySummary:
     folders = _folders(lake)
-    known = lines(lake, told)
+    known = fingerprints(lake, told)
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
     unmark(lake, window, runs)

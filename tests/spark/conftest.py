@@ -34,7 +34,7 @@ def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFa
     done = replay(lake, runs)
     write_disagreements(lake, Window())
     write_scores(lake)
-    mark(lake, Window(), runs, done.lines)
+    mark(lake, Window(), runs, done.fingerprints)
     validate(lake)
     return lake
 

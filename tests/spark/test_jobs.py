@@ -18,7 +18,7 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES
-from isr_batch.replay.days import Lines, mark
+from isr_batch.replay.days import InputFingerprints, mark
 from isr_batch.replay.replay import ReplaySummary
 from isr_batch.scoring.broker_check import ValidationSummary, require_match, summary
 from isr_batch.scoring.scores import rules_side_by_side
@@ -173,10 +173,10 @@ def test_run_ends_with_tables_report_and_exit_code(
 
     def replay(lake: Lake, *_: object) -> ReplaySummary:
         write_results(lake)
-        return ReplaySummary(50, {"shrink_verdicts": 3}, Lines({}))
+        return ReplaySummary(50, {"shrink_verdicts": 3}, InputFingerprints({}))
 
-    monkeypatch.setattr("isr_batch.replay.replay.replay", replay)
-    monkeypatch.setattr("isr_batch.scoring.disagreements.write_disagreements", lambda *_: 1)
+    monkeypatch.setattr("isr_batch.nightly.replay", replay)
+    monkeypatch.setattr("isr_batch.nightly.write_disagreements", lambda *_: 1)
     with pytest.raises(SystemExit) as exited:
         cli.main(["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"])
     captured = capsys.readouterr()
@@ -190,7 +190,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 
 def test_sql_answers_and_tells_mistakes(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(lake)
-    mark(lake, Window(), [RuleRun("kafka-3.7")], Lines({date(2026, 1, 1): "line"}))
+    mark(lake, Window(), [RuleRun("kafka-3.7")], InputFingerprints({date(2026, 1, 1): "line"}))
     for query, code, told in (
         ("SELECT rule FROM spurious_shrinks", 0, '"rule": "kafka-3.7"'),
         ("SELECT rule FROM spurious_shrink", 2, "spurious_shrinks"),

@@ -7,11 +7,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.maintain import maintain
 from isr_batch.lake.tables.inputs import FETCH_LOG
 from isr_batch.lake.tables.outputs import REPLAY_STATE
-from isr_batch.replay.days import lines, mark, undone
-from isr_batch.replay.packing import pack_stale_days
+from isr_batch.nightly import maintain
+from isr_batch.replay.days import fingerprints, mark, undone
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.settings import ReplaySettings
 from isr_batch.simulation.generate import generate
@@ -28,7 +27,7 @@ FIRST = Window("2023-12-31", "2024-01-01")
 def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("isr_batch.simulation.generate.START_MS", START_MS - 20_000)
     generate(lake, Fleet("kip-501-example"))
-    mark(lake, FIRST, RUNS, replay(lake, RUNS, FIRST).lines)
+    mark(lake, FIRST, RUNS, replay(lake, RUNS, FIRST).fingerprints)
     kept = lake.read("replay_state")
     (day,) = {row["event_date"] for row in kept.collect()}
     assert day == date(2023, 12, 31)
@@ -43,10 +42,9 @@ def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("isr_batch.lake.maintain.TABLES", NAMES)
     files = set(Path(lake.root).rglob("*.parquet"))
     told = maintain(lake, 0, 14)
-    pack_stale_days(lake)
     assert [row["table"] for row in told] == NAMES
     assert files - set(Path(lake.root).rglob("*.parquet"))
     before["replay_state"] = [row for row in before["replay_state"] if "2023, 12, 31" in row]
     assert len(before["replay_state"]) == 1
     assert rows() == before
-    assert undone(lake, FIRST, RUNS, lines(lake)) == []
+    assert undone(lake, FIRST, RUNS, fingerprints(lake)) == []

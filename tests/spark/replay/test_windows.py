@@ -13,7 +13,7 @@ from isr_batch.lake.lease import turn
 from isr_batch.lake.run_log import Run
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAY_STATE, REPLAYED_DAYS, RUN_LEASE, RUN_LOG
-from isr_batch.replay.days import DONE, MISSING, STALE, lines, mark, status, undone
+from isr_batch.replay.days import DONE, MISSING, STALE, fingerprints, mark, status, undone
 from isr_batch.replay.event_stream import _kept, facts
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import ORDER, rule_runs
@@ -63,7 +63,7 @@ def tables(lake: Lake) -> dict[str, list[str]]:
 
 
 def told(lake: Lake) -> list[tuple[object, object]]:
-    return [(row["event_date"], row["status"]) for row in status(lake, Window(), lines(lake))]
+    return [(row["event_date"], row["status"]) for row in status(lake, Window(), fingerprints(lake))]
 
 
 def test_day_by_day_is_as_in_one_go(stories: Lake, tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_day_by_day_is_as_in_one_go(stories: Lake, tmp_path: Path) -> None:
     pack_stale_days(by_day)
     assert told(by_day) == [(FIRST, STALE), (SECOND, STALE)]
     runs = rule_runs(job(by_day).settings.replay)
-    mark(by_day, days[0], runs, lines(by_day))
-    assert undone(by_day, Window(), runs, lines(by_day)) == [SECOND]
+    mark(by_day, days[0], runs, fingerprints(by_day))
+    assert undone(by_day, Window(), runs, fingerprints(by_day)) == [SECOND]
     other_rules = runs[:1]
-    assert undone(by_day, Window(), other_rules, lines(by_day)) == [FIRST, SECOND]
+    assert undone(by_day, Window(), other_rules, fingerprints(by_day)) == [FIRST, SECOND]
 
 
 def test_one_run_at_a_time(lake: Lake) -> None:

@@ -1,0 +1,86 @@
+"""Replay a window as one unit of work: lease, replay, comparison of the rules, scores, and the days marked as done."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.lease import turn
+from isr_batch.lake.maintain import maintain as compact_and_clean
+from isr_batch.lake.run_log import Counts
+from isr_batch.lake.tables.outputs import OUTPUT_TABLES
+from isr_batch.replay.days import mark
+from isr_batch.replay.packing import pack_stale_days
+from isr_batch.replay.replay import replay
+from isr_batch.scoring.disagreements import write_disagreements
+from isr_batch.scoring.scores import write_scores
+from isr_batch.window import Window
+from udfs.batches.replay import RuleRun
+
+Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
+"""Shows a step's name while it lasts; what is put into the dict is shown at its end."""
+
+
+@contextmanager
+def silently(_name: str) -> Iterator[dict[str, Any]]:
+    """Show nothing."""
+    yield {}
+
+
+def replay_window(
+    lake: Lake,
+    runs: Sequence[RuleRun],
+    window: Window = Window(),  # noqa: B008 frozen
+    step: Step = silently,
+) -> Counts:
+    """Replay a window through the rules and bring everything that is made of it up to date.
+
+    The days are marked as done last. A command that is killed before leaves them unmarked, so that `backfill` does
+    them again.
+
+    Parameters
+    ----------
+    lake : Lake
+    runs : sequence of RuleRun
+        Rules with their parameters.
+    window : Window
+        Days to replay; all by default.
+    step : callable
+        Shows progress.
+
+    Returns
+    -------
+    Counts
+        Events read, rows written.
+
+    Raises
+    ------
+    NoInputError
+        When the lake holds nothing to replay in the window.
+    SchemaError
+        When a result table was written by another version.
+    """
+    lake.require(OUTPUT_TABLES)
+    with turn(lake):
+        with step(f"replay {len(runs)} rules") as shown:
+            summary = replay(lake, runs, window)
+            replayed = Counts(summary.rows_in, sum(summary.rows_out.values()))
+            shown |= {"rows_read": replayed.rows_in, "rows": replayed.rows_out}
+        with step("compare the rules") as shown:
+            compared = Counts(rows_out=write_disagreements(lake, window) + write_scores(lake))
+            shown |= {"rows": compared.rows_out}
+        mark(lake, window, runs, summary.fingerprints)
+    return replayed + compared
+
+
+def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
+    """Compact and clean the tables, then pack what a replay reads again.
+
+    Compacting gives the log other files, and the packed segments name the files that they were made from. Parameters
+    and returned rows are those of `isr_batch.lake.maintain.maintain`.
+    """
+    with turn(lake):
+        tables = compact_and_clean(lake, retain_hours, state_days)
+        if lake.has("fetch_log") and lake.has("append_log"):
+            pack_stale_days(lake)
+    return tables
