@@ -286,10 +286,10 @@ def _reasons(story: Story, follower: Dropped) -> dict[str, str]:
 
 def _blame(follower: Dropped, lag_time: str) -> str:
     explained_ms = follower.leader_held_ms + follower.leader_silent_ms
-    told = f"{_ms(explained_ms)} of the time since it was last caught up are the leader's"
+    share = f"{_ms(explained_ms)} of the time since it was last caught up are the leader's"
     if "slow_leader" in follower.causes:
-        return f"{told}; at most {lag_time} are left"
-    return f"{told}; more than {lag_time} are left" if explained_ms else "none of the time is the leader's"
+        return f"{share}; at most {lag_time} are left"
+    return f"{share}; more than {lag_time} are left" if explained_ms else "none of the time is the leader's"
 
 
 def _since_last_fetch_ms(story: Story, follower: Dropped) -> float:

@@ -93,10 +93,10 @@ def _instants(scene: Scene, story: Story, *, last: bool = False, named: bool = F
         color=alt.Color("what:N", scale=alt.Scale(domain=list(_MARKS), range=list(_MARKS.values())), legend=None),
     )
     lines = base.mark_rule(strokeDash=[4, 3]).encode(tooltip=["what:N"])
-    told = base.transform_filter("datum.label").encode(text="what:N")
+    labels = base.transform_filter("datum.label").encode(text="what:N")
     # The follower is often back milliseconds after the shrink.
-    right = told.transform_filter("datum.what == 'back'").mark_text(align="left", dx=4, y=8)
-    left = told.transform_filter("datum.what != 'back'").mark_text(align="right", dx=-4, y=8)
+    right = labels.transform_filter("datum.what == 'back'").mark_text(align="left", dx=4, y=8)
+    left = labels.transform_filter("datum.what != 'back'").mark_text(align="right", dx=-4, y=8)
     return alt.LayerChart(layer=[lines, left, right] if named else [lines])
 
 

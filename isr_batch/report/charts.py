@@ -114,8 +114,8 @@ def tradeoff(rows: Rows) -> Spec:
 
 def sweeps(rows: Rows) -> Spec:
     """Curves: the same of sweeps, a curve for each rule with its parameters but the lag time."""
-    told = [_rated(row) | {"rule": " ".join([row["rule"], *_settings(row["other_params"])])} for row in rows]
-    return frontier(told, "follower")
+    rated = [_rated(row) | {"rule": " ".join([row["rule"], *_settings(row["other_params"])])} for row in rows]
+    return frontier(rated, "follower")
 
 
 def _settings(params: dict[str, str]) -> list[str]:
@@ -152,14 +152,14 @@ def frontier(
     rules = list(dict.fromkeys(row["rule"] for row in rows))
     colour = _rule_colour("rule", rules)
     base = alt.Chart().encode(x=x, color=colour)
-    told = ["place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N"]
+    tooltip = ["place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N"]
     hollow = alt.condition("datum.seen", alt.value(1), alt.value(0))
     budgets = [alt.Chart().mark_rule(strokeDash=[5, 4], color=INK) for _ in range(2)]
     layers = [
         base.mark_rule(opacity=0.35).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
         base.mark_line(opacity=0.7).encode(y=y, order="lag_time_s:Q"),
-        base.mark_point(filled=False, size=60).encode(y=y, tooltip=told),
-        base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=told),
+        base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
+        base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=tooltip),
         base.mark_text(align="left", dx=6, dy=-6, fontSize=10).encode(
             y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")
         ),

@@ -117,9 +117,11 @@ def finding(row: dict[str, Any], *, several: bool = False) -> str:
     if not row["shrinks"]:
         return f"{rule} makes no shrink" + (f", and misses {row['misses']} failures." if row["misses"] else ".")
     causes = {name: row[name] for name in ("caught_up", "keeping_pace", "slow_leader", "unacked_only") if row[name]}
-    told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(causes.items(), key=lambda c: -c[1]))
+    counts = ", ".join(
+        f"{name.replace('_', ' ')} {count}" for name, count in sorted(causes.items(), key=lambda c: -c[1])
+    )
     sentence = f"{rule} makes {row['shrinks']} shrinks, {row['spurious']} of them spurious" + (
-        f" ({told})" if told else ""
+        f" ({counts})" if counts else ""
     )
     if row["mistake_duration_ms_p50"] is not None:
         sentence += f", half of these undone within {row['mistake_duration_ms_p50'] / 1000:.3g} s"

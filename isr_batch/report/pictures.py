@@ -182,7 +182,9 @@ def _swim_lane(place: int, rule: str, rules: Sequence[str], row: dict[str, Any])
         from_us=str(from_us),
         until_us=str(until_us),
     )
-    told = f"explain --topic {row['topic']} --partition {partition} --at {change_us // 1000} --rule {rule} --lake LAKE"
+    command = (
+        f"explain --topic {row['topic']} --partition {partition} --at {change_us // 1000} --rule {rule} --lake LAKE"
+    )
     return Picture(
         f"lanes-{place}",
         f"{row['topic']}-{partition} of {row['cluster_id']}, led by broker {row['leader_id']}",
@@ -191,7 +193,7 @@ def _swim_lane(place: int, rule: str, rules: Sequence[str], row: dict[str, Any])
         f"apart are a follower that lacks something; the red dashed line is the lag time. A bar is a rule that has "
         f"the follower out of the ISR, in the colour of its cause; a rule without a bar keeps the follower, and the "
         f"brokers' own decisions come last. The wheel zooms, a drag moves, two clicks bring it back. `isr-batch "
-        f"{told}` tells the whole story.",
+        f"{command}` tells the whole story.",
         sql,
         partial(lanes, rules=rules, lag_time_ms=row["lag_time_ms"], change_ms=change_us / 1000),
         "Nothing is known of it.",

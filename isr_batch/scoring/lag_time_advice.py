@@ -73,7 +73,7 @@ def with_rates(row: Row) -> Row:
     }
 
 
-def line(row: Row) -> tuple[str, str, str, str]:
+def curve(row: Row) -> tuple[str, str, str, str]:
     """What a row has in common with those that differ from it in the lag time only."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
@@ -95,29 +95,29 @@ def advice(rows: Sequence[Row], budgets: Budgets) -> list[Row]:
     """
     order = {rule: position for position, rule in enumerate(REGISTRY)}
 
-    def place(row: Row) -> tuple[Any, ...]:
-        cluster, topic_class, rule, others = line(row)
+    def sort_key(row: Row) -> tuple[Any, ...]:
+        cluster, topic_class, rule, others = curve(row)
         return cluster, topic_class, order[rule], others
 
-    ordered = sorted(rows, key=lambda row: (*place(row), row[LAG_TIME]))
-    return [_answer(list(of_line), budgets) for _, of_line in groupby(ordered, place)]
+    ordered = sorted(rows, key=lambda row: (*sort_key(row), row[LAG_TIME]))
+    return [_answer(list(of_curve), budgets) for _, of_curve in groupby(ordered, sort_key)]
 
 
 def _answer(rows: list[Row], budgets: Budgets) -> Row:
-    """Of one line, in order of the lag time."""
-    standing = [(_mistakes(row, budgets), _detection(row, budgets), row) for row in rows]
-    fitting = [row for mistakes, detection, row in standing if mistakes == detection == WITHIN]
-    undecided = [row for mistakes, detection, row in standing if OVER not in {mistakes, detection}]
+    """Of one curve, in order of the lag time."""
+    judged_rows = [(_mistakes(row, budgets), _detection(row, budgets), row) for row in rows]
+    fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
+    undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
     if fitting:
         row = fitting[0]
-        answer, why = RECOMMENDED, f"{_told(row, budgets)}. {_next_smaller(row, standing, budgets)}"
+        answer, why = RECOMMENDED, f"{_figures(row, budgets)}. {_next_smaller(row, judged_rows, budgets)}"
     elif undecided:
         row = min(undecided, key=lambda row: (_needed_hours(row, budgets), row[LAG_TIME]))
         answer, why = NOT_ENOUGH_DATA, _what_is_needed(row, budgets)
     else:
-        row, why = _which_fails(standing, budgets)
+        row, why = _which_fails(judged_rows, budgets)
         answer = NONE_FITS
-    cluster, topic_class, rule, others = line(row)
+    cluster, topic_class, rule, others = curve(row)
     return {
         "cluster_id": cluster,
         "topic_class": topic_class,
@@ -164,14 +164,14 @@ def _needed_hours(row: Row, budgets: Budgets) -> float:
     return float(mistakes / budgets.mistakes_per_follower_day * 24)
 
 
-def _told(row: Row, budgets: Budgets) -> str:
+def _figures(row: Row, budgets: Budgets) -> str:
     """Both figures of a lag time, beside their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
-    return f"{_told_mistakes(row, budgets)}; {_told_detection(row, budgets)}{judged}"
+    return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"
 
 
-def _told_mistakes(row: Row, budgets: Budgets) -> str:
+def _mistake_figures(row: Row, budgets: Budgets) -> str:
     rate = row["mistakes_per_follower_day"]
     if rate is None:
         return "no time in which its answers count"
@@ -182,7 +182,7 @@ def _told_mistakes(row: Row, budgets: Budgets) -> str:
     )
 
 
-def _told_detection(row: Row, budgets: Budgets) -> str:
+def _detection_figures(row: Row, budgets: Budgets) -> str:
     if not row["genuine"] + row["never_removed"]:
         return "no failure to detect"
     never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
@@ -198,13 +198,13 @@ def _some(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _next_smaller(row: Row, standing: Sequence[tuple[str, str, Row]], budgets: Budgets) -> str:
-    smaller = [entry for entry in standing if entry[2][LAG_TIME] < row[LAG_TIME]]
+def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: Budgets) -> str:
+    smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
     mistakes, _, other = smaller[-1]
-    told = _told_mistakes if mistakes != WITHIN else _told_detection
-    return f"At {other[LAG_TIME]:,} ms: {told(other, budgets)}"
+    figures = _mistake_figures if mistakes != WITHIN else _detection_figures
+    return f"At {other[LAG_TIME]:,} ms: {figures(other, budgets)}"
 
 
 def _what_is_needed(row: Row, budgets: Budgets) -> str:
@@ -216,26 +216,26 @@ def _what_is_needed(row: Row, budgets: Budgets) -> str:
         )
     if _detection(row, budgets) == OPEN:
         lacking.append("no follower failed for long enough to be detected")
-        return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_told_mistakes(row, budgets)}"
-    return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_told(row, budgets)}"
+        return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_mistake_figures(row, budgets)}"
+    return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_figures(row, budgets)}"
 
 
-def _which_fails(standing: Sequence[tuple[str, str, Row]], budgets: Budgets) -> tuple[Row, str]:
+def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: Budgets) -> tuple[Row, str]:
     """The lag time that comes nearest, and what is wrong with it and with the next best."""
-    fast = [row for _, detection, row in standing if detection != OVER]
-    calm = [row for mistakes, _, row in standing if mistakes != OVER]
+    fast = [row for _, detection, row in judged_rows if detection != OVER]
+    calm = [row for mistakes, _, row in judged_rows if mistakes != OVER]
     parts, nearest = [], None
     if fast:
         nearest = min(fast, key=lambda row: (row["mistakes_per_follower_day"], row[LAG_TIME]))
         times = nearest["mistakes_per_follower_day"] / budgets.mistakes_per_follower_day
         parts.append(
             f"Mistakes are over their budget wherever detection is not: {times:,.3g} times at {nearest[LAG_TIME]:,} ms "
-            f"({_told_mistakes(nearest, budgets)})"
+            f"({_mistake_figures(nearest, budgets)})"
         )
     if calm or not fast:
-        slow = min(calm or [row for _, _, row in standing], key=_slowness)
+        slow = min(calm or [row for _, _, row in judged_rows], key=_slowness)
         nearest = nearest or slow
-        parts.append(f"Detection is over its budget at {slow[LAG_TIME]:,} ms ({_told_detection(slow, budgets)})")
+        parts.append(f"Detection is over its budget at {slow[LAG_TIME]:,} ms ({_detection_figures(slow, budgets)})")
     assert nearest is not None
     return nearest, ". ".join(parts)
 

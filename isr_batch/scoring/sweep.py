@@ -16,10 +16,10 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.scores import SWEEP_ADVICE, SWEEP_SCORES
 from isr_batch.replay.event_stream import event_stream
-from isr_batch.replay.event_stream import facts as told_of
+from isr_batch.replay.event_stream import facts as event_facts
 from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, rows_at_a_time
 from isr_batch.replay.replay import events_in, ready_to_replay, replayed
-from isr_batch.scoring.lag_time_advice import Row, advice, line, with_rates
+from isr_batch.scoring.lag_time_advice import Row, advice, curve, with_rates
 from isr_batch.scoring.scores import facts, results_in, scores
 from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
 from udfs.batches.results import SCORED
@@ -43,18 +43,18 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
         When the lake holds no term of a leader, or no fetch.
     """
     ready_to_replay(lake)
-    results = replayed(event_stream(lake, told_of(lake)), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
+    results = replayed(event_stream(lake, event_facts(lake)), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
     try:
         with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):
             results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
-        told = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
+        comparable = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
         with_class = _classes(lake, named.grid)
-        by_class = {source: with_class(rows) for source, rows in facts(results_in(told)).items()}
+        by_class = {source: with_class(rows) for source, rows in facts(results_in(comparable)).items()}
         scored = [row.asDict() for row in scores(by_class, [("cluster_id", "topic")]).collect()]
     finally:
         results.unpersist()
     rows = [{"sweep": named.name, "topic_class": row.pop("topic"), **with_rates(row)} for row in scored]
-    rows.sort(key=lambda row: (line(row), row[LAG_TIME]))
+    rows.sort(key=lambda row: (curve(row), row[LAG_TIME]))
     answers = [{"sweep": named.name, **row} for row in advice(rows, named.grid.budgets)]
     _write(lake, SWEEP_SCORES, rows, named.name)
     _write(lake, SWEEP_ADVICE, answers, named.name)
@@ -73,8 +73,8 @@ def _whatever_min_isr(results: DataFrame) -> DataFrame:
 
     Parameters are told in order of their names, so that the lag time always comes after this one.
     """
-    told = F.regexp_replace("params_json", '"min_insync_replicas": [0-9]+, ', "")
-    return results.withColumn("params_json", told)
+    without_min_isr = F.regexp_replace("params_json", '"min_insync_replicas": [0-9]+, ', "")
+    return results.withColumn("params_json", without_min_isr)
 
 
 def _classes(lake: Lake, grid: Grid) -> Callable[[DataFrame], DataFrame]:

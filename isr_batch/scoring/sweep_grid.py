@@ -125,7 +125,7 @@ def load_grid(file: Path) -> NamedGrid:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", hint) from error
     except ValidationError as error:
-        raise UsageError(f"{file}:" + "".join(f"\n  {_told(dict(e))}" for e in error.errors()), hint) from error
+        raise UsageError(f"{file}:" + "".join(f"\n  {_mistake(dict(e))}" for e in error.errors()), hint) from error
     runs = runs_of(grid)
     if len(runs) > MOST_RUNS:
         raise UsageError(
@@ -169,7 +169,7 @@ def _refuse(wrong: list[str]) -> None:
         raise ValueError("; ".join(wrong))
 
 
-def _told(error: dict[str, Any]) -> str:
+def _mistake(error: dict[str, Any]) -> str:
     where = ".".join(map(str, error["loc"])) or "the file"
     if error["type"] == "extra_forbidden":
         model = Budgets if len(error["loc"]) > 1 else Grid

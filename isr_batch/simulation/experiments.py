@@ -98,8 +98,8 @@ def load_experiment(file: Path) -> Experiment:
     except yaml.YAMLError as error:
         raise UsageError(f"{file} is not YAML: {error}", "conf/experiments has examples") from error
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
-        raise UsageError(f"{file}: {told}", "conf/experiments has examples") from error
+        mistakes = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
+        raise UsageError(f"{file}: {mistakes}", "conf/experiments has examples") from error
 
 
 def cells(experiment: Experiment) -> list[Cell]:

@@ -30,7 +30,7 @@ from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.settings import did_you_mean
 from isr_batch.simulation.group_plans import ISR_WRITE_MS, Fleet, plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
-from isr_batch.simulation.proposal_examples import START_MS, STORIES, Story
+from isr_batch.simulation.proposal_examples import START_MS, STORIES, ExampleTerm
 from isr_batch.simulation.proposal_scenarios import LOOPED
 from udfs.records import BY_RULE, CHANGE_KINDS, SHRINK
 from udfs.rules import BASELINE, RELEASED_RULES
@@ -202,7 +202,7 @@ def _named(code: str, names: Sequence[str]) -> Column:
     return F.element_at(F.array(*(F.lit(name) for name in names)), F.col(code).cast("int") + 1)
 
 
-def _story_rows(lake: Lake, name: str, story: Story) -> dict[str, DataFrame]:
+def _story_rows(lake: Lake, name: str, story: ExampleTerm) -> dict[str, DataFrame]:
     """A frame for each table; times come as microseconds and become instants."""
     fetches: dict[str, list[Any]] = {
         "replica_id": [fetch.replica_id for fetch in story.fetches],

@@ -27,27 +27,27 @@ _TERM = (*PARTITION, "leader_epoch", "log_stretch")
 
 
 def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = ()) -> DataFrame:
-    """Give a row a partition of a produce request: term, append_us, base_offset, error_code, size, told, repeated.
+    """Give a row a partition of a produce request: term, append_us, base_offset, error_code, size, answered, repeated.
 
-    An offset above -1 was appended, whatever the error. ``told`` is false where no answer is printed; only then is
+    An offset above -1 was appended, whatever the error. ``answered`` is false where no answer is printed; only then is
     the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the broker's log. A producer that sends
     a batch again gets the offset of the first time; those rows are ``repeated``, and no appends.
     """
     requests = sources.requests.where(F.col("kind") == PRODUCE)
-    untold = F.coalesce(F.size("responses"), F.lit(0)) <= 0
+    unanswered = F.coalesce(F.size("responses"), F.lit(0)) <= 0
     whole = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "source_file", "source_line")
     answered = requests.select(*whole, F.explode("responses").alias("t")).select(
         *whole, F.coalesce("t.topicId", "t.topic", "t.name").alias("topic_id"),
         F.explode("t.partitionResponses").alias("p"),
     ).select(
-        *whole, "topic_id", F.col("p.index").alias("partition_id"), F.lit(True).alias("told"),
+        *whole, "topic_id", F.col("p.index").alias("partition_id"), F.lit(True).alias("answered"),
         F.when(F.col("p.baseOffset") >= 0, F.col("p.baseOffset")).alias("base_offset"),
         F.col("p.errorCode").alias("error_code"), F.lit(None).cast("bigint").alias("size"),
     )  # fmt: skip
-    asked = requests.where(untold).select(*whole, F.explode("topics").alias("t")).select(
+    asked = requests.where(unanswered).select(*whole, F.explode("topics").alias("t")).select(
         *whole, F.coalesce("t.topicId", "t.topic").alias("topic_id"), F.explode("t.partitions").alias("p")
     ).select(
-        *whole, "topic_id", F.col("p.partition").alias("partition_id"), F.lit(False).alias("told"),
+        *whole, "topic_id", F.col("p.partition").alias("partition_id"), F.lit(False).alias("answered"),
         F.lit(None).cast("bigint").alias("base_offset"), F.lit(0).alias("error_code"),
         F.col("p.recordsSizeInBytes").alias("size"),
     )  # fmt: skip
@@ -61,7 +61,7 @@ def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = 
             *PARTITION, epoch_at("processed_us").alias("leader_epoch"), "log_stretch",
             F.col("processed_us").alias("append_us"),
             "handled_us", "base_offset", "acks", F.when(F.col("error_code") == 0, answered_us).alias("acknowledged_us"),
-            "error_code", "size", "told", "source_file", "source_line",
+            "error_code", "size", "answered", "source_file", "source_line",
         )
     )  # fmt: skip
     again = Window.partitionBy(*_TERM).orderBy("base_offset", "append_us", "source_line")
@@ -88,7 +88,7 @@ def append_log(
     once = rows.where("NOT repeated")
     logged = once.where("base_offset IS NOT NULL")
     between = _stretches(_named_offsets(logged, fetched, shrinks, terms), terms, stretches)
-    refused = once.where("told AND base_offset IS NULL").withColumns(_ends(F.lit(None), F.lit(None), F.lit(None)))
+    refused = once.where("answered AND base_offset IS NULL").withColumns(_ends(F.lit(None), F.lit(None), F.lit(None)))
     columns = (
         *_TERM, "append_us", "base_offset", "log_end_offset", "log_end_source", "log_end_error", "acks",
         "acknowledged_us", "error_code", "source_file", "source_line",
@@ -96,7 +96,7 @@ def append_log(
     return (
         _answered(between).select(*columns)
         .unionAll(refused.select(*columns))
-        .unionAll(_unanswered(once.where("NOT told"), between).select(*columns))
+        .unionAll(_unanswered(once.where("NOT answered"), between).select(*columns))
     )  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def _answered(stretches: DataFrame) -> DataFrame:
     )
 
 
-def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
+def _unanswered(unanswered: DataFrame, stretches: DataFrame) -> DataFrame:
     """Appends to the stretches that no answer names: by the requests that fit in time, else by no producer.
 
     Several requests share a stretch by their sizes, so that where the one ends and the next begins may be off by
@@ -230,7 +230,7 @@ def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
             "grown_us", "still_us", "end_source", "seen_in",
         ).alias("stretch"),
     )  # fmt: skip
-    requests = untold.withColumn("by_us", F.col("handled_us") - STAMPS_US).withColumn("is_stretch", F.lit(0))
+    requests = unanswered.withColumn("by_us", F.col("handled_us") - STAMPS_US).withColumn("is_stretch", F.lit(0))
     # Seen from the end, the last stretch met is the first one that was there when the request was done.
     backwards = (
         Window.partitionBy(*_TERM)
@@ -247,7 +247,7 @@ def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
         .withColumn("stretch", F.last("stretch", ignorenulls=True).over(backwards))
         .withColumn("takes_part", takes_part)
         .withColumns({
-            "place": F.row_number().over(same), "upto": F.sum(F.greatest("size", F.lit(1))).over(upto),
+            "nth": F.row_number().over(same), "upto": F.sum(F.greatest("size", F.lit(1))).over(upto),
             "requests": F.count_if("takes_part").over(whole),
             "all": F.sum(F.when(F.col("takes_part"), F.greatest("size", F.lit(1)))).over(whole),
         })
@@ -256,23 +256,21 @@ def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
 
 
 def _shared(rows: DataFrame) -> DataFrame:
-    first, end, place, count = (F.col(name) for name in ("stretch.offset", "stretch.end", "place", "requests"))
+    first, end, nth, count = (F.col(name) for name in ("stretch.offset", "stretch.end", "nth", "requests"))
     share = F.floor((end - first) * F.col("upto") / F.col("all"))
-    upto = F.when(end.isNull(), first + place).otherwise(first + share)
-    order = Window.partitionBy(*_TERM, "stretch", "takes_part").orderBy("place")
+    upto = F.when(end.isNull(), first + nth).otherwise(first + share)
+    order = Window.partitionBy(*_TERM, "stretch", "takes_part").orderBy("nth")
     base = F.coalesce(F.lag("log_end_offset").over(order), first)
-    exact = (count == place) & end.isNotNull()
-    error = F.when(exact, 0).when(
-        end.isNotNull(), F.greatest(F.lit(0), upto - first - place, end - (count - place) - upto)
-    )
+    exact = (count == nth) & end.isNotNull()
+    error = F.when(exact, 0).when(end.isNotNull(), F.greatest(F.lit(0), upto - first - nth, end - (count - nth) - upto))
     grew = F.col("takes_part") & (F.col("log_end_offset") > F.col("base_offset"))
-    told = ("base_offset", "log_end_offset", "log_end_source", "log_end_error")
+    of_appends = ("base_offset", "log_end_offset", "log_end_source", "log_end_error")
     return (
         rows.where("is_stretch = 0")
         .withColumns(_ends(upto, F.when(exact, F.col("stretch.end_source")).otherwise("inferred"), error))
         .withColumn("base_offset", base)
         .withColumn("grew", grew)
-        .withColumns({name: F.when(F.col("grew"), F.col(name)) for name in told})
+        .withColumns({name: F.when(F.col("grew"), F.col(name)) for name in of_appends})
         .withColumns({
             "append_us": F.greatest("handled_us", F.least("append_us", "stretch.grown_us")),
             "error_code": F.when(F.col("grew"), F.col("error_code")).otherwise(UNKNOWN_ERROR),

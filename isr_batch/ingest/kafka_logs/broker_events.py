@@ -27,9 +27,9 @@ def activity(requests: DataFrame, server: DataFrame, settings: DataFrame) -> Dat
         "broker_id", F.explode(steps).alias("at_us"), F.lit(True).alias("led")
     )
     shrinks = F.coalesce(F.contains("message", F.lit("Shrinking ISR")), F.lit(False))
-    told = server.where("stamp_us IS NOT NULL").select("broker_id", "stamp_us", shrinks)
+    stamped = server.where("stamp_us IS NOT NULL").select("broker_id", "stamp_us", shrinks)
     buckets = (
-        answered.unionAll(told)
+        answered.unionAll(stamped)
         .groupBy("broker_id", F.floor(F.col("at_us") / _BUCKET_US).alias("bucket"))
         .agg(
             F.min("at_us").alias("first_us"),

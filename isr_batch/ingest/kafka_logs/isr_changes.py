@@ -40,7 +40,7 @@ def _in_their_terms(lines: DataFrame, terms: DataFrame) -> DataFrame:
     )
 
 
-def controller_told_until(sources: Sources, log_ends_us: int) -> int | None:
+def metadata_complete_until(sources: Sources, log_ends_us: int) -> int | None:
     """Until when the metadata log tells every change of an ISR, in epoch microseconds; None where there is none.
 
     A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so that one ends
@@ -98,9 +98,9 @@ def observed_isr_changes(
     return by_leader.drop("d").unionByName(by_controller.unionByName(expands), allowMissingColumns=True)
 
 
-def _without_line(changes: DataFrame, told: DataFrame) -> DataFrame:
+def _without_line(changes: DataFrame, announced: DataFrame) -> DataFrame:
     """Changes that no leader announced by a line."""
-    lines = told.select(*_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us"))
+    lines = announced.select(*_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us"))
     same = (
         F.col("c.topic").eqNullSafe(F.col("l.topic"))
         & (F.col("c.partition_id") == F.col("l.partition_id"))
@@ -149,9 +149,9 @@ def _from_metadata(sources: Sources) -> DataFrame:
 def _with_beginnings(history: DataFrame, begun: DataFrame) -> DataFrame:
     """Put the ISR with which a stretch of the log begins before the first state that is told after it."""
     start = begun.select(*_PARTITION, "leader_id", "leader_epoch", F.col("isr_at_start").alias("isr"), "start_us")
-    later = history.select(*_PARTITION, "position", F.col("at_us").alias("told_us"))
+    later = history.select(*_PARTITION, "position", F.col("at_us").alias("state_us"))
     first = (
-        start.join(later, _PARTITION).where("told_us > start_us")
+        start.join(later, _PARTITION).where("state_us > start_us")
         .groupBy(*_PARTITION, "leader_id", "leader_epoch", "isr", "start_us").agg(F.min("position").alias("next"))
     )  # fmt: skip
     before = first.withColumns(
@@ -159,8 +159,8 @@ def _with_beginnings(history: DataFrame, begun: DataFrame) -> DataFrame:
          "partition_epoch": F.lit(None).cast("int"), "source_file": F.lit(None).cast("string"),
          "source_line": F.lit(None).cast("bigint")}
     ).drop("next", "start_us")  # fmt: skip
-    told = history.withColumns({"position": 2 * F.col("position"), "begins": F.lit(False)})
-    return told.unionByName(before)
+    states = history.withColumns({"position": 2 * F.col("position"), "begins": F.lit(False)})
+    return states.unionByName(before)
 
 
 def _from_leaders(sources: Sources, terms: DataFrame) -> DataFrame:

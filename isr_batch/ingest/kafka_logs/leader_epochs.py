@@ -48,7 +48,7 @@ def terms(
     ----------
     sources : Sources
     starts : DataFrame
-        As `starts_told` gives them.
+        As `term_starts` gives them.
     begun : DataFrame
         Terms that go on, as `isr_batch.ingest.kafka_logs.mid_term.Begun`.
     followers : DataFrame
@@ -92,7 +92,7 @@ def terms(
     )  # fmt: skip
 
 
-def starts_told(sources: Sources) -> DataFrame:
+def term_starts(sources: Sources) -> DataFrame:
     """Every beginning of a term, as leader (``leads``) or follower, of every broker; ``new_leader_id`` -1: not told."""
     another = F.lit(UNKNOWN_LEADER)
     led = server_log.leader_lines(sources.state_changes).withColumns(
@@ -101,15 +101,15 @@ def starts_told(sources: Sources) -> DataFrame:
     followed = server_log.follower_lines(sources.state_changes).withColumns(
         {"leads": F.lit(False), "new_leader_id": another}
     )
-    told = led.unionByName(followed, allowMissingColumns=True)
+    logged = led.unionByName(followed, allowMissingColumns=True)
     accepted = (
         sources.accepted.withColumnsRenamed({"leader_id": "new_leader_id"})
         .drop("replicas")
-        .join(told, ["broker_id", "topic", "partition_id", "leader_epoch"], "left_anti")
+        .join(logged, ["broker_id", "topic", "partition_id", "leader_epoch"], "left_anti")
         # zkVersion and partition epoch are one, but here it would mean that all changes of the ISR are told with it.
         .withColumns({"partition_epoch": F.lit(None).cast("int"), "tells_previous": F.lit(False)})
     )
-    return told.unionByName(_with_start_lines(accepted, sources), allowMissingColumns=True)
+    return logged.unionByName(_with_start_lines(accepted, sources), allowMissingColumns=True)
 
 
 def _with_start_lines(accepted: DataFrame, sources: Sources) -> DataFrame:
@@ -138,13 +138,13 @@ def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
         return spans.withColumn("start_offset_source", F.lit("logged"))
     term = ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us"]
     logged = ~F.coalesce("begins_mid_term", F.lit(False))
-    untold = spans.where(logged & (F.isnull("start_offset") | F.isnull("start_high_watermark"))).select(
+    incomplete = spans.where(logged & (F.isnull("start_offset") | F.isnull("start_high_watermark"))).select(
         *term, "next_us", F.col("isr").alias("members")
     )
     asked = listed_fetches(sources).select(
         "leader_id", "topic", "partition_id", "replica_id", "fetch_offset", "handled_us"
     )
-    seen = asked.join(F.broadcast(untold), ["topic", "partition_id"])
+    seen = asked.join(F.broadcast(incomplete), ["topic", "partition_id"])
     before = seen.where("handled_us < stamp_us").groupBy(*term).agg(F.max("fetch_offset").alias("shown_before"))
     first = (
         seen.where("leader_id = broker_id AND array_contains(members, replica_id)")
@@ -196,13 +196,13 @@ def _with_topic_facts(spans: DataFrame, sources: Sources, followers: DataFrame) 
 def _metadata_delays(sources: Sources) -> DataFrame:
     """Median time from a controller's record to the leader's line about it: broker_id, metadata_delay_ms."""
     state = ("topic", "partition_id", "leader_epoch")
-    told = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
-    told = told.select(*state, F.array_sort("isr").alias("isr"), "at_us")
+    recorded = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
+    recorded = recorded.select(*state, F.array_sort("isr").alias("isr"), "at_us")
     noted = server_log.still_leader_lines(sources.state_changes)
     noted = noted.select("broker_id", *state, F.array_sort("isr").alias("isr"), "stamp_us")
     delay_us = F.col("stamp_us") - F.col("at_us")
     return (
-        noted.join(told, [*state, "isr"])
+        noted.join(recorded, [*state, "isr"])
         .where(delay_us.between(0, NOTED_WITHIN_US))
         .groupBy("broker_id")
         .agg(F.round(F.median(delay_us) / 1000).cast("bigint").alias("metadata_delay_ms"))
@@ -215,8 +215,8 @@ def _assignments(sources: Sources) -> DataFrame:
     leader = server_log.still_leader_lines(sources.state_changes)
     keys = ("topic", "partition_id", "leader_epoch")
     both = controller.select(*keys, "replicas", F.col("position").alias("at"))
-    for told in (leader, sources.accepted):
-        both = both.unionAll(told.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at")))
+    for lines in (leader, sources.accepted):
+        both = both.unionAll(lines.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at")))
     return both.groupBy(*keys).agg(F.max_by("replicas", F.struct("at", "replicas")).alias("replicas"))
 
 

@@ -56,15 +56,19 @@ def require_balance(account: Iterable[Tally]) -> None:
         parts = [tally for tally in of_log if tally.became != READ]
         there = sum(tally.lines for tally in parts)
         if read != there:
-            told = " + ".join(f"{tally.lines} {tally.became} ({tally.what})" for tally in parts) or "none"
+            breakdown = " + ".join(f"{tally.lines} {tally.became} ({tally.what})" for tally in parts) or "none"
             raise AccountError(
-                f"{read} lines of {log} logs were read, but {there} accounted for: {told}",
+                f"{read} lines of {log} logs were read, but {there} accounted for: {breakdown}",
                 "nothing was written; this is a bug, unless a file was replaced while it was being read",
             )
 
 
 def account_of(
-    found: LogFolder, raw: dict[str, DataFrame], requests: DataFrame, told: dict[str, DataFrame], quarantine: DataFrame
+    found: LogFolder,
+    raw: dict[str, DataFrame],
+    requests: DataFrame,
+    of_interest: dict[str, DataFrame],
+    quarantine: DataFrame,
 ) -> list[Tally]:
     """Count the lines of all logs.
 
@@ -76,8 +80,8 @@ def account_of(
         Lines by kind of log, as `isr_batch.ingest.kafka_logs.lines.read_lines` gives them.
     requests : DataFrame
         Lines of the request logs, with ``kind``.
-    told : dict of str to DataFrame
-        Lines of the other logs that told something.
+    of_interest : dict of str to DataFrame
+        Lines of the other logs that are of a kind that is read.
     quarantine : DataFrame
         All that was refused or is doubtful, with ``rows_kept``.
     """
@@ -99,8 +103,8 @@ def account_of(
             # These keep only the lines that tell something, so that all of them are counted where they were read.
             came = frame.where("source_line IS NOT NULL").count()
             bad = {reason: n for (log, reason), n in refused.items() if log == kind}
-            told_badly = sum(n for reason, n in bad.items() if reason in UNKNOWN_FORMS)
-            used = told[kind].count() - told_badly
+            unreadable = sum(n for reason, n in bad.items() if reason in UNKNOWN_FORMS)
+            used = of_interest[kind].count() - unreadable
             account.append(Tally(kind, USED, "tells something", used))
             account.append(Tally(kind, SKIPPED, "of no interest", came - used - sum(bad.values())))
         account += [Tally(kind, REFUSED, reason, n) for (log, reason), n in sorted(refused.items()) if log == kind]

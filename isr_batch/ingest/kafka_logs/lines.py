@@ -37,7 +37,7 @@ _LOOKED_AT_SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-class Part(NamedTuple):
+class FileRange(NamedTuple):
     """Bytes of a file from the beginning of a line to the end of another; ``end`` None is the file's."""
 
     start: int = 0
@@ -45,7 +45,7 @@ class Part(NamedTuple):
     first_line: int = 1
 
 
-WHOLE = Part()
+WHOLE = FileRange()
 
 
 def look_at(spark: SparkSession, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
@@ -87,7 +87,7 @@ def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
     """
     parts = [
         (number, file.broker_id, file.name, file.path, *part)
-        for number, (file, part) in enumerate((file, part) for file in files for part in _parts(file))
+        for number, (file, part) in enumerate((file, part) for file in files for part in _ranges(file))
     ]
     if not parts:
         return spark.createDataFrame([], LINES)
@@ -95,21 +95,21 @@ def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
         parts,
         "number INT, broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT",
     )
-    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_parts, LINES)
+    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_ranges, LINES)
 
 
-def _parts(file: LogFile) -> Iterator[Part]:
+def _ranges(file: LogFile) -> Iterator[FileRange]:
     assert file.held is not None
     ends = [offset for offset, _ in file.held.cuts[1:]]
     for (offset, line), end in zip(file.held.cuts, [*ends, file.held.size_bytes], strict=True):
-        yield Part(offset, end, line)
+        yield FileRange(offset, end, line)
 
 
-def _lines_of_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for part in batch.to_pylist():
             yield from lines_of_file(
-                part["path"], part["name"], part["broker_id"], Part(part["start"], part["end"], part["first_line"])
+                part["path"], part["name"], part["broker_id"], FileRange(part["start"], part["end"], part["first_line"])
             )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ class LongLine:
 
 
 def lines_of_file(
-    path: str, name: str, broker_id: int | None, part: Part = WHOLE, block_bytes: int = BLOCK_BYTES
+    path: str, name: str, broker_id: int | None, part: FileRange = WHOLE, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Give the lines of a file or of a part of it, with their numbers; and a row for what is wrong."""
     number = part.first_line

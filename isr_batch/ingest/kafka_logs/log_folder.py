@@ -63,7 +63,7 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Given:
+class ClusterSettings:
     """What the operator states of the cluster, in ``cluster.yaml`` or by an option: it settles what no log tells."""
 
     release: str | None = None
@@ -83,7 +83,7 @@ class LogFolder:
     files: list[LogFile] = field(default_factory=list)
     brokers: dict[int, Broker] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
-    given: Given = Given()
+    given: ClusterSettings = ClusterSettings()
     earlier: list[dict[str, Any]] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[LogFile]:
@@ -107,7 +107,7 @@ def find_logs(folder: Path) -> LogFolder:
     root = folder.resolve()
     for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
         if entry.name == CLUSTER_FILE and not _why_not(root, entry):
-            found.given = read_given(entry)
+            found.given = read_cluster_settings(entry)
             _add_file(found, root, PROPERTIES, None, entry)
         elif TEXT_NAME.fullmatch(entry.name) and not _why_not(root, entry) and is_listing(entry):
             _add_file(found, root, SNAPSHOT, None, entry)
@@ -124,7 +124,7 @@ def find_logs(folder: Path) -> LogFolder:
     return found
 
 
-def read_given(path: Path) -> Given:
+def read_cluster_settings(path: Path) -> ClusterSettings:
     """Read ``cluster.yaml``: ``release``, and settings by Kafka's names.
 
     Raises
@@ -157,7 +157,7 @@ def read_given(path: Path) -> Given:
             mistakes.append(f"{name}: {text} is not a number")
     if mistakes:
         raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"it may state {', '.join(names)}")
-    return Given(**values)
+    return ClusterSettings(**values)
 
 
 def is_release(text: str) -> bool:

@@ -27,7 +27,7 @@ _NEEDED = {
     "PARTITION_RECORD": ("topicId", "partitionId", "replicas", "isr", "leader", "leaderEpoch"),
     "PARTITION_CHANGE_RECORD": ("topicId", "partitionId"),
 }
-_NOT_TOLD = -1
+_UNKNOWN = -1
 
 
 def parse_metadata(lines: DataFrame) -> DataFrame:
@@ -148,8 +148,8 @@ def partition_history(metadata: DataFrame) -> DataFrame:
         .withColumn("elected", elected)
         .select(
             "topic_id", "partition_id", F.col("record_offset").alias("position"),
-            F.coalesce(filled(F.col("leader")), F.lit(_NOT_TOLD)).alias("leader_id"),
-            F.coalesce(epoch, F.lit(_NOT_TOLD)).alias("leader_epoch"),
+            F.coalesce(filled(F.col("leader")), F.lit(_UNKNOWN)).alias("leader_id"),
+            F.coalesce(epoch, F.lit(_UNKNOWN)).alias("leader_epoch"),
             filled(F.col("replicas")).alias("replicas"),
             filled(F.col("isr")).alias("isr"),
             "at_us", "source_file", "source_line",

@@ -33,7 +33,7 @@ class Begun(NamedTuple):
     term_source: str
 
 
-class IsrTold(NamedTuple):
+class IsrReport(NamedTuple):
     """A line or a record about a partition's ISR: what it was until then (None: not told) and from then on."""
 
     at_us: int
@@ -55,12 +55,12 @@ def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetche
     partitions = {key[:-1] for key in logged}
     for row in fetched:
         partition = (row["broker_id"], *partition_of(row))
-        untold = (
+        unlogged = (
             (*partition, row["leader_epoch"]) not in logged
             if row["leader_epoch"] >= 0
             else (partition not in partitions)
         )
-        if untold and row["fetches"] >= SEEN_OFTEN:
+        if unlogged and row["fetches"] >= SEEN_OFTEN:
             return True
     return False
 
@@ -164,7 +164,7 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         begins_here = not found and not stretch.from_start and not _epoch_before(boundaries, at_us, epoch)
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
-        found += _told_otherwise(stretch, limit_us, of_key.lines, of_key.led)
+        found += _by_other_evidence(stretch, limit_us, of_key.lines, of_key.led)
     return sorted(found)
 
 
@@ -173,11 +173,13 @@ def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
     return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
 
 
-def _told_otherwise(
+def _by_other_evidence(
     stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
 ) -> list[tuple[int, int, str]]:
     """Nobody listed the partition: a record, a snapshot, or a line about its ISR may say that the broker led it."""
-    known = [told for told in led if told[0] <= stretch.first_us] or [told for told in led if told[3] == SNAPSHOT][:1]
+    known = [entry for entry in led if entry[0] <= stretch.first_us] or [
+        entry for entry in led if entry[3] == SNAPSHOT
+    ][:1]
     if known:
         at_us, leader, epoch, source = known[-1]
         moved = any(other != stretch.broker_id and stretch.first_us < us <= at_us for us, other, *_ in led)
@@ -200,14 +202,14 @@ class Led(NamedTuple):
 
 
 def isr_at(
-    term: Led, told: Sequence[IsrTold], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
+    term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
     """Tell who was in the ISR when a term goes on.
 
     Parameters
     ----------
     term : Led
-    told : sequence of IsrTold
+    reports : sequence of IsrReport
         Of the partition, in order of time.
     holes : sequence of (int, int)
         When changes may have happened of which no line is there.
@@ -219,13 +221,13 @@ def isr_at(
     list of int, str
         Sorted; where the answer comes from.
     """
-    times = [each.at_us for each in told]
+    times = [each.at_us for each in reports]
     upto = bisect_right(times, term.start_us)
-    last = told[upto - 1] if upto else None
+    last = reports[upto - 1] if upto else None
     if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
         last = None
     # Only the very next change says what was before it, and only some lines do.
-    following = told[upto].before if upto < len(told) and told[upto].at_us <= term.end_us else None
+    following = reports[upto].before if upto < len(reports) and reports[upto].at_us <= term.end_us else None
     guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
     if last is None and following is None:
         return sorted(guess), INFERRED
@@ -281,16 +283,16 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
     most = fetch.offset if fetch.offset is not None else log_end_offset
     if most is None:
         return False
-    told = [each for each in (fetch.answered, fetch.highest) if each is not None]
-    if any(each > most for each in told):
+    watermarks = [each for each in (fetch.answered, fetch.highest) if each is not None]
+    if any(each > most for each in watermarks):
         return True
     # It was sent records though nothing had been appended: it lacked some at the beginning, when the others had them.
     nothing_new = appended_us is None or appended_us > fetch.answered_us
-    return fetch.sent and nothing_new and any(each >= most for each in told)
+    return fetch.sent and nothing_new and any(each >= most for each in watermarks)
 
 
 def log_end_at(
-    asked: Iterable[int], first_appended: int | None, told_ends: Sequence[int], high_watermarks: Iterable[int]
+    asked: Iterable[int], first_appended: int | None, printed_ends: Sequence[int], high_watermarks: Iterable[int]
 ) -> int | None:
     """Tell where the leader's log ended at the beginning of a stretch; None where no line names an offset.
 
@@ -300,12 +302,12 @@ def log_end_at(
         The first offset that each follower asked for.
     first_appended : int or None
         First offset of the first append in the stretch.
-    told_ends, high_watermarks : sequence of int, iterable of int
+    printed_ends, high_watermarks : sequence of int, iterable of int
         What the first lines name that print them.
     """
     if first_appended is not None:
         return first_appended
-    return max([*asked, *high_watermarks, *told_ends[:1]], default=None)
+    return max([*asked, *high_watermarks, *printed_ends[:1]], default=None)
 
 
 def high_watermark_at(log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]) -> int | None:

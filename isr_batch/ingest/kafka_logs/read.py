@@ -74,12 +74,12 @@ class KafkaLogs:
         AccountError
             When they do not add up to the lines that there are.
         """
-        told = {
+        of_interest = {
             log_folder.SERVER: self.server.where("message IS NOT NULL"),
             log_folder.STATE_CHANGE: self.state_changes.where("message IS NOT NULL"),
             log_folder.METADATA: self.records.where("NOT malformed AND problem IS NULL"),
         }
-        tallies = account_of(self.found, self.raw, self.requests, told, self.tables[contracts.QUARANTINE.name])
+        tallies = account_of(self.found, self.raw, self.requests, of_interest, self.tables[contracts.QUARANTINE.name])
         require_balance(tallies)
         return tallies
 
@@ -200,17 +200,17 @@ def read_kafka_logs(
     silent = small(broker_events.silences(busy, requests))
     checks = small(broker_events.checks_seen(server_log.shrink_lines(server), sources.settings, silent))
     processes = small(broker_events.processes(busy, server, sources.settings, checks))
-    starts = small(leader_epochs.starts_told(sources))
+    starts = small(leader_epochs.term_starts(sources))
     seen = mid_term_rows.followers_seen(sources, stretches)
     listed = [partition for listing in listings for partition in listing.partitions]
     log_ends_us = max((stretch.until_us for stretch in stretches), default=0)
-    controller_us = isr_changes.controller_told_until(sources, log_ends_us)
+    controller_us = isr_changes.metadata_complete_until(sources, log_ends_us)
     earlier = partition_lines.Earlier(listed, found.earlier, controller_us)
-    begun, told = _begun_before(sources, stretches, starts, seen, earlier)
+    begun, evidence = _begun_before(sources, stretches, starts, seen, earlier)
     followers = mid_term_rows.as_followers(spark, seen)
     known = small(leader_epochs.terms(sources, starts, mid_term_rows.as_begun(spark, begun), followers, processes))
     table = known.toArrow()
-    rows = mid_term_rows.vouched_for(table.to_pylist(), stretches, told)
+    rows = mid_term_rows.vouched_for(table.to_pylist(), stretches, evidence)
     releases.with_releases(rows, requests, found.given.release)
     number = coverage.stretch_number(stretches, "broker_id", "completed_us")
     sessions = request_log.in_sessions(requests, number)
@@ -221,7 +221,7 @@ def read_kafka_logs(
     number = coverage.stretch_number(stretches, "leader_id", "completed_us")
     fetched = keep(fetch_log.fetches_of(sessions, sources.topic_names, known).withColumn("log_stretch", number))
     produced = keep(append_log.produced(sources, known, stretches))
-    mid_term_rows.settle(rows, stretches, told, fetched, produced)
+    mid_term_rows.settle(rows, stretches, evidence, fetched, produced)
     led = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_settled(table.schema)))
     shrinks = small(isr_changes.led_shrinks(server, known, stretches))
 
@@ -283,17 +283,17 @@ def _begun_before(
     starts: DataFrame,
     seen: list[dict[str, Any]],
     earlier: partition_lines.Earlier,
-) -> tuple[list[mid_term.Begun], partition_lines.Told]:
+) -> tuple[list[mid_term.Begun], partition_lines.PartitionEvidence]:
     """Terms of which no line tells the beginning, and what lines and snapshots tell of their partitions."""
     lines_ = ("broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads")
-    told_starts = starts.select(*lines_).toArrow().to_pylist()
-    if not mid_term.may_begin_before(stretches, told_starts, seen):
-        return [], partition_lines.Told()
-    told = partition_lines.gather(sources, starts, earlier, stretches)
+    start_rows = starts.select(*lines_).toArrow().to_pylist()
+    if not mid_term.may_begin_before(stretches, start_rows, seen):
+        return [], partition_lines.PartitionEvidence()
+    evidence = partition_lines.gather(sources, starts, earlier, stretches)
     process_starts = {row["broker_id"]: row["starts_us"] for row in sources.settings.collect()}
     served = [row for row in seen if row["fetches"]]
-    signs = mid_term.Signs(told_starts, process_starts, served, told.named, told.led)
-    return mid_term.terms_in_progress(stretches, signs), told
+    signs = mid_term.Signs(start_rows, process_starts, served, evidence.named, evidence.led)
+    return mid_term.terms_in_progress(stretches, signs), evidence
 
 
 def _unnamed(rows: list[dict[str, Any]], topic_names: DataFrame) -> int:
@@ -327,22 +327,22 @@ def _coverage(
     return requests
 
 
-def _once(told: DataFrame, of: list[log_folder.LogFile]) -> DataFrame:
+def _once(stamped: DataFrame, of: list[log_folder.LogFile]) -> DataFrame:
     """Leave out lines that are there a second time, as in copies of a log that overlap."""
     if len({file.broker_id for file in of}) == len(of):
-        return told
+        return stamped
     by_itself = F.when(F.col("stamp_us").isNull() | F.col("message").isNull(), F.struct("source_file", "source_line"))
-    return told.withColumn("own", by_itself).dropDuplicates(["broker_id", "stamp_us", "message", "own"]).drop("own")
+    return stamped.withColumn("own", by_itself).dropDuplicates(["broker_id", "stamp_us", "message", "own"]).drop("own")
 
 
 def _broker_events(sources: leader_epochs.Sources, silent: DataFrame, checks: DataFrame) -> DataFrame:
     at = F.col("at_us")
     started = server_log.process_starts(sources.server).select("broker_id", F.lit("started").alias("kind"), "stamp_us")
     silences = silent.select("broker_id", F.lit("silent").alias("kind"), "from_us", "until_us")
-    told = metadata_log.broker_changes(sources.metadata).select("broker_id", "kind", "at_us", at.alias("end_us"))
+    recorded = metadata_log.broker_changes(sources.metadata).select("broker_id", "kind", "at_us", at.alias("end_us"))
     return (
         started.withColumn("end_us", F.col("stamp_us")).toDF("broker_id", "kind", "at_us", "end_us")
-        .unionAll(silences).unionAll(checks).unionAll(told)
+        .unionAll(silences).unionAll(checks).unionAll(recorded)
     )  # fmt: skip
 
 

@@ -320,23 +320,23 @@ def copies(requests: DataFrame) -> DataFrame:
         What such lines have in common, and ``first``, the source of the one that counts.
     """
     line = F.struct("source_file", "source_line")
-    told = requests.where("line_hash IS NOT NULL").groupBy(*_SAME_LINE)
-    return told.agg(F.min(line).alias("first"), F.count("*").alias("times")).where("times > 1").drop("times")
+    same = requests.where("line_hash IS NOT NULL").groupBy(*_SAME_LINE)
+    return same.agg(F.min(line).alias("first"), F.count("*").alias("times")).where("times > 1").drop("times")
 
 
 def refuse_copies(requests: DataFrame, found: DataFrame) -> DataFrame:
     """Refuse all but the first of the lines that `copies` found."""
     first = F.col("first")
     again = F.coalesce(first != F.struct("source_file", "source_line"), F.lit(False))
-    told = {
+    refusal = {
         "kind": F.lit(REFUSED),
         "reason": F.lit(DUPLICATE),
         "detail": F.format_string("as line %d of %s", "first.source_line", "first.source_file"),
     }
     joined = requests.join(found, list(_SAME_LINE), "left")
-    return joined.withColumns({name: F.when(again, value).otherwise(F.col(name)) for name, value in told.items()}).drop(
-        "first"
-    )
+    return joined.withColumns(
+        {name: F.when(again, value).otherwise(F.col(name)) for name, value in refusal.items()}
+    ).drop("first")
 
 
 STRETCH_OF_SESSION = 1 << 32

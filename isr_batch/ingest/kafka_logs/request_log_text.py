@@ -145,11 +145,11 @@ def _header() -> Column:
         found = F.nullif(F.regexp_extract(header, pattern, 1), F.lit(""))
         return F.coalesce(F.concat(F.lit(quote), found, F.lit(quote)), F.lit("null"))
 
-    told = F.concat(
+    members = F.concat(
         F.lit(',"fetch_version":'), value(_API_VERSION), F.lit(',"correlation_id":'), value(_CORRELATION),
         F.lit(',"client_id":'), value(_CLIENT, '"'),
     )  # fmt: skip
-    return F.when(F.col("api") == FETCH, told).otherwise("")
+    return F.when(F.col("api") == FETCH, members).otherwise("")
 
 
 def _after(text: Column, mark: str) -> Column:

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs.log_folder import LAG_TIME, MIN_ISR, Broker, Given
+from isr_batch.ingest.kafka_logs.log_folder import LAG_TIME, MIN_ISR, Broker, ClusterSettings
 from isr_batch.ingest.kafka_logs.request_log import RAW_CHARACTERS, stamp_us
 from isr_batch.ingest.kafka_logs.server_log_zookeeper import (
     INT,
@@ -100,12 +100,12 @@ def shrink_lines(server: DataFrame) -> DataFrame:
         "leader_log_end_offset BIGINT, out STRING"
     )
     names = {"replica_id": "int", "follower_log_end_offset": "bigint", "last_caught_up_time_ms": "bigint"}
-    told = F.arrays_zip(*(
+    printed = F.arrays_zip(*(
         F.transform(F.regexp_extract_all("out", F.lit(_OUT_OF_SYNC), group), lambda v: F.nullif(v, F.lit("")))
         .cast(f"array<{type_}>").alias(name)
         for group, (name, type_) in enumerate(names.items(), 1)
     ))  # fmt: skip
-    untold = F.transform(
+    not_printed = F.transform(
         F.array_except("isr_before", "isr_after"),
         lambda replica: F.struct(
             replica.alias("replica_id"),
@@ -119,7 +119,7 @@ def shrink_lines(server: DataFrame) -> DataFrame:
         .withColumn("isr_after", int_list(F.coalesce("after", F.lit(""))))
         .select(
             *_SOURCE, "topic", "partition_id", "high_watermark", "leader_log_end_offset", "isr_before", "isr_after",
-            F.when(F.col("out").isNull(), untold).otherwise(told).alias("dropped"),
+            F.when(F.col("out").isNull(), not_printed).otherwise(printed).alias("dropped"),
         )
     )  # fmt: skip
 
@@ -203,12 +203,12 @@ def still_leader_lines(state_changes: DataFrame) -> DataFrame:
         "topic STRING, partition_id INT, replicas STRING, isr STRING, leader_id INT, leader_epoch INT, "
         "partition_epoch INT"
     )
-    told = state_changes.where(F.contains("message", F.lit("Skipped the become-leader state change")))
+    skipped = state_changes.where(F.contains("message", F.lit("Skipped the become-leader state change")))
     return (
-        told.where(F.rlike("message", F.lit(_STILL_LEADER)))
+        skipped.where(F.rlike("message", F.lit(_STILL_LEADER)))
         .select(*_SOURCE, *fields("message", _STILL_LEADER, text))
         .unionByName(
-            told.where(F.rlike("message", F.lit(_STILL_LEADER_NOW))).select(
+            skipped.where(F.rlike("message", F.lit(_STILL_LEADER_NOW))).select(
                 *_SOURCE, *fields("message", _STILL_LEADER_NOW, now)
             )
         )
@@ -234,7 +234,7 @@ def min_isr_of_logs(server: DataFrame) -> DataFrame:
 
 
 def broker_settings(
-    server: DataFrame, brokers: list[Broker], given: Given = Given(), assumed: str | None = None  # noqa: B008 frozen
+    server: DataFrame, brokers: list[Broker], given: ClusterSettings = ClusterSettings(), assumed: str | None = None  # noqa: B008 frozen
 ) -> DataFrame:  # fmt: skip
     """One row a broker: replica_lag_time_max_ms, min_insync_replicas, starts_us (sorted), checks_per_lag_time.
 
@@ -297,10 +297,10 @@ def process_starts(server: DataFrame) -> DataFrame:
     first = F.rlike("message", F.lit(_STARTED))
     marks = server.where(first | F.rlike("message", F.lit(_STARTING))).select(*_SOURCE, first.alias("first"))
     order = Window.partitionBy("broker_id").orderBy("stamp_us", "source_line")
-    told = F.lag("first").over(order) & (F.col("stamp_us") - F.lag("stamp_us").over(order) <= _SAME_START_US)
+    repeated = F.lag("first").over(order) & (F.col("stamp_us") - F.lag("stamp_us").over(order) <= _SAME_START_US)
     return (
-        marks.withColumn("told", F.coalesce(told, F.lit(False)))
-        .where("first OR NOT told")
+        marks.withColumn("repeated", F.coalesce(repeated, F.lit(False)))
+        .where("first OR NOT repeated")
         .select("broker_id", "stamp_us")
     )
 
@@ -312,9 +312,9 @@ def process_of(instant_us: str) -> Column:
 
 def process_facts(server: DataFrame, settings: DataFrame) -> DataFrame:
     """By broker_id and process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
-    told = server.where("message IS NOT NULL AND stamp_us IS NOT NULL").join(F.broadcast(settings), "broker_id")
+    stamped = server.where("message IS NOT NULL AND stamp_us IS NOT NULL").join(F.broadcast(settings), "broker_id")
     version = F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))
     scheduled = F.when(F.rlike("message", F.lit(_CHECKS_SCHEDULED)), F.col("stamp_us"))
-    return told.groupBy("broker_id", process_of("stamp_us").alias("process")).agg(
+    return stamped.groupBy("broker_id", process_of("stamp_us").alias("process")).agg(
         F.max(version).alias("broker_version"), F.min(scheduled).alias("startup_us")
     )

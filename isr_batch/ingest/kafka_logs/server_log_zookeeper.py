@@ -82,13 +82,13 @@ def accepted(state_changes: DataFrame) -> DataFrame:
         the new term begins at ``stamp_us`` or some ms before; of the request: leader_id, leader_epoch, isr,
         partition_epoch (the zkVersion), replicas.
     """
-    told = state_changes.where(F.rlike("message", F.lit(f"{_RECEIVED}|{_LEADS}|{_FOLLOWS}")))
+    relevant = state_changes.where(F.rlike("message", F.lit(f"{_RECEIVED}|{_LEADS}|{_FOLLOWS}")))
     state = (
         "state_topic STRING, state_partition INT, leader_id INT, leader_epoch INT, isr STRING, partition_epoch INT, "
         "replicas STRING"
     )
     lines = (
-        told.select(*SOURCE, in_new_words(F.col("message")).alias("said"))
+        relevant.select(*SOURCE, in_new_words(F.col("message")).alias("said"))
         .select(
             *SOURCE,
             F.rlike("said", F.lit(_LEADS)).alias("leads"), F.rlike("said", F.lit(_FOLLOWS)).alias("follows"),
@@ -136,12 +136,12 @@ def isr_writes(server: DataFrame) -> DataFrame:
         *fields("said", _WRITE_FAILED, "failed_topic STRING, failed_partition INT"),
     )  # fmt: skip
     order = Window.partitionBy("broker_id", "topic", "partition_id").orderBy("stamp_us", "source_line")
-    told = lines.withColumn("topic", F.coalesce("topic", "failed_topic")).withColumn(
+    named = lines.withColumn("topic", F.coalesce("topic", "failed_topic")).withColumn(
         "partition_id", F.coalesce("partition_id", "failed_partition")
     )
     failed = F.coalesce(F.lead("failed_topic").over(order).isNotNull(), F.lit(False))
     attempt = F.struct("verb", "before", "after")
-    changes = told.withColumn("failed", failed).where("verb IS NOT NULL")
+    changes = named.withColumn("failed", failed).where("verb IS NOT NULL")
     repeated = F.lag("failed").over(order) & (F.lag(attempt).over(order) == attempt)
     return changes.select(
         *SOURCE, "topic", "partition_id", (F.col("verb") == "Shrinking").alias("shrinks"),

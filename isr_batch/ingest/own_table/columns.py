@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
-from isr_batch.ingest.own_table.mapping import HINT, Csv, Format, Given, Instant, Number, Numbers, TableMapping
+from isr_batch.ingest.own_table.mapping import HINT, ColumnSource, Csv, Format, Instant, Number, Numbers, TableMapping
 from isr_batch.lake.addresses import absolute
 from isr_batch.settings import did_you_mean
 
@@ -84,7 +84,7 @@ def _read_csv(spark: SparkSession, path: str, csv: Csv) -> DataFrame:
     )
 
 
-def find_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, Given]]]) -> dict[str, dict[str, Value]]:
+def find_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, ColumnSource]]]) -> dict[str, dict[str, Value]]:
     """Turn columns into values, for each frame by a name of its own, used in messages.
 
     Raises
@@ -114,7 +114,7 @@ def find_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, Given]]]) -> 
             else:
                 values[label][target] = Value(value, column.cast("string"), where.column)
     if mistakes:
-        raise UsageError("the mapping does not fit:" + "".join(f"\n  {told}" for told in mistakes), HINT)
+        raise UsageError("the mapping does not fit:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
     if wrong_types:
         raise SchemaError("columns of types that cannot be mapped:" + "".join(f"\n  {t}" for t in wrong_types), HINT)
     return values
@@ -141,7 +141,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _value(given: Given, column: Column, kind: T.DataType) -> Column:
+def _value(given: ColumnSource, column: Column, kind: T.DataType) -> Column:
     if isinstance(given, Instant):
         return _instant(given, column, kind)
     if isinstance(given, Number):

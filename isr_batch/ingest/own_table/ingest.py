@@ -19,7 +19,7 @@ from isr_batch.ingest.own_table.mapping import (
     EpochColumns,
     FetchColumns,
     TableMapping,
-    given_columns,
+    mapped_columns,
 )
 from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
 from isr_batch.lake.lake import Lake
@@ -82,10 +82,10 @@ def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
 def lacking(mapping: TableMapping) -> list[dict[str, str]]:
     """Say what the results of this input will lack: rows of ``missing`` and ``what_the_results_lack``."""
     columns = mapping.fetches.columns
-    told = []
+    rows = []
 
     def lacks(missing: str, results: str) -> None:
-        told.append({"missing": missing, "what_the_results_lack": results})
+        rows.append({"missing": missing, "what_the_results_lack": results})
 
     if mapping.appends is None:
         source = "what followers ask for" if columns.leader_log_end_offset is None else "leader_log_end_offset"
@@ -110,7 +110,7 @@ def lacking(mapping: TableMapping) -> list[dict[str, str]]:
         "what the brokers decided",
         "validate has nothing to compare with; controller-made changes and silences of a leader are not seen",
     )
-    return told
+    return rows
 
 
 def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
@@ -122,7 +122,7 @@ def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
     if mapping.epochs:
         tables.append((LEADER_EPOCHS, "epochs", mapping.epochs.path, mapping.epochs.columns))
     rows = {label: read_table(lake.spark, place, mapping) for _, label, place, _ in tables}
-    given = {label: {**given_columns(columns), "cluster_id": mapping.cluster_id} for _, label, _, columns in tables}
+    given = {label: {**mapped_columns(columns), "cluster_id": mapping.cluster_id} for _, label, _, columns in tables}
     values = find_values({label: (rows[label], given[label]) for label in rows})
     return {
         table.name: Source(table, place.rstrip("/").rpartition("/")[2], rows[label], columns, values[label])
@@ -177,7 +177,7 @@ def _frames(clean: Mapping[str, DataFrame], mapping: TableMapping) -> dict[str, 
     frames = {FETCH_LOG.name: _with_epochs(clean[FETCH_LOG.name], "handled_time", given)}
     if APPEND_LOG.name in clean:
         frames[APPEND_LOG.name] = _with_epochs(clean[APPEND_LOG.name], "append_time", given)
-    known = given_columns(mapping.epochs.columns) if mapping.epochs else {}
+    known = mapped_columns(mapping.epochs.columns) if mapping.epochs else {}
     frames[LEADER_EPOCHS.name] = complete_terms(
         given, known, frames[FETCH_LOG.name], frames.get(APPEND_LOG.name), mapping
     )

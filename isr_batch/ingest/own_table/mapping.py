@@ -33,7 +33,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Given(_Section):
+class ColumnSource(_Section):
     """Where a column's values come from: a column of the table (``a.b`` for a field inside one), or a constant."""
 
     plain_is: ClassVar[str] = "column"
@@ -60,7 +60,7 @@ class Given(_Section):
         return self
 
 
-class Text(Given):
+class Text(ColumnSource):
     """A STRING."""
 
     constant: str | None = None
@@ -72,19 +72,19 @@ class Name(Text):
     plain_is = "constant"
 
 
-class Number(Given):
+class Number(ColumnSource):
     """An INT or BIGINT."""
 
     constant: StrictInt | None = None
 
 
-class Numbers(Given):
+class Numbers(ColumnSource):
     """An ARRAY of INT; a text column may list them in any way that keeps the digits apart."""
 
     constant: list[StrictInt] | None = None
 
 
-class Instant(Given):
+class Instant(ColumnSource):
     """A TIMESTAMP: such a column as it is, or numbers since the epoch or text in a unit."""
 
     constant: None = None
@@ -151,20 +151,20 @@ class EpochColumns(_Section):
     metadata_delay_ms: Number | None = None
 
 
-class Fetches(_Section):
+class FetchTable(_Section):
     """The table named on the command line."""
 
     columns: FetchColumns
 
 
-class Appends(_Section):
+class AppendTable(_Section):
     """A table of appends beside it."""
 
     path: str
     columns: AppendColumns
 
 
-class Epochs(_Section):
+class EpochTable(_Section):
     """A table of leaders' terms beside it."""
 
     path: str
@@ -185,9 +185,9 @@ class TableMapping(_Section):
     """Of all its tables; by default told by the path of each."""
     csv: Csv = Csv()
     cluster_id: Name
-    fetches: Fetches
-    appends: Appends | None = None
-    epochs: Epochs | None = None
+    fetches: FetchTable
+    appends: AppendTable | None = None
+    epochs: EpochTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0)
     """For terms that do not tell it, as the two below."""
     min_insync_replicas: int = Field(default=1, ge=1)
@@ -226,14 +226,14 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
     try:
         mapping = TableMapping.model_validate(_with_paths(tree, file.parent))
     except ValidationError as error:
-        mistakes = [_told(details["loc"], details["type"], details["msg"]) for details in error.errors()] + mistakes
+        mistakes = [_mistake(details["loc"], details["type"], details["msg"]) for details in error.errors()] + mistakes
     if mistakes:
         count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise UsageError(f"{count} in {file}:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
     return mapping
 
 
-def given_columns(columns: _Section) -> dict[str, Given]:
+def mapped_columns(columns: _Section) -> dict[str, ColumnSource]:
     """What is mapped, by the name of the input table's column."""
     return {name: given for name, given in columns if given is not None}
 
@@ -263,7 +263,7 @@ def _across(tree: dict[str, Any]) -> list[str]:
     return mistakes
 
 
-def _told(location: tuple[int | str, ...], kind: str, message: str) -> str:
+def _mistake(location: tuple[int | str, ...], kind: str, message: str) -> str:
     model: type[BaseModel] = TableMapping
     for part in location[:-1]:
         annotation = model.model_fields[str(part)].annotation

@@ -8,15 +8,15 @@ import pytest
 from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.mapping import (
     AppendColumns,
+    ColumnSource,
     EpochColumns,
     FetchColumns,
-    Given,
     Instant,
     Number,
     Numbers,
     Text,
-    given_columns,
     load_mapping,
+    mapped_columns,
 )
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -27,7 +27,7 @@ cluster_id: c
 fetches:
   columns: {topic: t, partition_id: p, leader_id: 1, replica_id: r, fetch_offset: o, arrival_time: a}
 """
-TYPES: dict[type[Given], set[str]] = {
+TYPES: dict[type[ColumnSource], set[str]] = {
     Text: {"STRING"},
     Number: {"INT", "BIGINT"},
     Instant: {"TIMESTAMP"},
@@ -59,7 +59,7 @@ def test_targets_are_columns_of_the_tables_and_of_their_types() -> None:
 
 def test_short_forms_and_the_cluster_of_the_command_line(tmp_path: Path) -> None:
     mapping = load_mapping(written(tmp_path, SHORTEST), "other")
-    given = given_columns(mapping.fetches.columns)
+    given = mapped_columns(mapping.fetches.columns)
     assert list(given) == ["topic", "partition_id", "leader_id", "replica_id", "fetch_offset", "arrival_time"]
     assert (given["topic"].column, given["leader_id"].column, given["leader_id"].constant) == ("t", None, 1)
     assert (mapping.cluster_id.column, mapping.cluster_id.constant) == (None, "other")
