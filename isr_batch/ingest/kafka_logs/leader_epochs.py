@@ -1,4 +1,4 @@
-"""Leaders' terms, each from the leader's own state-change log (before 2.5 with its server.log)."""
+"""Build table leader_epochs: each leader's terms, from its own state-change log (before 2.5 also its server.log)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from isr_batch.ingest.kafka_logs.server_log import process_of
 
 NOTED_WITHIN_US = 5_000_000
 EARLY_US = 100_000
-"""State-change lines are written up to so much after the term began."""
+"""State-change lines may be written this much after the term began."""
 
 PARTITION = ("leader_id", "topic", "partition_id")
 UNKNOWN_EPOCH = -1
@@ -20,7 +20,7 @@ UNKNOWN_LEADER = -1
 
 @dataclass(frozen=True)
 class Sources:
-    """What the log files say, parsed; the last four are small.
+    """The parsed log files; the last four frames are small.
 
     ``topic_names``: topic_id to topic; ``min_isr``: min.insync.replicas as set; ``accepted``: as
     `isr_batch.ingest.kafka_logs.server_log_zookeeper.accepted` gives it.
@@ -39,10 +39,10 @@ class Sources:
 def terms(
     sources: Sources, starts: DataFrame, begun: DataFrame, followers: DataFrame, processes: DataFrame
 ) -> DataFrame:
-    """Every term: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
+    """List all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
-    ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before; ``next_us``
-    when the broker was told otherwise.
+    ``in_force_us`` is the earliest time the term may have begun: some ms before its line, but after the previous term.
+    ``next_us`` is when the broker received its next state for the partition.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def terms(
     begun : DataFrame
         Terms that go on, as `isr_batch.ingest.kafka_logs.mid_term.Begun`.
     followers : DataFrame
-        broker_id, topic, partition_id, leader_epoch, ``fetched``: who asked for the partition.
+        broker_id, topic, partition_id, leader_epoch, ``fetched``: replicas that fetched the partition.
     processes : DataFrame
         As `isr_batch.ingest.kafka_logs.broker_events.processes` gives them.
     """
@@ -93,7 +93,7 @@ def terms(
 
 
 def term_starts(sources: Sources) -> DataFrame:
-    """Every beginning of a term, as leader (``leads``) or follower, of every broker; ``new_leader_id`` -1: not told."""
+    """List each broker's term starts, as leader (``leads``) or follower; ``new_leader_id`` -1 means not logged."""
     another = F.lit(UNKNOWN_LEADER)
     led = server_log.leader_lines(sources.state_changes).withColumns(
         {"leads": F.lit(True), "new_leader_id": F.col("broker_id")}
@@ -106,14 +106,14 @@ def term_starts(sources: Sources) -> DataFrame:
         sources.accepted.withColumnsRenamed({"leader_id": "new_leader_id"})
         .drop("replicas")
         .join(logged, ["broker_id", "topic", "partition_id", "leader_epoch"], "left_anti")
-        # zkVersion and partition epoch are one, but here it would mean that all changes of the ISR are told with it.
+        # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
         .withColumns({"partition_epoch": F.lit(None).cast("int"), "tells_previous": F.lit(False)})
     )
     return logged.unionByName(_with_start_lines(accepted, sources), allowMissingColumns=True)
 
 
 def _with_start_lines(accepted: DataFrame, sources: Sources) -> DataFrame:
-    """Add what server.log printed while the broker acted on the request: a better instant, and start_offset."""
+    """Add the start_offset and the more exact time that server.log has for the same request."""
     line = server_log_zookeeper.start_lines(sources.server).withColumnRenamed("stamp_us", "line_us")
     key = ["broker_id", "topic", "partition_id", "leader_epoch"]
     near = F.abs(F.col("line_us") - F.col("stamp_us")) <= NOTED_WITHIN_US
@@ -129,10 +129,10 @@ def _with_start_lines(accepted: DataFrame, sources: Sources) -> DataFrame:
 
 
 def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
-    """Complete start_offset and start_high_watermark by what fetches show, where no line tells them.
+    """Fill in start_offset and start_high_watermark from fetches where no line has them.
 
-    The log is at least as long as the largest offset that any follower had asked any leader for before. The high
-    watermark is at most the least of the offsets that members of the ISR first ask for in the term.
+    The log end offset is at least the highest fetch offset of any follower before the term. The high watermark is at
+    most the lowest first fetch offset of an ISR member in the term.
     """
     if sources.accepted.isEmpty():
         return spans.withColumn("start_offset_source", F.lit("logged"))
@@ -194,7 +194,7 @@ def _with_topic_facts(spans: DataFrame, sources: Sources, followers: DataFrame) 
 
 
 def _metadata_delays(sources: Sources) -> DataFrame:
-    """Median time from a controller's record to the leader's line about it: broker_id, metadata_delay_ms."""
+    """Compute the median delay from a controller's record to the leader's line: broker_id, metadata_delay_ms."""
     state = ("topic", "partition_id", "leader_epoch")
     recorded = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
     recorded = recorded.select(*state, F.array_sort("isr").alias("isr"), "at_us")
@@ -210,7 +210,7 @@ def _metadata_delays(sources: Sources) -> DataFrame:
 
 
 def _assignments(sources: Sources) -> DataFrame:
-    """Assigned replicas by topic, partition_id and leader_epoch."""
+    """Find the assigned replicas by topic, partition_id and leader_epoch."""
     controller = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
     leader = server_log.still_leader_lines(sources.state_changes)
     keys = ("topic", "partition_id", "leader_epoch")
@@ -221,7 +221,7 @@ def _assignments(sources: Sources) -> DataFrame:
 
 
 def listed_fetches(sources: Sources) -> DataFrame:
-    """Partitions as follower fetches list them, served or not.
+    """List the partitions of all follower fetches, whether served or not.
 
     Returns
     -------
@@ -260,17 +260,17 @@ def listed_fetches(sources: Sources) -> DataFrame:
 
 
 def named(rows: DataFrame, topic_names: DataFrame) -> DataFrame:
-    """Put the topic's name into ``topic``, where ``topic_id`` is known; else the id, or what stood there."""
+    """Set ``topic`` to the name of ``topic_id`` where it is known; otherwise to the id, which may already be a name."""
     return rows.join(F.broadcast(topic_names), "topic_id", "left").withColumn("topic", F.coalesce("topic", "topic_id"))
 
 
 def in_force(terms_: DataFrame) -> DataFrame:
-    """By leader_id, topic and partition_id: ``in_force``, an array that `epoch_at` looks an instant up in."""
+    """Collect the terms of each partition and leader in an array ``in_force``, for `epoch_at` to search."""
     term = F.struct("in_force_us", "leader_epoch")
     return terms_.groupBy(*PARTITION).agg(F.array_sort(F.collect_list(term)).alias("in_force"))
 
 
 def epoch_at(instant_us: str) -> Column:
-    """Leader epoch that an instant falls in; -1 before the first term that the leader's log knows."""
+    """Look up the leader epoch at a time; -1 before the first known term of the leader."""
     begun = F.filter("in_force", lambda term: term.in_force_us <= F.col(instant_us))
     return F.coalesce(F.try_element_at(begun, F.lit(-1)).leader_epoch, F.lit(UNKNOWN_EPOCH))

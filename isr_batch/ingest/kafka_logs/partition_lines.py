@@ -1,4 +1,4 @@
-"""What lines, records and snapshots say of each partition: who led it, who was to follow, who was in sync."""
+"""Collect what log lines, metadata records and snapshots say about each partition: leader, replicas and ISR."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from isr_batch.ingest.kafka_logs.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH
 from isr_batch.ingest.kafka_logs.partition_listing import Listed
 
 TOUCHING_US = 1_000_000
-"""Between the last request of one log and the first one of the next."""
+"""Longest time between the last request of one log and the first request of the next, if nothing is missing."""
 
 
 @dataclass
 class PartitionEvidence:
-    """What lines, records and snapshots say of each partition.
+    """Leaders, replicas and ISRs of each partition according to lines, records and snapshots.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class PartitionEvidence:
     records : dict of partition to list of IsrReport
         The controller's, in order of time; not in ``isr``.
     controller_us : int or None
-        Until when the controller's records tell every change.
+        Time up to which the controller's records have every change.
     replicas : dict of partition to (list of int, str)
-        Assigned replicas as told last, and by what.
+        The last known assigned replicas, and their source.
     led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
         Who led, by records and snapshots.
     named : list of dict
@@ -47,19 +47,19 @@ class PartitionEvidence:
     shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def by_records(self, key: Partition, at_us: int) -> IsrReport | None:
-        """What the controller's records say of an ISR at an instant; None where they begin later or end earlier."""
+        """Find the ISR at a time in the controller's records; None if they begin later or end earlier."""
         before = [record for record in self.records[key] if record.at_us <= at_us]
         reaches = self.controller_us is not None and at_us <= self.controller_us
         return before[-1] if before and reaches else None
 
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
-        """Lines about an ISR in order of time, with the last record before an instant; changes since may be missing."""
+        """List the lines about an ISR by time, with the last record before a time; later changes may be missing."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
         return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
 
 
 class Earlier(NamedTuple):
-    """What is known beside the brokers' logs.
+    """Evidence from outside the logs of this ingest.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Earlier(NamedTuple):
     terms : sequence of dict
         Of logs that were read before.
     controller_us : int or None
-        Until when the metadata log tells every change.
+        Time up to which the metadata log has every change.
     """
 
     listed: Sequence[Listed]
@@ -77,7 +77,7 @@ class Earlier(NamedTuple):
 
 
 def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Sequence[Stretch]) -> PartitionEvidence:
-    """Read everything that tells who led, who followed and who was in sync.
+    """Collect all evidence about leaders, replicas and ISRs.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Seq
 
 
 def _of_earlier_log(evidence: PartitionEvidence, term: Mapping[str, Any], begins_us: int) -> None:
-    """A term that an earlier log ended with goes on, if this one begins where that one ended."""
+    """Add the last term of an earlier log, if this log begins where that one ended."""
     if 0 <= begins_us - term["end_us"] <= TOUCHING_US:
         key = partition_of(term)
         evidence.led[key].append((term["end_us"], term["leader_id"], term["leader_epoch"], LOGGED))
@@ -126,15 +126,15 @@ def _of_server_log(evidence: PartitionEvidence, sources: Sources) -> None:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
     writes = _rows(server_log_zookeeper.isr_writes(sources.server).where("NOT failed"))
     for row in [*shrinks, *writes]:
-        _tell(evidence, row, row["isr_before"], row["isr_after"])
+        _add_line(evidence, row, row["isr_before"], row["isr_after"])
     for row in _rows(server_log.isr_updated_lines(sources.server)):
-        _tell(evidence, row, None, row["isr"])
+        _add_line(evidence, row, None, row["isr"])
 
 
 def _of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: DataFrame) -> None:
     stayed = _rows(server_log.still_leader_lines(sources.state_changes))
     for row in stayed:
-        _tell(evidence, row, None, row["isr"])
+        _add_line(evidence, row, None, row["isr"])
     for row in [*stayed, *_rows(sources.accepted)]:
         evidence.replicas[partition_of(row)] = row["replicas"], LOGGED
     for row in _rows(starts.where("leads").select("broker_id", *PARTITION[1:], "stamp_us", "isr")):
@@ -154,7 +154,7 @@ def _of_records(evidence: PartitionEvidence, sources: Sources) -> None:
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """A listing has no time: it counts where nothing else tells."""
+    """Add a listing where there is no other evidence, as it has no time."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:
@@ -163,7 +163,7 @@ def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: i
         evidence.isr[key].append(IsrReport(log_begins_us, None, partition.isr, SNAPSHOT))
 
 
-def _tell(
+def _add_line(
     evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
 ) -> None:
     key = partition_of(row)

@@ -1,4 +1,4 @@
-"""Broker logs to tables: the way through, from the folder to the rows."""
+"""Read a folder of broker logs into the input tables; calls all other modules of this package in order."""
 
 import re
 from collections.abc import Callable
@@ -41,7 +41,7 @@ from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 @dataclass(frozen=True)
 class KafkaLogs:
-    """What a folder of broker logs says, as tables.
+    """The input tables made of a folder of broker logs.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class KafkaLogs:
     raw : dict of str to DataFrame
         Lines by kind of log.
     requests, server, state_changes, records : DataFrame
-        The logs parsed, kept after the first reading; a row a line in the first, in the others where it told something.
+        The parsed logs, checkpointed; ``requests`` has one row per line, the others one row per line of interest.
     notes : list of Note
-        For people: what the rows rest on.
+        For the user: what the rows are based on.
     """
 
     tables: dict[str, DataFrame]
@@ -67,7 +67,7 @@ class KafkaLogs:
     notes: list[Note] = field(default_factory=list)
 
     def account(self) -> list[Tally]:
-        """Count the lines of all logs by what became of them.
+        """Count the lines of all logs by outcome: used, skipped or refused.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class KafkaLogs:
         return tallies
 
     def times(self) -> DataFrame:
-        """Tell what time each file is about: source_file, first_time, last_time, days (an array of dates)."""
+        """Find the time range of each file: source_file, first_time, last_time, days (an array of dates)."""
         asked = self.requests.where("completed_us IS NOT NULL").select(
             "source_file", F.col("completed_us").alias("us"), F.array("handled_us", "processed_us").alias("at")
         )
@@ -104,7 +104,7 @@ class KafkaLogs:
 def survey(
     spark: SparkSession, folder: Path, beginnings: Callable[[log_folder.LogFile], list[int]] = lambda _: []
 ) -> log_folder.LogFolder:
-    """List the logs in a folder, and read each once for its fingerprint.
+    """List the logs in a folder, and compute the fingerprint of each.
 
     A file with the same content as another of its broker and kind, such as a log beside its compressed copy, is
     refused as a whole.
@@ -116,7 +116,7 @@ def survey(
     folder : Path
         As for `read_kafka_logs`.
     beginnings : callable
-        Gives the lengths of beginnings of a file, in unpacked bytes, whose hashes are wanted.
+        Returns the prefix lengths of a file, in decompressed bytes, whose hashes are wanted.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def survey(
         assert file.held is not None
         first = seen.setdefault((file.kind, file.broker_id, file.held.content_hash), file.name)
         if file.held.content_bytes and first != file.name and file.kind != log_folder.PROPERTIES:
-            found.refused.append(log_folder.Refused(file.name, "copy of another file", f"holds what {first} holds"))
+            found.refused.append(log_folder.Refused(file.name, "copy of another file", f"same content as {first}"))
         else:
             found.files.append(file)
     return found
@@ -140,15 +140,15 @@ def survey(
 def read_kafka_logs(
     spark: SparkSession, folder: Path, cluster_id: str, run_id: str, found: log_folder.LogFolder | None = None
 ) -> KafkaLogs:
-    """Read the brokers' logs in a folder: all lines once, here; the large tables are made when they are used.
+    """Read the broker logs in a folder. Lines are parsed once, here; the large tables are computed when they are used.
 
     Parameters
     ----------
     spark : SparkSession
         Its time zone must be UTC, and so must be that of the logs.
     folder : Path
-        A folder a broker, with request.log, server.log and state-change.log (also rotated or .gz) and
-        server.properties; a decoded metadata log beside them, if there is one. Workers must see the same path.
+        One folder per broker, with request.log, server.log and state-change.log (also rotated or .gz) and
+        server.properties; optionally a decoded metadata log beside them. Workers must see the same path.
     cluster_id : str
         Name for the cluster, put into every row.
     run_id : str
@@ -253,7 +253,7 @@ def read_kafka_logs(
 
 
 def _settings(server: DataFrame, requests: DataFrame, found: log_folder.LogFolder) -> DataFrame:
-    """Settings of the brokers; where no log tells the release, its defaults are those of the oldest that it may be."""
+    """Read the brokers' settings; defaults of an unknown release are those of the oldest release that it may be."""
     brokers = list(found.brokers.values())
     settings = server_log.broker_settings(server, brokers, found.given)
     if settings.where("version IS NULL").isEmpty():
@@ -262,7 +262,7 @@ def _settings(server: DataFrame, requests: DataFrame, found: log_folder.LogFolde
 
 
 def _listings(found: log_folder.LogFolder) -> list[partition_listing.Listing]:
-    """Read the listings; what is wrong with a file is told with what else was refused."""
+    """Read the listings; a damaged one is added to the refused files."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
         listing, bad = partition_listing.read_listing(Path(file.path))
@@ -284,7 +284,7 @@ def _begun_before(
     seen: list[dict[str, Any]],
     earlier: partition_lines.Earlier,
 ) -> tuple[list[mid_term.Begun], partition_lines.PartitionEvidence]:
-    """Terms of which no line tells the beginning, and what lines and snapshots tell of their partitions."""
+    """Find the terms whose beginning is not logged, and the evidence about their partitions."""
     lines_ = ("broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads")
     start_rows = starts.select(*lines_).toArrow().to_pylist()
     if not mid_term.may_begin_before(stretches, start_rows, seen):
@@ -297,7 +297,7 @@ def _begun_before(
 
 
 def _unnamed(rows: list[dict[str, Any]], topic_names: DataFrame) -> int:
-    """Count topics of which only the id is known."""
+    """Count the topics of which only the id is known."""
     named = {row["topic"] for row in topic_names.toArrow().to_pylist()}
     return len({row["topic"] for row in rows if row["topic"] not in named
                 and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip
@@ -328,7 +328,7 @@ def _coverage(
 
 
 def _once(stamped: DataFrame, of: list[log_folder.LogFile]) -> DataFrame:
-    """Leave out lines that are there a second time, as in copies of a log that overlap."""
+    """Drop duplicate lines, as in overlapping copies of a log."""
     if len({file.broker_id for file in of}) == len(of):
         return stamped
     by_itself = F.when(F.col("stamp_us").isNull() | F.col("message").isNull(), F.struct("source_file", "source_line"))
@@ -377,7 +377,7 @@ def _sent_again(produced: DataFrame) -> DataFrame:
 
 
 def _conform(frame: DataFrame, table: Table, cluster_id: str) -> DataFrame:
-    """Give the frame exactly the table's columns: ``x_time`` from ``x_us``, the rest by name."""
+    """Select exactly the table's columns: ``x_time`` from ``x_us``, the rest by name."""
     instants = {
         contracts.FETCH_LOG.name: {"event_date": "handled_us"},
         contracts.APPEND_LOG.name: {"event_date": "append_us"},

@@ -100,7 +100,7 @@ def test_releases(text: str, good: bool) -> None:
 
 def test_without_a_follower_nothing_is_started(tmp_path: Path) -> None:
     where = folder(tmp_path)
-    with pytest.raises(NoInputError, match="no fetch of a follower"):
+    with pytest.raises(NoInputError, match="no follower fetch"):
         require_follower_fetches(where, [find_logs(where)])
     (where / "broker-1" / "request.log").rename(where / "broker-1" / "server.log")
     with pytest.raises(NoInputError, match="no request log"):
