@@ -1,4 +1,4 @@
-"""The page of a sweep: advice in sentences, and what each lag time costs."""
+"""Write the HTML page of a sweep: advice in sentences, and the costs of each lag time."""
 
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ FIGURES = (
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
-    """Write the page.
+    """Write the page of a sweep.
 
     Parameters
     ----------
     lake : Lake
-        That was swept.
+        The lake that was swept.
     named : NamedGrid
     found : Sweep
     out : Path

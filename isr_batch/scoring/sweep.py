@@ -1,6 +1,6 @@
-"""Sweeps: all runs of a grid in one pass over the lake, their scores, and advice.
+"""Run sweeps: replay all rule runs of a grid in one pass over the lake, score them, and derive advice.
 
-Timelines are not kept and the results of `replay` are not touched: a sweep writes tables of its own.
+A sweep writes its own tables; it writes no timelines, and does not change the results of `replay`.
 """
 
 import json
@@ -27,7 +27,7 @@ from udfs.batches.results import SCORED
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep found: rows of ``sweep_scores`` and ``sweep_advice``; and how many rows it read."""
+    """Result of a sweep: rows of ``sweep_scores`` and ``sweep_advice``, and the number of rows read."""
 
     rows_in: int
     scores: list[Row]
@@ -35,12 +35,12 @@ class Sweep:
 
 
 def sweep(lake: Lake, named: NamedGrid) -> Sweep:
-    """Replay a grid, and write ``sweep_scores`` and ``sweep_advice`` in place of what the lake had of it.
+    """Replay a grid, and replace its rows in ``sweep_scores`` and ``sweep_advice``.
 
     Raises
     ------
     NoInputError
-        When the lake holds no term of a leader, or no fetch.
+        If the lake has no leader's term, or no fetch.
     """
     ready_to_replay(lake)
     results = replayed(event_stream(lake, event_facts(lake)), named.runs, SCORED).persist(StorageLevel.DISK_ONLY)
@@ -62,23 +62,23 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
 
 
 def other_params(params_json: str, grid: Grid) -> str:
-    """The parameters beside the lag time that the grid varies, for people; those that it leaves alone go without."""
+    """Format the parameters that the grid varies, except the lag time, for display."""
     values = json.loads(params_json)
     varied = [name for name, of_grid in grid.grid.items() if len(of_grid) > 1 and name != LAG_TIME]
     return " ".join(f"{name}={values[name]}" for name in varied if name in values)
 
 
 def _whatever_min_isr(results: DataFrame) -> DataFrame:
-    """Topics of the same run whose brokers say different min.insync.replicas belong together.
+    """Remove min.insync.replicas from the parameters, so that topics with different values have the same run.
 
-    Parameters are told in order of their names, so that the lag time always comes after this one.
+    Parameters are sorted by name, so the lag time always follows this one.
     """
     without_min_isr = F.regexp_replace("params_json", '"min_insync_replicas": [0-9]+, ', "")
     return results.withColumn("params_json", without_min_isr)
 
 
 def _classes(lake: Lake, grid: Grid) -> Callable[[DataFrame], DataFrame]:
-    """Put the class in place of the topic, in rows that have one."""
+    """Replace the topic by its class, in rows that have a topic."""
     topics = [row["topic"] for row in lake.read("leader_epochs").select("topic").distinct().collect()]
     classes = lake.spark.createDataFrame(
         [(topic, grid.class_of(topic)) for topic in topics], "topic STRING, topic_class STRING"

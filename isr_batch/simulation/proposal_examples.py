@@ -1,6 +1,6 @@
-"""The examples that the proposals argue from, as logs: one partition, one term, written by hand.
+"""Examples from the proposals as logs written by hand: one partition, one term each.
 
-Times are ms from the start of the term. Where a proposal leaves a time open, the comment says what was taken.
+Times are ms from the start of the term. If a proposal leaves a time open, a comment has the chosen value.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True)
 class ExampleAppend:
-    """The leader's log grew to ``log_end_offset``."""
+    """An append, after which the leader's log ends at ``log_end_offset``."""
 
     time_ms: int
     log_end_offset: int
@@ -23,7 +23,7 @@ class ExampleAppend:
 
 @dataclass(frozen=True)
 class ExampleFetch:
-    """A follower's fetch: arrived, taken by an io thread, recorded, and answered after a wait for data."""
+    """A follower's fetch: received, handled by an I/O thread, processed, and completed after a wait for data."""
 
     arrival_ms: int
     replica_id: int
@@ -36,7 +36,7 @@ class ExampleFetch:
 
 @dataclass(frozen=True)
 class ExampleTerm:
-    """A leader's term: the first of the replicas leads, and everything before ``log_end_offset`` is committed."""
+    """A leader's term: the first replica leads, and everything before ``log_end_offset`` is committed."""
 
     says: str
     replicas: tuple[int, ...]

@@ -89,17 +89,17 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "format: input should be 'parquet', 'delta' or 'csv'",
         "csv.delimeter: no such key; did you mean delimiter?",
         "replica_lag_time_max_ms: input should be greater than 0",
-        "cluster_id: is needed, or --cluster",
-        "fetches.columns.topic: is needed",
+        "cluster_id: is required, or --cluster",
+        "fetches.columns.topic: is required",
         "fetches.columns.topik: no such key; did you mean topic?",
         "fetches.columns.partition_id.unit: no such key; there are column, constant",
         "fetches.columns.leader_id.constant: input should be a valid integer",
-        "fetches.columns.replica_id: either a column or a constant",
+        "fetches.columns.replica_id: give either a column or a constant",
         "fetches.columns.fetch_offset: the name of a column is expected",
         "fetches.columns.completed_time.time_zone: no such time zone; did you mean Europe/Berlin?",
-        "fetches.columns: handled_time or arrival_time is needed",
-        "appends.columns.acks: is needed",
-        "leader_epoch: without epochs, map it for fetches and appends, or for neither",
+        "fetches.columns: handled_time or arrival_time is required",
+        "appends.columns.acks: is required",
+        "leader_epoch: without epochs, map it for both fetches and appends, or for neither",
     ):
         assert f"  {mistake}" in told
 
