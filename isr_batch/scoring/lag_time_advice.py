@@ -173,7 +173,7 @@ def _figures(row: Row, budgets: Budgets) -> str:
 def _mistake_figures(row: Row, budgets: Budgets) -> str:
     rate = row["mistakes_per_follower_day"]
     if rate is None:
-        return "no time in which its answers are scored"
+        return "no time in which its answers count"
     return (
         f"{_some(row['spurious'], 'mistake')} in {row['exposure_follower_hours']:,.4g} follower-hours, "
         f"{row['mistakes_per_follower_day_low']:.3g} to {row['mistakes_per_follower_day_high']:.3g} a follower-day "
@@ -200,7 +200,7 @@ def _some(count: int, what: str) -> str:
 def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: Budgets) -> str:
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
-        return "No smaller lag time was tried"
+        return "No smaller one was tried"
     mistakes, _, other = smaller[-1]
     figures = _mistake_figures if mistakes != WITHIN else _detection_figures
     return f"At {other[LAG_TIME]:,} ms: {figures(other, budgets)}"

@@ -104,7 +104,7 @@ def account_of(
             bad = {reason: n for (log, reason), n in refused.items() if log == kind}
             unreadable = sum(n for reason, n in bad.items() if reason in UNKNOWN_FORMS)
             used = of_interest[kind].count() - unreadable
-            account.append(Tally(kind, USED, "tells something", used))
+            account.append(Tally(kind, USED, "of interest", used))
             account.append(Tally(kind, SKIPPED, "of no interest", came - used - sum(bad.values())))
         account += [Tally(kind, REFUSED, reason, n) for (log, reason), n in sorted(refused.items()) if log == kind]
     return account

@@ -193,7 +193,7 @@ def _add_broker(found: LogFolder, root: Path, folder: Path) -> None:
     settings = _read_properties(root, properties)
     number = settings.get("node.id") or settings.get("broker.id") or "".join(re.findall(r"\d+$", folder.name))
     if not settings:
-        detail = f"broker {number} assumed from the folder's name" if number else "and the folder's name has no number"
+        detail = f"taken for broker {number} by the folder's name" if number else "and the folder's name has no number"
         found.refused.append(Refused(_printable(f"{folder.name}/{properties.name}"), "no server.properties", detail))
     broker_id = _int(number)
     if broker_id is None:

@@ -131,7 +131,7 @@ def survey(
         assert file.held is not None
         first = seen.setdefault((file.kind, file.broker_id, file.held.content_hash), file.name)
         if file.held.content_bytes and first != file.name and file.kind != log_folder.PROPERTIES:
-            found.refused.append(log_folder.Refused(file.name, "copy of another file", f"same content as {first}"))
+            found.refused.append(log_folder.Refused(file.name, "copy of another file", f"holds what {first} holds"))
         else:
             found.files.append(file)
     return found
