@@ -1,6 +1,6 @@
-"""Settings: defaults, then ``conf/base.yaml``, ``conf/<env>.yaml``, variables, options; the later wins.
+"""Load settings from layers: defaults, ``conf/base.yaml``, ``conf/<env>.yaml``, environment variables, options.
 
-All mistakes are told at once, each with where it was made, before anything is started.
+Later layers override earlier ones. All mistakes are reported at once, each with its layer, before Spark starts.
 """
 
 import difflib
@@ -31,7 +31,7 @@ Tree = dict[str, Any]
 
 
 def names_between_commas(value: object) -> object:
-    """Rules may be given as on the command line: ``all``, or names between commas."""
+    """Split a comma-separated text into names, as rules are given on the command line; other values are kept."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
@@ -40,7 +40,7 @@ class _Section(BaseModel):
 
 
 class SparkSettings(_Section):
-    """The session that a command starts for itself; under spark-submit only ``arrow_batch_rows`` counts."""
+    """Settings of the Spark session that a command starts; under spark-submit only ``arrow_batch_rows`` is used."""
 
     master: str = "local[*]"
     shuffle_partitions: int = Field(default=8, ge=1)
@@ -49,26 +49,26 @@ class SparkSettings(_Section):
 
 
 class IngestSettings(_Section):
-    """What an ingest may refuse."""
+    """Limits of an ingest."""
 
     max_quarantine_ratio: float = Field(default=0.01, ge=0, le=1)
 
 
 class ReplaySettings(_Section):
-    """What is replayed: rules (``all`` or their names) and parameters that differ from the defaults."""
+    """Rules to replay (``all`` or names), and parameters that differ from the defaults."""
 
     rules: Annotated[list[str], NoDecode, BeforeValidator(names_between_commas)] = Field(default=["all"], min_length=1)
     params: dict[str, dict[str, int | str]] = {}
 
 
 class ValidationSettings(_Section):
-    """How well a replay must match what the brokers logged."""
+    """Limits of the comparison with the ISR changes that the brokers logged."""
 
     min_matched_ratio: float = Field(default=0.95, ge=0, le=1)
 
 
 class Settings(BaseSettings):
-    """Everything that can be set, resolved."""
+    """All settings, resolved."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter="__")
 
@@ -86,25 +86,25 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take only what `load_settings` hands over: it reads the layers itself, to say which one is wrong."""
+        """Use only the values from `load_settings`, which reads the layers itself to know where a mistake is."""
         return (init_settings,)
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits that stand for these values."""
+        """Hash of all values, twelve hex digits."""
         text = json.dumps(self.model_dump(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def load_settings(env: str | None = None, options: Tree | None = None, conf: Path | None = None) -> Settings:
-    """Resolve all layers.
+    """Load and validate the settings of all layers.
 
     Parameters
     ----------
     env : str, optional
-        Name of ``conf/<env>.yaml``; by default ``ISR_BATCH_ENV``, and where that is not set, none.
+        Name of ``conf/<env>.yaml``; by default ``ISR_BATCH_ENV``, if set.
     options : dict, optional
-        What the command line sets, nested like the model.
+        Values of command-line options, nested like the model.
     conf : Path, optional
         Folder of the YAML files; by default ``conf`` in the working directory, else beside the package.
 
@@ -128,18 +128,18 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
         count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise UsageError(
             f"{count} in the settings:" + "".join(f"\n  {mistake}" for mistake in mistakes),
-            "`isr-batch config show` prints what is in force; conf/base.yaml lists every key",
+            "`isr-batch config show` prints the settings in force; conf/base.yaml lists every key",
         )
     return settings
 
 
 def parse_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Read ``RULE.PARAM=VALUE`` options; a rule's name may have dots itself, and so may Kafka's own names.
+    """Parse ``RULE.PARAM=VALUE`` options; names of rules and parameters may have dots.
 
     Raises
     ------
     UsageError
-        When one of them does not have this form.
+        If an option does not have this form.
     """
     from udfs.rules import REGISTRY
 
@@ -162,7 +162,7 @@ def parse_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that says what was probably meant, or what there is."""
+    """Suggest the closest known name, or list all of them, as the end of a sentence."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
@@ -231,7 +231,7 @@ def _mistake(location: tuple[int | str, ...], details: Mapping[str, Any], layers
 
 
 def _layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
-    """Topmost layer that sets this key."""
+    """Find the topmost layer that sets a key."""
     for name, layer in reversed(layers):
         node: object = layer
         for part in location:
@@ -246,7 +246,7 @@ def _layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -
 
 
 def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistakes: list[str]) -> ReplaySettings:
-    """Check rules and parameters against the registry; names become ours, values numbers."""
+    """Check rules and parameters against the registry; convert names to ours and values to numbers."""
     if replay.rules == ["all"] and not replay.params:
         return replay
     from udfs.rules import COMMON_PARAMS, REGISTRY  # takes numba, which most looks at the settings need not wait for

@@ -1,1 +1,1 @@
-"""One shrink: its facts, its story in words, its swim lane."""
+"""Explain one shrink: collect its data, describe it in text, draw it as a swim lane."""

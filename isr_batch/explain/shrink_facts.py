@@ -1,4 +1,4 @@
-"""Facts about one shrink, out of the lake: what `isr_batch.explain.shrink_text` tells."""
+"""Collect the data about one shrink from the lake, for `isr_batch.explain.shrink_text`."""
 
 import json
 from collections.abc import Sequence
@@ -31,32 +31,32 @@ from udfs.batches.results import SET_COLUMNS
 from udfs.rules import REGISTRY
 
 LAST_FETCHES: Final = 8
-"""Fetches that a story shows."""
+"""Number of fetches that an explanation shows."""
 HINTS: Final = 8
-"""Partitions that an error names."""
+"""Number of partitions that an error message names."""
 _INSTANTS = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
 
 
 def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> Story:
-    """Find the shrink of a partition nearest to an instant, and all that decides it.
+    """Find the shrink of a partition nearest to a time, and collect everything that decides it.
 
     Parameters
     ----------
     lake : Lake
-        With a replay of the rule.
+        A lake with a replay of the rule.
     topic, partition : str, int
-        In any cluster of the lake: the instant decides.
+        In any cluster of the lake; the time decides.
     at_us : int
         Microseconds since the epoch.
     rule : str
-        Whose shrink.
+        The rule that made the shrink.
 
     Raises
     ------
     UsageError
-        When there is no such rule.
+        If there is no such rule.
     NoInputError
-        When the lake has no such topic or partition, no replay of the rule, or no shrink by it.
+        If the lake has no such topic or partition, no replay of the rule, or no shrink by it.
     """
     require_rules(rule)
     shrinks = _nearest(lake, topic, partition, at_us, rule)
@@ -76,7 +76,7 @@ def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> St
 
 
 def silences(lake: Lake, key: Row, from_us: int, until_us: int) -> tuple[tuple[int, int], ...]:
-    """When the leader did nothing for anybody, as far as it touches a stretch of time."""
+    """List the silences of the leader that overlap a time range."""
     rows = (
         lake.read("broker_events")
         .where((F.col("cluster_id") == key["cluster_id"]) & (F.col("broker_id") == key["leader_id"]))
@@ -91,7 +91,7 @@ def silences(lake: Lake, key: Row, from_us: int, until_us: int) -> tuple[tuple[i
 
 
 def fetches_of(lake: Lake, term: Row, replica_id: int) -> DataFrame:
-    """A follower's fetches in a term; as in the replay, time says which term a fetch belongs to."""
+    """Select a follower's fetches in a term; a fetch belongs to a term by its time, as in the replay."""
     of_replica = lake.read("fetch_log").where(F.col("replica_id") == replica_id)
     return (
         single_fetches(of_replica)
@@ -106,13 +106,13 @@ def fetches_of(lake: Lake, term: Row, replica_id: int) -> DataFrame:
 
 
 def released(run: str) -> tuple[int, str]:
-    """Sort key of a run's name: rules in the order of their releases, then those of other versions of this program."""
+    """Sort key for names of rule runs: by release, then rules that only other versions of this program have."""
     rule = run.partition(" ")[0]
     return list(REGISTRY).index(rule) if rule in REGISTRY else len(REGISTRY), run
 
 
 def _nearest(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> list[Row]:
-    """Rows of ``shrink_verdicts``, one a follower, with ``change_us``."""
+    """Select the rows of ``shrink_verdicts`` of the nearest shrink, one per follower, with ``change_us``."""
     verdicts = lake.read("shrink_verdicts").where(F.col("rule") == rule)
     here = verdicts.where((F.col("topic") == topic) & (F.col("partition_id") == partition)).select(
         *_us("change_time", "restored_time"), "*"
@@ -144,7 +144,7 @@ def _say_what_there_is(lake: Lake, topic: str, partition: int, rule: str) -> Non
     there = ", ".join(f"{row['topic']}-{row['partition_id']} ({row['count']})" for row in rows)
     raise NoInputError(
         f"{rule} drops nobody from {topic}-{partition}",
-        f"it does from {there}" if there else f"{rule} makes no shrink in this lake; try another rule",
+        f"it drops followers from {there}" if there else f"{rule} makes no shrink in this lake; try another rule",
     )
 
 
@@ -152,7 +152,7 @@ def _dropped(lake: Lake, term: Row, shrink: Row) -> Dropped:
     before = F.col("arrival_us") < shrink["change_us"]
     fetches = fetches_of(lake, term, shrink["replica_id"])
     last = fetches.where(before).orderBy(F.desc("arrival_us"))
-    # What it held is told by its last fetch that counted, which may be older than those that are shown.
+    # Its log end offset is that of its last successful fetch, which may be older than the fetches shown.
     counted = last.where("error_code = 0").limit(1).collect()
     nothing_to_hold = term["start_offset"] == 0 and not term["begins_mid_term"]
     held = counted[0]["fetch_offset"] if counted else (0 if nothing_to_hold else None)
@@ -198,7 +198,7 @@ def _appends(lake: Lake, term: Row, shrink: Row, held: int | None) -> dict[str, 
 
 
 def _with_leader_ends(lake: Lake, term: Row, fetches: tuple[Fetch, ...]) -> tuple[Fetch, ...]:
-    """Where the log does not say where the leader's log ended when a fetch was read, the appends do."""
+    """Fill in the leader's log end offset at each fetch from the appends, where the log does not have it."""
     ends = [
         F.max(F.when(F.unix_micros("append_time") <= fetch.handled_us, F.col("log_end_offset"))) for fetch in fetches
     ]
@@ -228,7 +228,7 @@ def _observed(lake: Lake, shrink: Row) -> Row | None:
 
 
 def _stands(lake: Lake, shrink: Row) -> tuple[Stand, ...]:
-    """What the other replayed runs did about a shrink by a rule."""
+    """Find what the other replayed rule runs did about a shrink."""
     if shrink["made_by"] != "rule":
         return ()
 
@@ -253,14 +253,14 @@ def _stands(lake: Lake, shrink: Row) -> tuple[Stand, ...]:
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[Dropped, ...]) -> int:
-    """From when on a silence of the leader may have to do with the shrink."""
+    """Time from which a silence of the leader may have contributed to the shrink."""
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]
     return int(max(term["start_us"], min([one["change_us"], *signs])))
 
 
 def term_of(lake: Lake, key: Row | dict[str, Any]) -> Row:
-    """The row of ``leader_epochs`` that the change falls in, with ``start_us`` and ``end_us``.
+    """Find the row of ``leader_epochs`` at the time of the change, with ``start_us`` and ``end_us``.
 
     A term of which the log has several stretches has several rows.
     """
@@ -269,7 +269,7 @@ def term_of(lake: Lake, key: Row | dict[str, Any]) -> Row:
 
 
 def where_equal(rows: DataFrame, key: Row | dict[str, Any], names: Sequence[str]) -> DataFrame:
-    """Rows that have the key's values in these columns."""
+    """Select the rows with the key's values in these columns."""
     for name in names:
         rows = rows.where(F.col(name) == F.lit(key[name]))
     return rows
@@ -290,7 +290,7 @@ def _day(at_us: int) -> Column:
 
 
 def _us(*names: str) -> list[Column]:
-    """Instants as numbers: a datetime in Python would be in the local zone."""
+    """Convert times to microseconds: Python datetimes would be in the local time zone."""
     return [F.unix_micros(name).alias(name.replace("_time", "_us")) for name in names]
 
 

@@ -1,7 +1,7 @@
-"""One shrink told in words: the facts that a story is made of, and all of its sentences.
+"""Describe one shrink in text: the data classes, and all sentences of the explanation.
 
-Instants are microseconds since the epoch. Which cause holds is what ``shrink_verdicts`` says; the numbers beside it
-are those that docs/verdicts.md decides it by.
+Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers beside it
+are those that decide it according to docs/verdicts.md.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 NOT_NAMED = -1
-"""Offset of a fetch that no line names: its session is older than the log."""
+"""Unknown offset of a fetch: its session was opened before the log."""
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """A row of view ``fetches``."""
+    """One fetch: a row of view ``fetches``."""
 
     arrival_us: int
     handled_us: int
@@ -32,18 +32,18 @@ class Fetch:
 
     @property
     def inside_us(self) -> int:
-        """Time in the leader's queues, in its hands, or parked longer than asked."""
+        """Time that the leader held the fetch: queued, processed, or parked (in purgatory) beyond the max wait."""
         return self.processed_us - self.arrival_us + self.completed_us - self.released_us
 
     @property
     def wait_us(self) -> int:
-        """Time parked, as far as the follower asked for it."""
+        """Time parked in purgatory, up to the max wait of the request."""
         return self.released_us - self.processed_us
 
 
 @dataclass(frozen=True)
 class Stand:
-    """What another replayed run did: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
+    """What another rule run did: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
 
     run: str
     stand: str
@@ -53,12 +53,12 @@ class Stand:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A follower that the shrink took out of the ISR.
+    """A follower that the shrink removed from the ISR.
 
     Attributes
     ----------
     true_log_end_offset : int, optional
-        What its last fetch before the shrink asked for; None when it had not fetched in the term.
+        Offset of its last fetch before the shrink; None if it had not fetched in the term.
     acknowledged_offset : int, optional
         End of the last append with acks 0 or 1 before the shrink.
     appends, records, lacked_appends : int
@@ -68,7 +68,7 @@ class Dropped:
     next_arrival_us : int, optional
         Arrival of the first one after it.
     observed_us : int, optional
-        When the brokers themselves dropped it, if they did within a lag time, and ``observed_by`` whom.
+        When the brokers dropped it, if within one lag time; ``observed_by``: leader or controller.
     """
 
     replica_id: int
@@ -120,19 +120,19 @@ class Story:
 
 
 def utc(at_us: int) -> str:
-    """An instant as people read it, cut to milliseconds."""
+    """Format a time as text, truncated to milliseconds."""
     return (_EPOCH + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def headline(story: Story) -> str:
-    """Who drops whom from where, and when."""
+    """Summarise the shrink in one line: who drops whom, from which partition, and when."""
     who = _brokers([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     return f"{maker} drops {who} from the ISR of {story.topic}-{story.partition_id} at {utc(story.change_us)} UTC"
 
 
 def tell(story: Story) -> str:
-    """Tell the whole story, with line ends."""
+    """Write the whole explanation, with line ends."""
     leads = f"broker {story.leader_id} leads in epoch {story.leader_epoch}"
     least = f"min.insync.replicas {story.min_insync_replicas}"
     release = f", Kafka {story.broker_version}" if story.broker_version else ""
@@ -153,9 +153,9 @@ def _follower(story: Story, follower: Dropped) -> list[str]:
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
         *_section("What the rule saw", _seen(story, follower)),
         *_section("What was true", _true(story, follower)),
-        *_section("Its last fetches, by the leader's clock, in UTC", _fetches(follower.fetches)),
-        *_section("Causes, the first that holds decides (docs/verdicts.md)", _causes(story, follower)),
-        *_section("What came of it", [_restored(story, follower), _observed(story, follower)]),
+        *_section("Last fetches of the follower, by the leader's clock, in UTC", _fetches(follower.fetches)),
+        *_section("Causes; the first that applies decides (docs/verdicts.md)", _causes(story, follower)),
+        *_section("Outcome", [_restored(story, follower), _observed(story, follower)]),
         *_section("Other replayed rules", _others(story, follower)),
     ]
 
@@ -166,7 +166,7 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
 
 def _silences(story: Story) -> list[str]:
     return [
-        f"Broker {story.leader_id} did nothing for anybody for {_ms((end - start) / 1000)}, "
+        f"Broker {story.leader_id} was silent (it served no request) for {_ms((end - start) / 1000)}, "
         f"from {utc(start)} to {utc(end)}."
         for start, end in story.silences
     ]
@@ -179,17 +179,17 @@ def _seen(story: Story, follower: Dropped) -> list[str]:
     else:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms} ({utc(caught_up_ms * 1000)})"
         if follower.lag_ms is not None:
-            caught_up += f", {_ms(follower.lag_ms)} before"
+            caught_up += f", {_ms(follower.lag_ms)} before the shrink"
     lines = [f"{caught_up}; replica.lag.time.max.ms is {_ms(story.lag_time_ms)}"]
     if follower.made_by == "rule" and follower.lag_ms is not None and follower.lag_ms <= story.lag_time_ms:
-        lines.append(f"that is within the limit: {story.rule} goes by something else as well, with {story.params_json}")
+        lines.append(f"that is within the limit: {story.rule} has another criterion as well, with {story.params_json}")
     if story.leader_log_end_offset is None:
-        lines.append("no line of the log names an offset of this partition: nothing was written to it")
+        lines.append("the logs have no offset of this partition: nothing was written to it")
     else:
         held = follower.follower_log_end_offset
-        known = "not known" if held is None or held < 0 else str(held)
+        known = "unknown" if held is None or held < 0 else str(held)
         lines.append(
-            f"log end offset of the follower {known}, of the leader {story.leader_log_end_offset}; "
+            f"log end offset: follower {known}, leader {story.leader_log_end_offset}; "
             f"high watermark {story.high_watermark}"
         )
     return lines
@@ -198,22 +198,22 @@ def _seen(story: Story, follower: Dropped) -> list[str]:
 def _true(story: Story, follower: Dropped) -> list[str]:
     held = follower.true_log_end_offset
     if story.leader_log_end_offset is None:
-        lines = ["what it held is not named, but it was answered without records: it lacked nothing then"]
+        lines = ["its log end offset is not logged, but its fetch returned no records: it lacked nothing then"]
     elif held is None:
-        lines = ["it had not fetched in this term: nobody knows what it held"]
+        lines = ["it had not fetched in this term: its log end offset is unknown"]
     else:
         lacking = story.leader_log_end_offset - held
         lines = [
-            f"it held everything below {held} and lacked {_count(lacking, 'record')}; "
+            f"it had all records below offset {held} and lacked {_count(lacking, 'record')}; "
             f"true lag {_ms(follower.true_lag_ms)}"
             if lacking > 0
-            else f"it held everything below {held} and lacked nothing"
+            else f"it had all records below offset {held} and lacked nothing"
         ]
         if follower.follower_log_end_offset is not None and 0 <= follower.follower_log_end_offset < held:
-            lines.append("the fetch that says so had arrived, but its leader had not recorded it yet")
+            lines.append("the fetch that shows this had arrived, but the leader had not processed it yet")
     if follower.last_caught_up_time_ms > 0:
         lines.append(
-            f"since lastCaughtUpTimeMs {_count(follower.appends, 'append')} of {_count(follower.records, 'record')}; "
+            f"since lastCaughtUpTimeMs: {_count(follower.appends, 'append')} of {_count(follower.records, 'record')}; "
             f"it lacked {_count(follower.lacked_appends, 'append')}"
         )
     lines.append(_alive(story, follower))
@@ -223,22 +223,22 @@ def _true(story: Story, follower: Dropped) -> list[str]:
         )
     if follower.made_by == "rule":
         lines.append(
-            f"since it was last caught up its leader held its fetches for {_ms(follower.leader_held_ms)} "
-            f"and was silent for {_ms(follower.leader_silent_ms)} besides"
+            f"since it was last caught up, the leader held its fetches for {_ms(follower.leader_held_ms)} "
+            f"and was silent for another {_ms(follower.leader_silent_ms)}"
         )
     return lines
 
 
 def _alive(story: Story, follower: Dropped) -> str:
     if not follower.fetches:
-        return "no fetch of it arrived in this term before the shrink"
+        return "none of its fetches arrived in this term before the shrink"
     return f"its last fetch arrived {_ms(_since_last_fetch_ms(story, follower))} before the shrink"
 
 
 def _fetches(fetches: Sequence[Fetch]) -> list[str]:
     if not fetches:
         return []
-    titles = ("arrival", "handled", "recorded", "completed", "offset", "leader LEO", "in leader", "wait")
+    titles = ("arrival", "handled", "processed", "completed", "offset", "leader LEO", "in leader", "wait")
     rows: list[tuple[str, ...]] = [titles]
     for fetch in fetches:
         failed = f" (error {fetch.error_code})" if fetch.error_code else ""
@@ -247,19 +247,19 @@ def _fetches(fetches: Sequence[Fetch]) -> list[str]:
                 utc(at_us)[11:]
                 for at_us in (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.completed_us)
             ),
-            ("not named" if fetch.fetch_offset == NOT_NAMED else str(fetch.fetch_offset)) + failed,
+            ("unknown" if fetch.fetch_offset == NOT_NAMED else str(fetch.fetch_offset)) + failed,
             "" if fetch.leader_log_end_offset is None else str(fetch.leader_log_end_offset),
             _ms(fetch.inside_us / 1000),
             _ms(fetch.wait_us / 1000),
         ))  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return [*table, "in leader: queued, worked on, parked longer than asked, or being sent; wait: parked as asked"]
+    return [*table, "in leader: queued, processed, parked beyond the max wait, or being sent; wait: parked up to it"]
 
 
 def _causes(story: Story, follower: Dropped) -> list[str]:
     if follower.made_by == "controller":
-        return ["yes  controller: fenced, shut down or reassigned; whatever the rule thinks"]
+        return ["yes  controller: the broker was fenced, shut down or reassigned; the rule had no part in it"]
     reasons = _reasons(story, follower)
     width = max(map(len, CAUSES))
     return [f"{'yes' if cause in follower.causes else 'no':4} {cause:{width}}  {reasons[cause]}" for cause in CAUSES]
@@ -267,29 +267,29 @@ def _causes(story: Story, follower: Dropped) -> list[str]:
 
 def _reasons(story: Story, follower: Dropped) -> dict[str, str]:
     lag_time = _ms(story.lag_time_ms)
-    held = "at a place unknown" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
+    held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {_ms(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
     acknowledged = max(story.high_watermark or 0, follower.acknowledged_offset or 0)
-    excused = "; but a cause above holds" if set(SPURIOUS) & set(follower.causes) else ""
+    excused = "; but a cause above applies" if set(SPURIOUS) & set(follower.causes) else ""
     fetched = "it has fetched" if follower.true_log_end_offset is not None else "it has not fetched"
     return {
         "caught_up": f"its log ends {held}, the leader's at {story.leader_log_end_offset}",
-        "keeping_pace": f"true lag {_ms(follower.true_lag_ms)} and {last}; neither may be more than {lag_time}",
+        "keeping_pace": f"true lag {_ms(follower.true_lag_ms)} and {last}; the limit of both is {lag_time}",
         "slow_leader": _blame(follower, lag_time),
-        "unacked_only": f"acknowledged up to {acknowledged}, its log ends {held}; {last}, {lag_time} at most",
-        "controller": "its leader dropped it",
+        "unacked_only": f"acknowledged up to {acknowledged}, its log ends {held}; {last}, limit {lag_time}",
+        "controller": "the leader dropped it, not the controller",
         "follower_stopped": f"{last}, lag time {lag_time}{excused}",
         "follower_slow": f"{last}, lag time {lag_time}{excused}",
-        "unknown": f"{fetched} in this term, {_ms((story.change_us - story.term_start_us) / 1000)} old",
+        "unknown": f"{fetched} in this term, which is {_ms((story.change_us - story.term_start_us) / 1000)} old",
     }
 
 
 def _blame(follower: Dropped, lag_time: str) -> str:
     explained_ms = follower.leader_held_ms + follower.leader_silent_ms
-    told = f"{_ms(explained_ms)} of the time since it was last caught up are the leader's"
+    share = f"the leader accounts for {_ms(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
-        return f"{told}; at most {lag_time} are left"
-    return f"{told}; more than {lag_time} are left" if explained_ms else "none of the time is the leader's"
+        return f"{share}; at most {lag_time} remain"
+    return f"{share}; more than {lag_time} remain" if explained_ms else "the leader accounts for none of the time"
 
 
 def _since_last_fetch_ms(story: Story, follower: Dropped) -> float:
@@ -298,16 +298,16 @@ def _since_last_fetch_ms(story: Story, follower: Dropped) -> float:
 
 def _restored(story: Story, follower: Dropped) -> str:
     if follower.restored_us is None:
-        return f"not back in the ISR when the term's log ends, at {utc(story.term_end_us)}"
+        return f"not back in the ISR by the end of the term's log, at {utc(story.term_end_us)}"
     away = _ms((follower.restored_us - story.change_us) / 1000)
     return f"back in the ISR at {utc(follower.restored_us)}, {away} later"
 
 
 def _observed(story: Story, follower: Dropped) -> str:
     if follower.observed_us is None:
-        return "the brokers' logs have no shrink of it within a lag time of this one"
+        return "the brokers' logs have no shrink of this follower within one lag time of this one"
     apart = _apart(follower.observed_us - story.change_us)
-    return f"the brokers' logs have it as well, by the {follower.observed_by}, {apart}"
+    return f"the brokers' logs have this shrink too, by the {follower.observed_by}, {apart}"
 
 
 def _others(story: Story, follower: Dropped) -> list[str]:
@@ -315,9 +315,9 @@ def _others(story: Story, follower: Dropped) -> list[str]:
     for stand in follower.stands:
         if stand.stand == "made":
             when = _apart((stand.at_us or 0) - story.change_us)
-            title = f"make it as well, {when}, judged {stand.primary_cause}"
+            title = f"make this shrink too, {when}, judged {stand.primary_cause}"
         else:
-            title = "keep the follower" if stand.stand == "kept" else "had dropped it before"
+            title = "keep the follower in the ISR" if stand.stand == "kept" else "had dropped it already"
         groups.setdefault(title, []).append(stand.run)
     return [f"{title}: {', '.join(runs)}" for title, runs in groups.items()]
 

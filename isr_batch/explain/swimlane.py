@@ -1,4 +1,4 @@
-"""The picture of one shrink: offsets, fetches inside the leader, its silences, and who was in the ISR when."""
+"""Draw one shrink as a swim lane: offsets, fetches in the leader, its silences, and ISR membership over time."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,7 @@ from isr_batch.explain.shrink_text import Fetch, Story, headline
 from isr_batch.explain.swimlane_data import BROKERS, Scene
 
 PHASES: Final = {"queue": "#e08214", "work": "#b35806", "wait": "#c7d8e8", "overdue or sent": "#7f3b08"}
-"""Where a fetch is inside the leader: what the leader is to blame for in browns."""
+"""Phases of a fetch in the leader; those that count as the leader's delay are brown."""
 _LINES: Final = {"leader": "#252525", "high watermark": "#969696"}
 _FOLLOWERS: Final = ("#2166ac", "#1b7837", "#762a83", "#c51b7d")
 _MARKS: Final = {"caught up": "#636363", "shrink": "#b2182b", "back": "#4d9221"}
@@ -25,19 +25,19 @@ Rows = list[dict[str, Any]]
 
 
 def require_picture(file: Path) -> None:
-    """Refuse a file name that no picture has.
+    """Refuse a file name without the suffix of a picture.
 
     Raises
     ------
     UsageError
-        With those that there are.
+        With the known suffixes.
     """
     if file.suffix not in PICTURES:
-        raise UsageError(f"--out {file}: no picture ends so", f"use one of {', '.join(PICTURES)}")
+        raise UsageError(f"--out {file}: not the name of a picture", f"use one of {', '.join(PICTURES)}")
 
 
 def draw(scene: Scene, story: Story, file: Path) -> None:
-    """Write the picture; an HTML page needs no network."""
+    """Write the picture to a file; an HTML page needs no network."""
     chart = swimlane(scene, story)
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def draw(scene: Scene, story: Story, file: Path) -> None:
 
 
 def swimlane(scene: Scene, story: Story) -> dict[str, Any]:
-    """Draw the lanes below each other, over one axis of time, as Vega-Lite."""
+    """Build the lanes, one below the other over one time axis, as Vega-Lite."""
     lanes = [
         _offsets(scene, story),
         _stays(scene, story),
@@ -81,7 +81,7 @@ def _x(scene: Scene, field: str, *, last: bool = False) -> alt.X:
 
 
 def _instants(scene: Scene, story: Story, *, last: bool = False, named: bool = False) -> alt.LayerChart:
-    """Upright lines: when followers were caught up for the rule, the shrink, and when they are back."""
+    """Vertical lines: last caught up (for the rule), shrink, and back in the ISR."""
     marks = [("caught up", 1000 * follower.last_caught_up_time_ms) for follower in story.dropped]
     marks += [("shrink", story.change_us)]
     marks += [("back", follower.restored_us) for follower in story.dropped if follower.restored_us]
@@ -93,10 +93,10 @@ def _instants(scene: Scene, story: Story, *, last: bool = False, named: bool = F
         color=alt.Color("what:N", scale=alt.Scale(domain=list(_MARKS), range=list(_MARKS.values())), legend=None),
     )
     lines = base.mark_rule(strokeDash=[4, 3]).encode(tooltip=["what:N"])
-    told = base.transform_filter("datum.label").encode(text="what:N")
+    labels = base.transform_filter("datum.label").encode(text="what:N")
     # The follower is often back milliseconds after the shrink.
-    right = told.transform_filter("datum.what == 'back'").mark_text(align="left", dx=4, y=8)
-    left = told.transform_filter("datum.what != 'back'").mark_text(align="right", dx=-4, y=8)
+    right = labels.transform_filter("datum.what == 'back'").mark_text(align="left", dx=4, y=8)
+    left = labels.transform_filter("datum.what != 'back'").mark_text(align="right", dx=-4, y=8)
     return alt.LayerChart(layer=[lines, left, right] if named else [lines])
 
 
@@ -131,7 +131,7 @@ def _offsets(scene: Scene, story: Story) -> alt.LayerChart:
 
 
 def _held(fetches: tuple[Fetch, ...]) -> list[tuple[int, int]]:
-    """Where the follower's own log ended, as its fetches say."""
+    """The follower's log end offset over time, by its fetches."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 
@@ -142,7 +142,7 @@ def _steps(name: str, points: list[tuple[int, int]], scene: Scene) -> Rows:
 
 
 def _stays(scene: Scene, story: Story) -> alt.LayerChart:
-    """Bars: where each fetch is inside the leader; and when the leader is silent."""
+    """Bars: the phases of each fetch in the leader, and the leader's silences."""
     least_us = (scene.until_us - scene.from_us) / (2 * _WIDTH)
     rows = [
         {"row": f"fetches of {replica}", "what": what, "from": max(start, scene.from_us) / 1000, "until": end / 1000}
@@ -184,13 +184,13 @@ def _stays(scene: Scene, story: Story) -> alt.LayerChart:
 
 
 def phases(fetch: Fetch) -> list[tuple[str, int, int]]:
-    """Where a fetch is, from when until when."""
+    """Split a fetch into its phases in the leader, with start and end."""
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     return [(what, *stay) for what, stay in zip(PHASES, pairwise(instants), strict=True)]
 
 
 def _memberships(scene: Scene, story: Story, replica: int) -> alt.LayerChart:
-    """Bars, a run a row: when the follower is in the ISR."""
+    """Bars, one row per rule run: when the follower is in the ISR."""
     names = [name for who, name in scene.members if who == replica]
     rows = [
         {"run": name, "from": start / 1000, "until": end / 1000, "whose": _whose(name, story)}

@@ -1,4 +1,4 @@
-"""What happened on a partition around a shrink, second by second: what `isr_batch.explain.swimlane` draws."""
+"""Collect what happened on a partition around a shrink, for `isr_batch.explain.swimlane` to draw."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,16 +16,16 @@ from udfs.batches.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"
 FETCHES: Final = 2_000
-"""Fetches of one follower that are drawn at most, those nearest to the shrink."""
+"""Most fetches of one follower that are drawn; the nearest to the shrink are taken."""
 FURTHEST: Final = 5
-"""Lag times that are drawn on either side of the shrink at most."""
+"""Most lag times that are drawn on either side of the shrink."""
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A stretch of time, and what fell into it; instants are microseconds since the epoch.
+    """A time range and what happened in it; times are microseconds since the epoch.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Scene:
 
 
 def scene(lake: Lake, story: Story) -> Scene:
-    """Collect what is to be drawn of a story."""
+    """Collect the data to draw for an explanation."""
     within = stretch(story)
     term = term_of(lake, asdict(story))
     followers = [follower.replica_id for follower in story.dropped]
@@ -62,7 +62,7 @@ def scene(lake: Lake, story: Story) -> Scene:
 
 
 def stretch(story: Story) -> Span:
-    """From a little before the followers were caught up until they are back, but no more than some lag times."""
+    """Choose the time range: from before the followers were caught up until they are back, within some lag times."""
     lag_us = 1000 * story.lag_time_ms
     begun = [
         min([1000 * follower.last_caught_up_time_ms, *(fetch.arrival_us for fetch in follower.fetches[-2:])])
@@ -76,7 +76,7 @@ def stretch(story: Story) -> Span:
 
 
 def spans(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
-    """When a follower was in the ISR, from what it was at first and its shrinks and expands in order."""
+    """Compute when a follower was in the ISR, from its initial membership and its shrinks and expands in order."""
     found = []
     since, until_us = min([within[0], *(at_us for at_us, _ in changes)]), within[1]
     for at_us, kind in changes:
@@ -111,7 +111,7 @@ def _fetches(lake: Lake, term: Row, replica_id: int, change_us: int, within: Spa
 
 
 def _members(lake: Lake, term: Row, followers: Sequence[int], within: Span) -> dict[tuple[int, str], tuple[Span, ...]]:
-    """Membership by follower and run, in the order of releases, the brokers first."""
+    """Compute ISR membership by follower and rule run; the brokers first, then rules by release."""
     replayed = (where_equal(lake.read(name), term, SET_KEY) for name in ("partition_scores", "leader_epochs"))
     runs = replayed_runs(*replayed).select("run", "rule", "params_json", "isr").distinct()
     first = {row["run"]: list(row["isr"]) for row in runs.collect()}

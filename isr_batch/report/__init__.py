@@ -1,4 +1,4 @@
-"""One self-contained page: what was analysed, what each rule got wrong, and how well the replay matches the brokers."""
+"""Write the HTML report: scope, mistakes of each rule, and how well the replay matches the brokers."""
 
 from isr_batch.report.page import write_report
 

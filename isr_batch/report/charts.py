@@ -1,4 +1,4 @@
-"""Pictures of rules side by side, as Vega-Lite. Text and lines have the page's own colour, for light and dark."""
+"""Build the charts that compare rules, as Vega-Lite. Text and lines use the page's colour, for light and dark."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,15 +17,15 @@ CAUSE_COLOURS = {
     "follower_slow": "#67a9cf",
     "unknown": "#737373",
 }
-"""Spurious causes in browns, genuine ones in blues, the rest in greys."""
+"""Spurious causes are brown, genuine ones blue, the rest grey."""
 AS_LOGGED = "as logged"
-"""In place of a cause, where a broker's log gives none."""
+"""Shown instead of a cause for shrinks in the brokers' logs, which have none."""
 INK = "currentColor"
-"""Whatever the page writes with."""
+"""The page's text colour."""
 
 COSTS = {
     "under_min_isr_s": "seconds under min ISR",
-    "high_watermark_stalled_s": "seconds of a standing high watermark",
+    "high_watermark_stalled_s": "seconds of a stalled high watermark",
     "records_at_risk": "acknowledged records at risk",
 }
 
@@ -33,7 +33,7 @@ STRONG = [
     "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf",
     "#3953a4", "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
 ]  # fmt: skip
-"""Colours of rules, none of them pale; they come again when there are more rules."""
+"""Colours of rules, none of them pale; reused if there are more rules."""
 TIME_FORMAT = {
     "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
     "day": "%d %b", "date": "%d %b", "week": "%d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
@@ -44,25 +44,25 @@ Spec = dict[str, Any]
 
 
 def in_order(rules: Iterable[str]) -> list[str]:
-    """Rules in the order of their releases, those of other versions of this program and the brokers after them."""
+    """Sort rules by release; rules of other versions of this program and the brokers come last."""
     known = {rule: position for position, rule in enumerate(REGISTRY)}
     return sorted(set(rules), key=lambda rule: (known.get(rule, len(known)), rule))
 
 
 def cause_scale(rows: Rows) -> alt.Scale:
-    """Colours of the causes that there are."""
+    """Colour scale of the causes in the rows."""
     there = {row["cause"] for row in rows}
     colours = {cause: colour for cause, colour in {**CAUSE_COLOURS, AS_LOGGED: INK}.items() if cause in there}
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
 def cause_colour(rows: Rows) -> alt.Color:
-    """Marks by cause, with their legend."""
+    """Colour encoding by cause, with a legend."""
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
 
 def shrinks_by_cause(rows: Rows) -> Spec:
-    """Bars: shrinks of each rule by primary cause."""
+    """Bar chart: shrinks of each rule by primary cause."""
     rules = in_order(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
@@ -79,7 +79,7 @@ def shrinks_by_cause(rows: Rows) -> Spec:
 
 
 def shrinks_in_time(rows: Rows) -> Spec:
-    """Ticks: when each rule dropped somebody, and why; with what the brokers themselves did."""
+    """Tick chart: shrinks of each rule over time by cause, with those of the brokers."""
     rules = in_order(row["rule"] for row in rows)
     ticks = (
         alt.Chart()
@@ -101,21 +101,21 @@ def shrinks_in_time(rows: Rows) -> Spec:
 
 
 def utc(field: str, title: str | None = "UTC") -> alt.X:
-    """An axis of time."""
+    """Time axis in UTC."""
     return alt.X(
         f"{field}:T", title=title, scale=alt.Scale(type="utc"), axis=alt.Axis(format=TIME_FORMAT, labelOverlap=True)
     )
 
 
 def tradeoff(rows: Rows) -> Spec:
-    """Marks: mistakes against detection time; rules that come to the same share one."""
+    """Scatter plot: mistakes against detection time; rules with equal results share a mark."""
     return frontier([_rated(row) | {"place": row["cluster_id"], "rule": row["rules"]} for row in rows], "partition")
 
 
 def sweeps(rows: Rows) -> Spec:
-    """Curves: the same of sweeps, a curve for each rule with its parameters but the lag time."""
-    told = [_rated(row) | {"rule": " ".join([row["rule"], *_settings(row["other_params"])])} for row in rows]
-    return frontier(told, "follower")
+    """Curves: mistakes against detection time in sweeps; one curve per rule and parameters other than the lag time."""
+    rated = [_rated(row) | {"rule": " ".join([row["rule"], *_settings(row["other_params"])])} for row in rows]
+    return frontier(rated, "follower")
 
 
 def _settings(params: dict[str, str]) -> list[str]:
@@ -123,7 +123,7 @@ def _settings(params: dict[str, str]) -> list[str]:
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """A run without a mistake stands at the upper end of its interval; the axis has no zero."""
+    """Place a run without mistakes at the upper end of its interval, as the axis has no zero."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "other_params": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
@@ -132,15 +132,15 @@ def _rated(row: dict[str, Any]) -> dict[str, Any]:
 def frontier(
     rows: Rows, whose: str = "follower", mistakes: float | None = None, detection_ms: float | None = None
 ) -> Spec:
-    """Curves: mistakes against detection time, the lag time along each.
+    """Curves: mistakes against detection time, one point per lag time.
 
     Parameters
     ----------
     rows : sequence of dict
-        ``place`` (a curve sheet for each), ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (with ``low`` and
+        ``place`` (one panel for each), ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (with ``low`` and
         ``high``; above 0) and ``seen`` (False: no mistake, and ``mistakes`` is ``high``).
     whose : str
-        Whose days mistakes are by.
+        Unit of the rate: mistakes per follower-day or per partition-day.
     mistakes, detection_ms : float, optional
         The budgets.
     """
@@ -148,18 +148,18 @@ def frontier(
         "detection_s:Q", title="99 % of genuine failures detected within, s", scale=alt.Scale(zero=False, padding=25)
     )
     scale = alt.Scale(type="log")
-    y = alt.Y("mistakes:Q", title=f"mistakes a {whose}-day", scale=scale, axis=alt.Axis(tickCount=5))
+    y = alt.Y("mistakes:Q", title=f"mistakes per {whose}-day", scale=scale, axis=alt.Axis(tickCount=5))
     rules = list(dict.fromkeys(row["rule"] for row in rows))
     colour = _rule_colour("rule", rules)
     base = alt.Chart().encode(x=x, color=colour)
-    told = ["place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N"]
+    tooltip = ["place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N"]
     hollow = alt.condition("datum.seen", alt.value(1), alt.value(0))
     budgets = [alt.Chart().mark_rule(strokeDash=[5, 4], color=INK) for _ in range(2)]
     layers = [
         base.mark_rule(opacity=0.35).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
         base.mark_line(opacity=0.7).encode(y=y, order="lag_time_s:Q"),
-        base.mark_point(filled=False, size=60).encode(y=y, tooltip=told),
-        base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=told),
+        base.mark_point(filled=False, size=60).encode(y=y, tooltip=tooltip),
+        base.mark_point(filled=True, size=60).encode(y=y, opacity=hollow, tooltip=tooltip),
         base.mark_text(align="left", dx=6, dy=-6, fontSize=10).encode(
             y=y, color=alt.value(INK), text=alt.Text("lag_time_s:Q")
         ),
@@ -187,7 +187,7 @@ def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
 
 
 def costs(rows: Rows) -> Spec:
-    """Marks, a sheet a cost: what a rule with so many mistakes costs."""
+    """Scatter plots: each cost against the number of mistakes, one panel per cost."""
     groups = list(dict.fromkeys(row["rules"] for row in rows))
     base = (
         alt.Chart({"values": list(rows)})

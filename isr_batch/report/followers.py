@@ -1,4 +1,4 @@
-"""Pictures of followers and of single mistakes, as Vega-Lite."""
+"""Build the charts about followers and single mistakes, as Vega-Lite."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ import altair as alt
 from isr_batch.report.charts import INK, Rows, Spec, cause_colour, in_order, utc
 
 AGES: Final = {0.0: "#5aae61", 0.1: "#d9ef8b", 0.5: "#fee08b", 1.0: "#d73027", 2.0: "#7f0000"}
-"""Colours of a time since caught up, from so many lag times on: red is beyond the limit."""
+"""Colours of the time since caught up, by lower limit in lag times; from 1 on it is red."""
 
 
 def heat(rows: Rows) -> Spec:
-    """Cells: how long ago each follower was caught up."""
+    """Heat map: time since each follower was caught up."""
     limits = list(AGES)[1:]
     colour = alt.Color(
         "lag_times:Q",
@@ -39,7 +39,7 @@ def heat(rows: Rows) -> Spec:
 
 
 def durations(rows: Rows) -> Spec:
-    """Bars from a quarter to three, lines from the least to the most, and the median."""
+    """Box plot: quartiles, median, minimum and maximum of durations."""
     rules = in_order(row["rule"] for row in rows)
     scale = alt.Scale(type="symlog", constant=0.001)
     axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
@@ -64,7 +64,7 @@ def durations(rows: Rows) -> Spec:
 
 
 def matrix(rows: Rows) -> Spec:
-    """Cells: how many shrinks the rule of a row makes that the rule of a column does not."""
+    """Matrix: number of shrinks that the rule of a row makes and the rule of a column does not."""
     rules = in_order(rule for row in rows for rule in (row["makes"], row["makes_not"]))
     base = alt.Chart({"values": list(rows)}).encode(
         x=alt.X("makes_not:N", sort=rules, title="and this one does not", axis=alt.Axis(orient="top", labelAngle=-45)),
@@ -81,7 +81,7 @@ def matrix(rows: Rows) -> Spec:
 
 
 def held(rows: Rows) -> Spec:
-    """Marks: of the time since a follower was caught up, how much its leader held it up."""
+    """Scatter plot: time since a follower was caught up, and how much of it the leader caused."""
     longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
     edges = [
         {"lag_s": at, "held_s": at - limit, "edge": name}
@@ -93,7 +93,7 @@ def held(rows: Rows) -> Spec:
         .mark_circle(opacity=0.8)
         .encode(
             x=alt.X("lag_s:Q", title="time since it was caught up, s"),
-            y=alt.Y("held_s:Q", title="of that, the leader's, s"),
+            y=alt.Y("held_s:Q", title="of that, caused by the leader, s"),
             size=alt.Size(
                 "shrinks:Q", legend=alt.Legend(title="shrinks", tickCount=3), scale=alt.Scale(range=[40, 600])
             ),

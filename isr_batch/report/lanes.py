@@ -1,4 +1,4 @@
-"""The picture of one partition: offsets, lag, known trouble, and who was out of the ISR when, under each rule."""
+"""Draw one partition over time: offsets, lag, known faults, and who was out of the ISR under each rule."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ _ROW: Final = 15
 
 
 def lanes(rows: Rows, rules: Sequence[str], lag_time_ms: int, change_ms: float) -> Spec:
-    """Draw the lanes below each other, over one axis of time that a wheel zooms and a drag moves.
+    """Build the lanes, one below the other over one time axis with zoom (wheel) and pan (drag).
 
     Parameters
     ----------
     rows : sequence of dict
-        Of ``sql/lanes.sql``.
+        Result of ``sql/lanes.sql``.
     rules : sequence of str
-        All that were replayed: one without a bar keeps the follower.
+        All replayed rules: one without a bar keeps the follower in the ISR.
     lag_time_ms : int
-        Drawn over the lag.
+        Drawn as a limit in the lag lane.
     change_ms : float
-        The shrink that it is about.
+        Time of the shrink.
     """
     of = {name: [row for row in rows if row["lane"] == name] for name in ("offset", "lag", "trouble", "away")}
     away = cause_scale(of["away"])

@@ -1,4 +1,4 @@
-"""Numbers out of the lake, onto the page."""
+"""Write the report page: collect the numbers, and render the templates."""
 
 import json
 import re
@@ -78,25 +78,25 @@ def write_report(lake: Lake, out: Path, rules: Sequence[dict[str, Any]] | None =
 
 
 def rounded(value: object) -> object:
-    """Four digits are enough for a reader."""
+    """Round a number to four digits for display."""
     if not isinstance(value, float):
         return value
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
 
 
 def write_page(template: str, out: Path, charts: dict[str, Spec], **content: object) -> None:
-    """Write one self-contained page.
+    """Render a template to one self-contained HTML page.
 
     Parameters
     ----------
     template : str
-        One that extends ``page.html.j2``.
+        Name of a template that extends ``page.html.j2``.
     out : Path
         HTML file; it needs no network.
     charts : dict
-        Vega-Lite by the id of the element that it goes to.
+        Vega-Lite charts by the id of their HTML element.
     **content
-        What the template asks for.
+        Variables of the template.
     """
     source = files("isr_batch.report")
     templates = jinja2.FunctionLoader(lambda name: (source / name).read_text(encoding="utf-8"))
@@ -112,24 +112,26 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
 
 
 def finding(row: dict[str, Any], *, several: bool = False) -> str:
-    """One sentence about a rule's row in the table; with its lag time where a rule has several rows."""
+    """Summarise a rule's row in one sentence; with its lag time if the rule has several rows."""
     rule = f"{row['rule']} with T = {row['T'] / 1000:g} s" if several else row["rule"]
     if not row["shrinks"]:
         return f"{rule} makes no shrink" + (f", and misses {row['misses']} failures." if row["misses"] else ".")
     causes = {name: row[name] for name in ("caught_up", "keeping_pace", "slow_leader", "unacked_only") if row[name]}
-    told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(causes.items(), key=lambda c: -c[1]))
+    counts = ", ".join(
+        f"{name.replace('_', ' ')} {count}" for name, count in sorted(causes.items(), key=lambda c: -c[1])
+    )
     sentence = f"{rule} makes {row['shrinks']} shrinks, {row['spurious']} of them spurious" + (
-        f" ({told})" if told else ""
+        f" ({counts})" if counts else ""
     )
     if row["mistake_duration_ms_p50"] is not None:
-        sentence += f", half of these undone within {row['mistake_duration_ms_p50'] / 1000:.3g} s"
+        sentence += f", half of them undone within {row['mistake_duration_ms_p50'] / 1000:.3g} s"
     if row["genuine"]:
         sentence += f"; of {row['genuine']} genuine ones 99 % come within {row['detection_ms_p99'] / 1000:.3g} s"
     return sentence + (f"; it misses {row['misses']} failures." if row["misses"] else ".")
 
 
 def scope(lake: Lake) -> str:
-    """What the lake holds, in a sentence."""
+    """Summarise the input in the lake in one sentence."""
     span = lake.read("fetch_log").agg(
         F.sum("run_length").alias("n"),
         F.countDistinct("cluster_id", "topic", "partition_id").alias("partitions"),
@@ -138,9 +140,9 @@ def scope(lake: Lake) -> str:
         F.array_sort(F.collect_set("cluster_id")).alias("clusters"),
     ).collect()[0]  # fmt: skip
     if not span["n"]:
-        return "There is no fetch in this lake."
+        return "This lake has no fetches."
     return (
-        f"{span['n']:,} fetches of followers on {span['partitions']} partitions of {', '.join(span['clusters'])}, "
+        f"{span['n']:,} follower fetches of {span['partitions']} partitions in {', '.join(span['clusters'])}, "
         f"from {span['first'][:19]} to {span['last'][:19]} UTC."
     )
 

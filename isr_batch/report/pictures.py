@@ -1,4 +1,4 @@
-"""The report's pictures: what each shows, how it is read, the SQL that it is made of, and what draws it."""
+"""Define the report's charts: title, explanation, SQL query and drawing function of each."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,29 +18,29 @@ from isr_batch.report.lanes import lanes
 from udfs.rules import BASELINE
 
 MOST: Final = 2_500
-"""Rows of a picture at most; more would not be told apart, and the page would not open quickly."""
+"""Most rows in a chart; more could not be distinguished and would make the page slow to open."""
 AT_ONCE: Final = 4
-"""Queries that Spark is given at the same time."""
+"""Number of Spark queries at the same time."""
 FURTHEST: Final = 3
-"""Lag times on either side of a shrink that a swim lane shows at most."""
+"""Most lag times that a swim lane shows on either side of a shrink."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the report.
+    """A chart of the report.
 
     Attributes
     ----------
     place : str
-        Id of its element on the page.
+        Id of its HTML element.
     how : str
-        How it is read.
+        Explanation of how to read it.
     sql : str
-        What it is made of, as it is run and shown.
+        Its query, as it is run and shown.
     draw : callable
-        Rows to Vega-Lite.
+        Turns rows into Vega-Lite.
     nothing : str
-        Told in its place when there are no rows.
+        Shown instead if there are no rows.
     """
 
     place: str
@@ -53,7 +53,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture with its rows; without any, ``chart`` is None."""
+    """A chart with its rows; without rows, ``chart`` is None."""
 
     picture: Picture
     rows: Rows
@@ -62,7 +62,7 @@ class Drawn:
 
 
 def draw_all(lake: Lake) -> list[Drawn]:
-    """Ask the lake for each picture, and draw it.
+    """Query the lake for each chart, and draw it.
 
     Tables that the lake lacks count as empty.
     """
@@ -75,18 +75,18 @@ def draw_all(lake: Lake) -> list[Drawn]:
 
 
 def focus(lake: Lake, rules: Sequence[str]) -> str:
-    """Of those replayed, the rule that pictures of one are about: what the brokers ran, else what runs today."""
+    """Choose the rule for charts about a single rule: the one the brokers ran, otherwise the baseline."""
     ran = _ask(lake, "SELECT rule FROM replay_check GROUP BY rule ORDER BY count(*) DESC, rule")
     return next((rule for rule in (*(row["rule"] for row in ran), BASELINE, *rules) if rule in rules), BASELINE)
 
 
 def pictures(rule: str) -> list[Picture]:
-    """All but the swim lanes.
+    """List all charts except the swim lanes.
 
     Parameters
     ----------
     rule : str
-        Whom those are about that show one rule.
+        Rule of the charts about a single rule.
     """
 
     def made(place: str, title: str, how: str, draw: Callable[[Rows], Spec], nothing: str) -> Picture:
@@ -95,71 +95,73 @@ def pictures(rule: str) -> list[Picture]:
     return [
         made(
             "causes", "Shrinks and their causes",
-            "A bar is a rule, its parts are the primary causes: browns are mistakes, blues are followers that had "
-            "really stopped or fallen behind, greys are the controller's or cannot be judged.",
+            "Each bar is a rule, its segments are the primary causes: brown for mistakes, blue for followers that had "
+            "really stopped or fallen behind, grey for shrinks by the controller or that cannot be judged.",
             charts.shrinks_by_cause, "No rule makes a shrink.",
         ),
         made(
             "tradeoff", "Mistakes against detection",
-            "The nearer to the lower left corner, the better: to the left failures are detected sooner, further down "
-            "there are fewer mistakes. The number beside a mark is its lag time in seconds, a bar the 95 % interval; "
-            "rules that come to the same share a mark. A hollow mark made no mistake, and stands at the upper end of "
-            "its interval. Rules that detected no failure have no place.",
-            charts.tradeoff, "No rule has detected a genuine failure, so there is nothing to weigh mistakes against.",
+            "The nearer to the lower left corner, the better: failures are detected sooner to the left, and there are "
+            "fewer mistakes further down. The number beside a mark is the lag time in seconds, a bar the 95 % "
+            "interval; rules with equal results share a mark. A hollow mark is a rule without mistakes, drawn at the "
+            "upper end of its interval. Rules that detected no failure are not shown.",
+            charts.tradeoff, "No rule has detected a genuine failure, so there is no detection time to show.",
         ),
         made(
             "sweeps", "The same along the lag time",
-            "A curve is a rule, a mark one of its lag times, with its seconds beside it; otherwise as above. "
-            "Where a curve is flat, a longer lag time buys nothing.",
+            "Each curve is a rule, each mark one of its lag times, in seconds; otherwise as above. "
+            "Where a curve is flat, a longer lag time has no benefit.",
             charts.sweeps, "There is no sweep in this lake: `isr-batch sweep` makes one.",
         ),
         made(
             "in_time", "When",
-            "A mark is one or more followers dropped at that time, in the colour of the cause; the last row of a "
-            "cluster is what its brokers logged. Marks below each other are the same event seen by several rules.",
+            "Each mark is one or more followers dropped at that time, in the colour of the cause; the last row of a "
+            "cluster shows what its brokers logged. Marks in one column are the same event under several rules.",
             charts.shrinks_in_time, "No rule makes a shrink, and the brokers logged none.",
         ),
         made(
             "heat", "Time since caught up",
-            f"A cell is the longest time since lastCaughtUpTimeMs that a follower came to under {rule} on any "
-            f"partition, in lag times: red is beyond the limit, where the rule drops it. Where all followers of one "
-            f"leader turn red together look at the leader, where one follower does with all leaders look at the "
-            f"follower. Nothing is drawn where no term has the follower.",
+            f"Each cell is the longest time since lastCaughtUpTimeMs of a follower under {rule} on any partition, in "
+            f"lag times: red is beyond the limit, where the rule drops it. If all followers of one leader turn red "
+            f"together, the leader is the likely cause; if one follower turns red with all leaders, the follower is. "
+            f"Nothing is drawn where no term has the follower.",
             followers.heat, f"There is no timeline of {rule}.",
         ),
         made(
             "durations", "How long mistakes last, and how long until the next",
-            "A line goes from the shortest to the longest, its bar from a quarter of the mistakes to three, and the "
-            "tick is the median. A mistake that is over in milliseconds "
-            "only costs two ISR writes; one of seconds pages somebody.",
+            "The line goes from the shortest to the longest mistake, the box from the first to the third quartile, and "
+            "the tick is the median. A mistake that is over in milliseconds "
+            "only costs two ISR writes; one of several seconds alerts the operators.",
             followers.durations, "No rule makes a mistake that was undone in the log.",
         ),
         made(
             "disagreements", "Who disagrees with whom",
-            "A number counts the shrinks that the rule of its row makes, and that of its column does not though it had "
-            "the follower in the ISR. An empty column is a rule that drops whoever the others drop.",
+            "Each number counts the shrinks that the rule of the row makes, and that the rule of the column does not "
+            "make although it had the follower in the ISR. A rule with an empty column drops every follower that "
+            "others drop.",
             followers.matrix, "No two rules disagree about a shrink.",
         ),
         made(
             "held", "How much of the delay was the leader's",
-            f"A circle is a group of shrinks by {rule}. Upwards: of the time since the follower was caught up, what "
-            f"its fetches spent inside the leader or what the leader was silent. On the upper dashed line all of it "
-            f"was the leader's; above the lower one less than a lag time is left for the follower to answer for.",
+            f"Each circle is a group of shrinks by {rule}. The vertical axis is the part of the time since the "
+            f"follower was caught up in which its fetches were in the leader or the leader was silent. On the upper "
+            f"dashed line the leader caused all of it; above the lower one less than a lag time is left for the "
+            f"follower to answer for.",
             followers.held, f"{rule} drops nobody whose delay is known.",
         ),
         made(
             "costs", "What a rule costs beside its mistakes",
-            "To the left there are fewer mistakes, further down it costs less: time in which acks=all producers are "
-            "refused, time in which the high watermark stands below the log end, and acknowledged records that a clean "
-            "election could lose. A rule that another one undercuts in every sheet has nothing for it. Rules that "
-            "come to the same share a mark.",
+            "There are fewer mistakes to the left and lower costs further down: time in which acks=all producers are "
+            "refused, time in which the high watermark is stalled below the log end offset, and acknowledged records "
+            "that a clean election could lose. A rule that another one beats in every panel has no advantage. Rules "
+            "with equal results share a mark.",
             charts.costs, "There are no scores.",
         ),
     ]  # fmt: skip
 
 
 def swim_lanes(lake: Lake, rule: str, rules: Sequence[str]) -> list[Picture]:
-    """The partition of each leader where a rule made most mistakes, around the longest one."""
+    """List the swim lanes: for each leader the partition with most mistakes, around the longest mistake."""
     worst = _ask(lake, sql_of("worst", rule=literal(rule)))
     return [_swim_lane(place, rule, rules, row) for place, row in enumerate(worst)]
 
@@ -182,24 +184,26 @@ def _swim_lane(place: int, rule: str, rules: Sequence[str], row: dict[str, Any])
         from_us=str(from_us),
         until_us=str(until_us),
     )
-    told = f"explain --topic {row['topic']} --partition {partition} --at {change_us // 1000} --rule {rule} --lake LAKE"
+    command = (
+        f"explain --topic {row['topic']} --partition {partition} --at {change_us // 1000} --rule {rule} --lake LAKE"
+    )
     return Picture(
         f"lanes-{place}",
         f"{row['topic']}-{partition} of {row['cluster_id']}, led by broker {row['leader_id']}",
-        f"{rule} drops followers from it {row['shrinks']} times, {row['spurious']} of them without reason. The "
-        f"dotted line is where the longest begins: {row['primary_cause'].replace('_', ' ')}. Offsets that drift "
-        f"apart are a follower that lacks something; the red dashed line is the lag time. A bar is a rule that has "
-        f"the follower out of the ISR, in the colour of its cause; a rule without a bar keeps the follower, and the "
-        f"brokers' own decisions come last. The wheel zooms, a drag moves, two clicks bring it back. `isr-batch "
-        f"{told}` tells the whole story.",
+        f"{rule} drops followers of this partition {row['shrinks']} times, {row['spurious']} of them spuriously. The "
+        f"dotted line is the start of the longest: {row['primary_cause'].replace('_', ' ')}. If offsets drift apart, a "
+        f"follower lacks records; the red dashed line is the lag time. A bar means that a rule has the follower out of "
+        f"the ISR, in the colour of the cause; a rule without a bar keeps the follower, and the brokers' own decisions "
+        f"come last. Zoom with the wheel, pan by dragging, reset with a double click. `isr-batch {command}` "
+        f"explains the shrink in full.",
         sql,
         partial(lanes, rules=rules, lag_time_ms=row["lag_time_ms"], change_ms=change_us / 1000),
-        "Nothing is known of it.",
+        "There is no data for this partition.",
     )
 
 
 def sql_of(name: str, **values: str) -> str:
-    """The text of a query, with values in place of ``:name``."""
+    """Read a query, and replace ``:name`` by values."""
     text = (files("isr_batch.report") / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip()
     # At once: a value may look like a name.
     return re.sub(r":(\w+)", lambda found: values.get(found[1], found[0]), text)
@@ -216,7 +220,7 @@ def _ask(lake: Lake, sql: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def _all_tables(lake: Lake) -> Iterator[None]:
-    """SQL may name any table for a while."""
+    """Register every table as a view for the duration of the context; missing tables are empty."""
     there = lake.register_views()
     lacking = [name for name in TABLES if name not in there]
     for name in lacking:

@@ -1,4 +1,4 @@
-"""The page of a sweep: advice in sentences, and what each lag time costs."""
+"""Write the HTML page of a sweep: advice in sentences, and the costs of each lag time."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from isr_batch.lake.lake import Lake
 from isr_batch.report.charts import frontier
 from isr_batch.report.page import scope, write_page
-from isr_batch.scoring.lag_time_advice import Row, line
+from isr_batch.scoring.lag_time_advice import Row, curve
 from isr_batch.scoring.sweep import Sweep, other_params
 from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
 
@@ -19,12 +19,12 @@ FIGURES = (
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
-    """Write the page.
+    """Write the page of a sweep.
 
     Parameters
     ----------
     lake : Lake
-        That was swept.
+        The lake that was swept.
     named : NamedGrid
     found : Sweep
     out : Path
@@ -62,7 +62,7 @@ def _whose(row: Row, grid: Grid) -> str:
 
 
 def _curve(row: Row, grid: Grid) -> str:
-    return f"{row['rule']} {other_params(line(row)[-1], grid)}".rstrip()
+    return f"{row['rule']} {other_params(curve(row)[-1], grid)}".rstrip()
 
 
 def _mark(row: Row, grid: Grid) -> dict[str, Any]:
@@ -83,6 +83,6 @@ def _mark(row: Row, grid: Grid) -> dict[str, Any]:
 
 
 def _figures(row: Row, grid: Grid) -> dict[str, Any]:
-    told = {"topics": _place(row), "rule": _curve(row, grid), "lag time, ms": row[LAG_TIME]}
+    labels = {"topics": _place(row), "rule": _curve(row, grid), "lag time, ms": row[LAG_TIME]}
     numbers = {name: row[name] for name in FIGURES}
-    return told | {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in numbers.items()}
+    return labels | {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in numbers.items()}

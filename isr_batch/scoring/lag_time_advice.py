@@ -1,6 +1,6 @@
-"""Advice on a lag time: the smallest whose mistakes and detection are within their budgets, and how sure that is.
+"""Recommend the smallest lag time whose mistakes and detection time are within budget, with confidence intervals.
 
-docs/sweep.md says how it is to be read.
+docs/sweep.md explains how to read the advice.
 """
 
 import json
@@ -15,20 +15,19 @@ from udfs.rules import REGISTRY
 Row = dict[str, Any]
 
 RECOMMENDED, NOT_ENOUGH_DATA, NONE_FITS = "recommended", "not enough data", "none fits"
-ANSWERS: Final = (RECOMMENDED, NOT_ENOUGH_DATA, NONE_FITS)
 WITHIN, OPEN, OVER = "within", "open", "over"
-"""Of a budget: kept for sure, not known, or broken for sure."""
+"""State of a budget: certainly kept, uncertain, or certainly exceeded."""
 
 EXACT: Final = 200
-"""Events up to which the interval is found by summing up; beyond, the approximation is right to a part in 10^5."""
+"""Number of events up to which the interval is exact; beyond it, the approximation is accurate to one in 10^5."""
 NORMAL: Final = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
 
 def poisson_interval(events: int) -> tuple[float, float]:
-    """Exact 95 % interval of a Poisson variable's mean, after so many events; both tails have 2.5 %.
+    """Compute the exact 95 % interval of a Poisson mean from the number of events; both tails have 2.5 %.
 
-    Above `EXACT` events it is by the cube root of Wilson and Hilferty (1931).
+    Above `EXACT` events it uses the cube root approximation of Wilson and Hilferty (1931).
     """
     if events > EXACT:
         low, high = (
@@ -39,7 +38,7 @@ def poisson_interval(events: int) -> tuple[float, float]:
 
 
 def _mean_where(most: int, probability: float) -> float:
-    """Mean of the Poisson variable that is at most ``most`` with this probability."""
+    """Find the mean of a Poisson variable that is at most ``most`` with this probability."""
     low, high = 0.0, 2.0 * most + 10
     while high - low > 1e-12 * high:
         mean = (low + high) / 2
@@ -52,10 +51,10 @@ def _mean_where(most: int, probability: float) -> float:
 
 
 def with_rates(row: Row) -> Row:
-    """A row of scores, and its mistakes per follower-day with their interval.
+    """Add mistakes per follower-day, with their interval, to a row of scores.
 
-    The interval is the wider one at either end of two: the Poisson one takes shrinks for independent, the bootstrap of
-    the scores knows that they come in bursts, but sees little where there are few.
+    At each end, the interval is the wider one of two: the Poisson interval assumes independent shrinks; the bootstrap
+    of the scores accounts for bursts, but is unreliable with few shrinks.
     """
     days = row["exposure_follower_hours"] / 24
     partition_days = row["exposure_partition_hours"] / 24
@@ -73,51 +72,51 @@ def with_rates(row: Row) -> Row:
     }
 
 
-def line(row: Row) -> tuple[str, str, str, str]:
-    """What a row has in common with those that differ from it in the lag time only."""
+def curve(row: Row) -> tuple[str, str, str, str]:
+    """Key of a row's curve: rows on one curve differ only in the lag time."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
 
 def advice(rows: Sequence[Row], budgets: Budgets) -> list[Row]:
-    """One answer for each cluster, class of topics, rule and set of its other parameters.
+    """Give one answer per cluster, topic class, rule and set of its other parameters.
 
     Parameters
     ----------
     rows : sequence of dict
-        Of ``with_rates``.
+        Results of `with_rates`.
     budgets : Budgets
 
     Returns
     -------
     list of dict
-        Columns of ``sweep_advice`` but the sweep's name; rules in the order of their releases.
+        Columns of ``sweep_advice`` except the sweep's name; rules in the order of their releases.
     """
     order = {rule: position for position, rule in enumerate(REGISTRY)}
 
-    def place(row: Row) -> tuple[Any, ...]:
-        cluster, topic_class, rule, others = line(row)
+    def sort_key(row: Row) -> tuple[Any, ...]:
+        cluster, topic_class, rule, others = curve(row)
         return cluster, topic_class, order[rule], others
 
-    ordered = sorted(rows, key=lambda row: (*place(row), row[LAG_TIME]))
-    return [_answer(list(of_line), budgets) for _, of_line in groupby(ordered, place)]
+    ordered = sorted(rows, key=lambda row: (*sort_key(row), row[LAG_TIME]))
+    return [_answer(list(of_curve), budgets) for _, of_curve in groupby(ordered, sort_key)]
 
 
 def _answer(rows: list[Row], budgets: Budgets) -> Row:
-    """Of one line, in order of the lag time."""
-    standing = [(_mistakes(row, budgets), _detection(row, budgets), row) for row in rows]
-    fitting = [row for mistakes, detection, row in standing if mistakes == detection == WITHIN]
-    undecided = [row for mistakes, detection, row in standing if OVER not in {mistakes, detection}]
+    """Answer for the rows of one curve, which are sorted by lag time."""
+    judged_rows = [(_mistakes(row, budgets), _detection(row, budgets), row) for row in rows]
+    fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
+    undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
     if fitting:
         row = fitting[0]
-        answer, why = RECOMMENDED, f"{_told(row, budgets)}. {_next_smaller(row, standing, budgets)}"
+        answer, why = RECOMMENDED, f"{_figures(row, budgets)}. {_next_smaller(row, judged_rows, budgets)}"
     elif undecided:
         row = min(undecided, key=lambda row: (_needed_hours(row, budgets), row[LAG_TIME]))
         answer, why = NOT_ENOUGH_DATA, _what_is_needed(row, budgets)
     else:
-        row, why = _which_fails(standing, budgets)
+        row, why = _which_fails(judged_rows, budgets)
         answer = NONE_FITS
-    cluster, topic_class, rule, others = line(row)
+    cluster, topic_class, rule, others = curve(row)
     return {
         "cluster_id": cluster,
         "topic_class": topic_class,
@@ -137,7 +136,7 @@ FIGURES: Final = (
     LAG_TIME, "exposure_follower_hours", "spurious", "mistakes_per_follower_day", "mistakes_per_follower_day_low",
     "mistakes_per_follower_day_high", "genuine", "never_removed", "detection_ms_p99", "unknown_share",
 )  # fmt: skip
-"""Columns of ``sweep_advice`` that are those of the lag time that the answer is about."""
+"""Columns of ``sweep_advice`` that are copied from the row of the chosen lag time."""
 
 
 def _mistakes(row: Row, budgets: Budgets) -> str:
@@ -158,20 +157,20 @@ def _detection(row: Row, budgets: Budgets) -> str:
 
 
 def _needed_hours(row: Row, budgets: Budgets) -> float:
-    """Follower-hours after which its mistakes would be within the budget, if no other came."""
+    """Follower-hours after which the mistakes would be within budget, if there were no more mistakes."""
     high = row["mistakes_per_follower_day_high"]
     mistakes = poisson_interval(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
     return float(mistakes / budgets.mistakes_per_follower_day * 24)
 
 
-def _told(row: Row, budgets: Budgets) -> str:
-    """Both figures of a lag time, beside their budgets."""
+def _figures(row: Row, budgets: Budgets) -> str:
+    """Describe mistakes and detection time of a lag time, with their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
-    return f"{_told_mistakes(row, budgets)}; {_told_detection(row, budgets)}{judged}"
+    return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"
 
 
-def _told_mistakes(row: Row, budgets: Budgets) -> str:
+def _mistake_figures(row: Row, budgets: Budgets) -> str:
     rate = row["mistakes_per_follower_day"]
     if rate is None:
         return "no time in which its answers count"
@@ -182,7 +181,7 @@ def _told_mistakes(row: Row, budgets: Budgets) -> str:
     )
 
 
-def _told_detection(row: Row, budgets: Budgets) -> str:
+def _detection_figures(row: Row, budgets: Budgets) -> str:
     if not row["genuine"] + row["never_removed"]:
         return "no failure to detect"
     never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
@@ -198,13 +197,13 @@ def _some(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _next_smaller(row: Row, standing: Sequence[tuple[str, str, Row]], budgets: Budgets) -> str:
-    smaller = [entry for entry in standing if entry[2][LAG_TIME] < row[LAG_TIME]]
+def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: Budgets) -> str:
+    smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
     mistakes, _, other = smaller[-1]
-    told = _told_mistakes if mistakes != WITHIN else _told_detection
-    return f"At {other[LAG_TIME]:,} ms: {told(other, budgets)}"
+    figures = _mistake_figures if mistakes != WITHIN else _detection_figures
+    return f"At {other[LAG_TIME]:,} ms: {figures(other, budgets)}"
 
 
 def _what_is_needed(row: Row, budgets: Budgets) -> str:
@@ -216,26 +215,26 @@ def _what_is_needed(row: Row, budgets: Budgets) -> str:
         )
     if _detection(row, budgets) == OPEN:
         lacking.append("no follower failed for long enough to be detected")
-        return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_told_mistakes(row, budgets)}"
-    return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_told(row, budgets)}"
+        return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_mistake_figures(row, budgets)}"
+    return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_figures(row, budgets)}"
 
 
-def _which_fails(standing: Sequence[tuple[str, str, Row]], budgets: Budgets) -> tuple[Row, str]:
-    """The lag time that comes nearest, and what is wrong with it and with the next best."""
-    fast = [row for _, detection, row in standing if detection != OVER]
-    calm = [row for mistakes, _, row in standing if mistakes != OVER]
+def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: Budgets) -> tuple[Row, str]:
+    """Find the lag time nearest to the budgets, and describe which budget it exceeds."""
+    fast = [row for _, detection, row in judged_rows if detection != OVER]
+    calm = [row for mistakes, _, row in judged_rows if mistakes != OVER]
     parts, nearest = [], None
     if fast:
         nearest = min(fast, key=lambda row: (row["mistakes_per_follower_day"], row[LAG_TIME]))
         times = nearest["mistakes_per_follower_day"] / budgets.mistakes_per_follower_day
         parts.append(
             f"Mistakes are over their budget wherever detection is not: {times:,.3g} times at {nearest[LAG_TIME]:,} ms "
-            f"({_told_mistakes(nearest, budgets)})"
+            f"({_mistake_figures(nearest, budgets)})"
         )
     if calm or not fast:
-        slow = min(calm or [row for _, _, row in standing], key=_slowness)
+        slow = min(calm or [row for _, _, row in judged_rows], key=_slowness)
         nearest = nearest or slow
-        parts.append(f"Detection is over its budget at {slow[LAG_TIME]:,} ms ({_told_detection(slow, budgets)})")
+        parts.append(f"Detection is over its budget at {slow[LAG_TIME]:,} ms ({_detection_figures(slow, budgets)})")
     assert nearest is not None
     return nearest, ". ".join(parts)
 

@@ -1,4 +1,4 @@
-"""Grids: rules under every combination of parameters, as a file asks for them, and what their mistakes may cost."""
+"""Read grid files: rules, values of their parameters, topic classes, and budgets for mistakes and detection."""
 
 import re
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MOST_RUNS: Final = 200
-"""Rule runs of one pass: a task has room for results, some 0.8 MB a run, and each takes its time of every event."""
+"""Most rule runs in one pass: each needs some 0.8 MB for results in a task, and time for every event."""
 EVERYTHING: Final = "all"
-"""Class of every topic where no classes are given."""
+"""Class of all topics if no classes are given."""
 OTHERS: Final = "other"
-"""Class of topics that no given class takes."""
+"""Class of topics that match no given class."""
 
 
 class Budgets(BaseModel):
-    """What a rule may cost at most; docs/sweep.md has the reasons for the defaults."""
+    """Upper limits of mistakes and detection time; docs/sweep.md has the reasons for the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class Budgets(BaseModel):
 
 
 class Grid(BaseModel):
-    """A grid as its file describes it."""
+    """A grid, as defined in its YAML file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,9 +41,9 @@ class Grid(BaseModel):
         ["all"], min_length=1, validate_default=True
     )
     grid: dict[str, list[int | str]]
-    """Values of parameters, by Kafka's names or ours."""
+    """Values of parameters, by Kafka's or our names."""
     topic_classes: dict[str, str] = {}
-    """Regular expressions; a topic is of the first class whose expression is found in its name."""
+    """Regular expressions; a topic has the first class whose expression matches its name."""
     budgets: Budgets = Budgets()
 
     @field_validator("rules")
@@ -57,7 +57,7 @@ class Grid(BaseModel):
     @field_validator("grid")
     @classmethod
     def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
-        """Our names of parameters, and their values as numbers."""
+        """Convert names of parameters to ours, and values to numbers."""
         known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
         wrong: list[str] = []
         read: dict[str, list[int]] = {}
@@ -87,12 +87,12 @@ class Grid(BaseModel):
             try:
                 re.compile(expression)
             except re.error as error:
-                wrong.append(f"{name}: {expression!r} is no regular expression: {error}")
+                wrong.append(f"{name}: {expression!r} is not a regular expression: {error}")
         _refuse(wrong)
         return classes
 
     def class_of(self, topic: str) -> str:
-        """Name of the class that a topic is of."""
+        """Find the class of a topic."""
         if not self.topic_classes:
             return EVERYTHING
         return next((name for name, part in self.topic_classes.items() if re.search(part, topic)), OTHERS)
@@ -100,7 +100,7 @@ class Grid(BaseModel):
 
 @dataclass(frozen=True)
 class NamedGrid:
-    """A grid, the name of its file, and the runs that it asks for."""
+    """A grid, the name of its file, and its rule runs."""
 
     name: str
     grid: Grid
@@ -108,16 +108,16 @@ class NamedGrid:
 
 
 def load_grid(file: Path) -> NamedGrid:
-    """Read a grid.
+    """Read a grid file.
 
     Raises
     ------
     UsageError
-        With every mistake in the file, or with the number of runs when there are more than `MOST_RUNS`.
+        With all mistakes in the file, or if it has more than `MOST_RUNS` rule runs.
     """
     hint = "conf/grids has an example"
     if not re.fullmatch(r"[\w.-]+", file.stem):
-        raise UsageError(f"{file.stem!r} cannot name a grid", "letters, digits, dots and hyphens, please")
+        raise UsageError(f"{file.stem!r} cannot name a grid", "use letters, digits, dots and hyphens")
     try:
         grid = Grid.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except OSError as error:
@@ -125,31 +125,31 @@ def load_grid(file: Path) -> NamedGrid:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", hint) from error
     except ValidationError as error:
-        raise UsageError(f"{file}:" + "".join(f"\n  {_told(dict(e))}" for e in error.errors()), hint) from error
+        raise UsageError(f"{file}:" + "".join(f"\n  {_mistake(dict(e))}" for e in error.errors()), hint) from error
     runs = runs_of(grid)
     if len(runs) > MOST_RUNS:
         raise UsageError(
-            f"{file} asks for {len(runs)} runs of rules, and one pass takes {MOST_RUNS}",
-            "fewer rules or values, or several grids",
+            f"{file} has {len(runs)} runs of rules, and one pass takes at most {MOST_RUNS}",
+            "use fewer rules or values, or several grids",
         )
     return NamedGrid(file.stem, grid, tuple(runs))
 
 
 def require_lag_times(file: Path, named: NamedGrid) -> NamedGrid:
-    """Refuse a grid that `sweep` could say nothing about.
+    """Refuse a grid without lag times, for which `sweep` has no advice.
 
     Raises
     ------
     UsageError
-        When it sets no lag times.
+        If it sets no lag times.
     """
     if LAG_TIME not in named.grid.grid:
-        raise UsageError(f"{file}: grid: no {LAG_TIME}", "a sweep looks for the smallest lag time: give some")
+        raise UsageError(f"{file}: grid: no {LAG_TIME}", "a sweep searches for the smallest lag time: add some")
     return named
 
 
 def runs_of(grid: Grid) -> list[RuleRun]:
-    """Every rule with every combination of the parameters that it has, each once."""
+    """List the rule runs: every rule with every combination of its parameters, without duplicates."""
     found = []
     for rule in grid.rules:
         own = {name: dict.fromkeys(values) for name, values in grid.grid.items() if name in _params(rule)}
@@ -158,7 +158,7 @@ def runs_of(grid: Grid) -> list[RuleRun]:
 
 
 def _params(rule: str) -> dict[str, Param]:
-    """All that can be set for a rule; without a periodic check there is none to move."""
+    """List the parameters of a rule; those of the periodic check only if it has one."""
     continuous = REGISTRY[rule].checks_per_lag_time == CONTINUOUS
     common = {n: p for n, p in COMMON_PARAMS.items() if not (continuous and n in {"check_period_ms", "check_phase_ms"})}
     return common | REGISTRY[rule].params
@@ -169,7 +169,7 @@ def _refuse(wrong: list[str]) -> None:
         raise ValueError("; ".join(wrong))
 
 
-def _told(error: dict[str, Any]) -> str:
+def _mistake(error: dict[str, Any]) -> str:
     where = ".".join(map(str, error["loc"])) or "the file"
     if error["type"] == "extra_forbidden":
         model = Budgets if len(error["loc"]) > 1 else Grid

@@ -1,1 +1,1 @@
-"""Fetch logs of simulated clusters, with planted faults and with examples of the proposals."""
+"""Simulate clusters and write their fetch logs: fleets with planted faults, and examples from the proposals."""

@@ -1,6 +1,6 @@
-"""Experiments: a scenario under a grid of rules and parameters, each with the rule in the loop.
+"""Run experiments: simulate a scenario under a grid of rules and parameters, with the rule in the loop.
 
-A cell of the grid is simulated by one task, and scored as a replay is: the simulation keeps the same books.
+Each cell of the grid is simulated by one task, and scored like a replay: the simulation has the same counters.
 """
 
 import re
@@ -38,7 +38,7 @@ SIMULATED: Final = (*LOOPED, *FLEETS)
 
 
 class Experiment(BaseModel):
-    """An experiment as its file describes it."""
+    """An experiment, as defined in its YAML file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,12 +46,12 @@ class Experiment(BaseModel):
     rules: list[str] = Field(min_length=1)
     hours: float = Field(0.5, gt=0)
     partitions: int = Field(100, ge=1)
-    """Of a fleet."""
+    """Number of partitions in a fleet."""
     seeds: list[int] = Field([1], min_length=1)
     grid: dict[str, list[int | str]] = {}
-    """Values of parameters, by Kafka's names or ours; every combination is a cell."""
+    """Values of parameters, by Kafka's or our names; every combination is a cell."""
     outcome: str
-    """Of a cell in a line, with the columns of ``experiment_results`` in braces."""
+    """Summary of a cell in one line, with columns of ``experiment_results`` in braces."""
 
     @model_validator(mode="after")
     def _known(self) -> "Experiment":
@@ -69,28 +69,28 @@ class Experiment(BaseModel):
 
 
 def own_name(name: str) -> str:
-    """Our name of a parameter, given that or Kafka's."""
+    """Convert a parameter name, ours or Kafka's, to ours."""
     return name.replace(".", "_").replace("-", "_")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulation of an experiment."""
+    """One simulation in an experiment."""
 
     number: int
     fleet: Fleet
 
 
 def load_experiment(file: Path) -> Experiment:
-    """Read an experiment.
+    """Read an experiment file.
 
     Raises
     ------
     UsageError
-        Saying all that is wrong with the file.
+        With all mistakes in the file.
     """
     if not re.fullmatch(r"[\w.-]+", file.stem):
-        raise UsageError(f"{file.stem!r} cannot name an experiment", "letters, digits, dots and hyphens, please")
+        raise UsageError(f"{file.stem!r} cannot name an experiment", "use letters, digits, dots and hyphens")
     try:
         return Experiment.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except OSError as error:
@@ -98,12 +98,12 @@ def load_experiment(file: Path) -> Experiment:
     except yaml.YAMLError as error:
         raise UsageError(f"{file} is not YAML: {error}", "conf/experiments has examples") from error
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
-        raise UsageError(f"{file}: {told}", "conf/experiments has examples") from error
+        mistakes = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors())
+        raise UsageError(f"{file}: {mistakes}", "conf/experiments has examples") from error
 
 
 def cells(experiment: Experiment) -> list[Cell]:
-    """Every rule with every combination of parameters and every seed."""
+    """List the cells: every rule with every combination of parameters and every seed."""
     names = list(experiment.grid)
     found: list[Cell] = []
     for rule, seed in product(experiment.rules, experiment.seeds):
@@ -117,7 +117,7 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 
 def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[str, Any]]:
-    """Simulate every cell and write ``experiment_results``, in place of what the lake had of that experiment.
+    """Simulate every cell, and replace the experiment's rows in ``experiment_results``.
 
     Returns
     -------
@@ -149,12 +149,12 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
 
 
 def outcome(experiment: Experiment, row: dict[str, Any]) -> str:
-    """What a cell came to, in the experiment's words."""
+    """Format the result of a cell with the experiment's ``outcome`` template."""
     return experiment.outcome.format(**{name: 0 if value is None else value for name, value in row.items()})
 
 
 def _simulated(lake: Lake, grid: list[Cell]) -> DataFrame:
-    """Rows of ``udfs.batches.results.RESULT_SCHEMA``, a task a cell; a cell's cluster is named by its number."""
+    """Simulate the cells, one task each, to rows of ``udfs.batches.results.RESULT_SCHEMA``; a cluster per cell."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
@@ -167,7 +167,7 @@ def _simulated(lake: Lake, grid: list[Cell]) -> DataFrame:
 
 
 def _course(changes: DataFrame) -> DataFrame:
-    """When the last change came, and how long it is from shrink to shrink."""
+    """Compute the time of the last change, and the time between shrinks."""
     follower = Over.partitionBy("cluster_id", "topic", "partition_id", "replica_id").orderBy("change_time")
     shrink_us = F.when(F.col("kind") == "shrink", F.unix_micros("change_time"))
     before_us = F.last(shrink_us, ignorenulls=True).over(follower.rowsBetween(Over.unboundedPreceding, -1))

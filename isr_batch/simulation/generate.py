@@ -1,4 +1,4 @@
-"""Scenarios into a lake: the same input tables as an ingest writes, for a cluster of their own.
+"""Write a scenario into a lake: the same input tables as an ingest writes, for a cluster of its own.
 
 A story is a few rows. A fleet is simulated, a group of brokers a task, and streams through Spark.
 """
@@ -30,7 +30,7 @@ from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.settings import did_you_mean
 from isr_batch.simulation.group_plans import ISR_WRITE_MS, Fleet, plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
-from isr_batch.simulation.proposal_examples import START_MS, STORIES, Story
+from isr_batch.simulation.proposal_examples import START_MS, STORIES, ExampleTerm
 from isr_batch.simulation.proposal_scenarios import LOOPED
 from udfs.records import BY_RULE, CHANGE_KINDS, SHRINK
 from udfs.rules import BASELINE, RELEASED_RULES
@@ -38,7 +38,7 @@ from udfs.simulation.batches import BROKERS_A_GROUP_ID, SCHEMA, simulate_group
 from udfs.simulation.world import EVENT_KINDS
 
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
-"""What a leader's log line tells of a shrink."""
+"""Columns that a leader's Shrinking line has."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -53,7 +53,7 @@ _DATED_BY = (
 
 
 def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> Counts:
-    """Write a scenario; what the lake had of its cluster before is replaced.
+    """Write a scenario, and replace all rows that the lake has of its cluster.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> Counts:
 
 
 def write_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> Counts:
-    """Replace all input rows of a cluster. Columns that are not there stay null, tables that are not there empty."""
+    """Replace all input rows of a cluster; missing columns become null, missing tables empty."""
     rows_out = 0
     where = f"cluster_id = {literal(cluster_id)}"
     if lake.has(INGESTED_FILES.name):  # logs of that name are no longer what the lake holds
@@ -104,7 +104,7 @@ def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def _simulated(lake: Lake, fleet: Fleet) -> DataFrame:
-    """Rows of ``udfs.simulation.batches.SCHEMA``, a task a group, whatever the number of tasks at a time."""
+    """Simulate the groups, one task each, to rows of ``udfs.simulation.batches.SCHEMA``."""
     groups = sum(1 for _ in plan_groups(fleet))
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -119,7 +119,7 @@ def _simulated(lake: Lake, fleet: Fleet) -> DataFrame:
 
 
 def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> dict[str, DataFrame]:
-    """A frame for each table: positions become brokers, bits lists, microseconds instants."""
+    """Build a frame per table: positions become broker ids, bit masks lists, microseconds timestamps."""
     cluster = F.lit(cluster_id).alias("cluster_id")
     topic = F.format_string("group-%d", "group_number").alias("topic")
     brokers = max(plan.brokers for plan, _ in plan_groups(fleet))
@@ -189,7 +189,7 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
 
 
 def _release(fleet: Fleet) -> str | None:
-    """Name the first release that decides as the loop did; None where none did."""
+    """Find the first release with the rule that was in the loop; None if no release has it."""
     first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
     return ".".join(map(str, first)) if first and not fleet.params else None
 
@@ -202,8 +202,8 @@ def _named(code: str, names: Sequence[str]) -> Column:
     return F.element_at(F.array(*(F.lit(name) for name in names)), F.col(code).cast("int") + 1)
 
 
-def _story_rows(lake: Lake, name: str, story: Story) -> dict[str, DataFrame]:
-    """A frame for each table; times come as microseconds and become instants."""
+def _story_rows(lake: Lake, name: str, story: ExampleTerm) -> dict[str, DataFrame]:
+    """Build a frame per table; microseconds become timestamps."""
     fetches: dict[str, list[Any]] = {
         "replica_id": [fetch.replica_id for fetch in story.fetches],
         "fetch_offset": [fetch.fetch_offset for fetch in story.fetches],

@@ -1,4 +1,4 @@
-"""Fleets and stories as groups of brokers to simulate."""
+"""Plan the groups of brokers to simulate for a fleet or a scenario from a proposal."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ ISR_WRITE_MS: Final = 10
 
 @dataclass(frozen=True)
 class Fleet:
-    """How large, how long, under which rule; a story takes its hours, seed and rule."""
+    """Size, duration and rule of a simulation; a scenario from a proposal uses only hours, seed and rule."""
 
     scenario: str
     partitions: int = 100
     hours: float = 0.5
     seed: int = 1
     rule: str | None = None
-    """In the loop; by default the baseline. A story that can be simulated is, when one is given."""
+    """Rule in the loop; by default the baseline. If given, a scenario from a proposal is simulated where possible."""
     idle_share: float = 0.4
     busiest_rate: float = 20.0
     """Produce requests a second."""
@@ -40,7 +40,7 @@ class Fleet:
 
 
 def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
-    """Every group with its faults; a group depends on the seed and its number alone."""
+    """List the groups with their faults; a group depends only on the seed and its number."""
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
     if fleet.scenario in LOOPED:

@@ -1,4 +1,4 @@
-"""What goes wrong in a fleet and when, and the cause that a shrink must then be given."""
+"""Plant faults in a fleet, each with the cause that its shrinks must get."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from udfs.simulation.world import (
 BROKERS: Final = 3
 SECOND_US: Final = 1_000_000
 QUIET_S: Final = 60
-"""Between two faults of a group, so that each shrink has one cause."""
+"""Quiet time between two faults of a group, so that each shrink has one cause."""
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A fault: what, to which broker, from when to when, and the primary cause that its shrinks must have."""
+    """A planted fault: kind, broker, time range, and the primary cause that its shrinks must have."""
 
     what: str
     who: int
@@ -46,7 +46,7 @@ def _follower(random: np.random.Generator, leader: int) -> int:
 
 
 def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """Shorter than the lag time, between it and 1.5 times it (the phase of the check decides), and longer."""
+    """Pause a follower: below the lag time, up to 1.5 times it (the phase of the check decides), and longer."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.25, 2.5]))
     who = _follower(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
@@ -54,7 +54,7 @@ def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, lea
 
 
 def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """It is replaced after a long time."""
+    """Stop a follower for a long time, until it is replaced."""
     until_us = from_us + 20 * lag_us
     who = _follower(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
@@ -62,7 +62,7 @@ def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """It writes slower than producers send, but little at a time, so that it asks all the time."""
+    """Slow a follower's writes below the produce rate, in small fetches, so that it fetches all the time."""
     until_us = from_us + 3 * lag_us
     who = _follower(random, leader)
     steps = (
@@ -75,7 +75,7 @@ def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """All are slow, and one is slower: nothing that the other lacks is acknowledged where producers wait for all."""
+    """Slow all followers, one more than the other: with acks=all, nothing that the faster one lacks is acknowledged."""
     until_us = from_us + 4 * lag_us
     who = _follower(random, leader)
     slower = next(other for other in range(BROKERS) if other not in {leader, who})
@@ -87,7 +87,7 @@ def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, lead
 
 
 def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """Every now and then a request is sent again and again, and gets through after seconds.
+    """Lose packets: now and then a request is retransmitted, and arrives after seconds.
 
     A request waits for data for half a second, so just one is caught by a link that is bad for a little longer. Where
     it takes more than the lag time, the leader hears nothing of a follower that was caught up before.
@@ -103,7 +103,7 @@ def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 
 
 def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """A throttled follower asks at its leisure, and gets a record at a time."""
+    """Throttle a follower: it fetches rarely, and gets one record at a time."""
     until_us = from_us + 3 * lag_us
     who = _follower(random, leader)
     steps = (
@@ -116,7 +116,7 @@ def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, l
 
 
 def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """Reads and appends take longer than the lag time, twice: what was appended first is missing meanwhile."""
+    """Slow the leader's storage, twice: reads and appends take longer than the lag time."""
     held_us = int(lag_us * random.uniform(1.6, 2.5))
     until_us = from_us + held_us + 2 * SECOND_US
     steps = (from_us, int(STORAGE), leader, held_us), (until_us, int(STORAGE), leader, 0)
@@ -124,7 +124,7 @@ def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader
 
 
 def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """Requests wait longer than the lag time before they are read or appended, twice."""
+    """Slow the leader's request queue, twice: requests wait longer than the lag time."""
     held_us = int(lag_us * random.uniform(1.6, 2.5))
     until_us = from_us + held_us + 2 * SECOND_US
     steps = (from_us, int(QUEUE), leader, held_us), (until_us, int(QUEUE), leader, 0)
@@ -132,21 +132,21 @@ def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 
 
 def _stopped_leader(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """The whole leader sleeps, and blames its followers when it wakes."""
+    """Pause the whole leader process; after it, its check drops followers."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.3, 2.5]))
     step = (from_us, int(PAUSE_LEADER), leader, until_us)
     return Planted("stopped leader", leader, from_us, until_us + SECOND_US, "slow_leader", (step,))
 
 
 def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """Leadership moves and comes back."""
+    """Move the leadership to another broker and back."""
     until_us = from_us + lag_us
     steps = (from_us, int(CHANGE_LEADER), _follower(random, leader), 0), (until_us, int(CHANGE_LEADER), leader, 0)
     return Planted("leader change", leader, from_us, until_us, "", steps)
 
 
 def _restart(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
-    """A follower shuts down in order: the controller takes it out of the ISR until it is back."""
+    """Restart a follower with a controlled shutdown: the controller removes it from the ISR until it is back."""
     who = _follower(random, leader)
     until_us = from_us + 2 * lag_us
     steps = (
@@ -175,7 +175,7 @@ FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
 
 
 def plant(scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int) -> Iterator[Planted]:
-    """One fault after the other, with a quiet time in between."""
+    """Plant one fault after the other, with quiet time in between."""
     if scenario == "quiet-fleet":
         return
     makers = list(MAKERS.values()) if scenario == "mixed-fleet" else [MAKERS[scenario]]

@@ -1,6 +1,6 @@
-"""The examples that the proposals argue from, as logs: one partition, one term, written by hand.
+"""Examples from the proposals as logs written by hand: one partition, one term each.
 
-Times are ms from the start of the term. Where a proposal leaves a time open, the comment says what was taken.
+Times are ms from the start of the term. If a proposal leaves a time open, a comment has the chosen value.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
-class Append:
-    """The leader's log grew to ``log_end_offset``."""
+class ExampleAppend:
+    """An append, after which the leader's log ends at ``log_end_offset``."""
 
     time_ms: int
     log_end_offset: int
@@ -22,8 +22,8 @@ class Append:
 
 
 @dataclass(frozen=True)
-class Fetch:
-    """A follower's fetch: arrived, taken by an io thread, recorded, and answered after a wait for data."""
+class ExampleFetch:
+    """A follower's fetch: received, handled by an I/O thread, processed, and completed after a wait for data."""
 
     arrival_ms: int
     replica_id: int
@@ -35,29 +35,29 @@ class Fetch:
 
 
 @dataclass(frozen=True)
-class Story:
-    """A leader's term: the first of the replicas leads, and everything before ``log_end_offset`` is committed."""
+class ExampleTerm:
+    """A leader's term: the first replica leads, and everything before ``log_end_offset`` is committed."""
 
     says: str
     replicas: tuple[int, ...]
     log_end_offset: int
     end_ms: int
-    appends: list[Append]
-    fetches: list[Fetch]
+    appends: list[ExampleAppend]
+    fetches: list[ExampleFetch]
     isr: tuple[int, ...] = ()
     min_insync_replicas: int = 1
     lag_time_max_ms: int = 10_000
 
 
-def _fetch(ms: int, replica: int, offset: int, **later: int) -> Fetch:
+def _fetch(ms: int, replica: int, offset: int, **later: int) -> ExampleFetch:
     """Handled and recorded at once and answered then, or after a wait for data; or at the times given."""
     handled = later.get("handled", ms)
     recorded = later.get("recorded", handled)
     waited = later.get("waited", recorded)
-    return Fetch(ms, replica, offset, handled, recorded, waited, waited)
+    return ExampleFetch(ms, replica, offset, handled, recorded, waited, waited)
 
 
-def kip_501() -> Story:
+def kip_501() -> ExampleTerm:
     """Log end 1002 and fetch 950 at tx = 1 s, log end 1100 and fetch 1002 at ty = 1.5 s, which takes 25 s.
 
     Before tx each follower was at the log end once, at 0; after those 25 s each has everything.
@@ -70,23 +70,25 @@ def kip_501() -> Story:
             _fetch(1500, follower, 1002, recorded=26_500),
             _fetch(again_ms, follower, 1100, waited=again_ms + 500),
         ]
-    return Story(
+    return ExampleTerm(
         "KIP-501's example: a leader takes 25 s to read for two followers that keep pace",
         (1001, 1002, 1003),
         950,
         36_000,
-        [Append(900, 1002), Append(1200, 1100)],
+        [ExampleAppend(900, 1002), ExampleAppend(1200, 1100)],
         fetches,
     )
 
 
-def kafka_7152(rounds: int = 3) -> Story:
+def kafka_7152(rounds: int = 3) -> ExampleTerm:
     """One of the idle partitions: the answer to each fetch waits 20 s for the ISR writes of all the others."""
     held_ms = 2000 * 10
     fetches = [
-        Fetch(at_ms, 2, 100, at_ms, at_ms, at_ms, at_ms + held_ms) for at_ms in range(0, rounds * held_ms, held_ms)
+        ExampleFetch(at_ms, 2, 100, at_ms, at_ms, at_ms, at_ms + held_ms)
+        for at_ms in range(0, rounds * held_ms, held_ms)
+        for at_ms in range(0, rounds * held_ms, held_ms)
     ]
-    return Story(
+    return ExampleTerm(
         "KAFKA-7152's example: one of 2 000 partitions, whose ISR writes hold up each answer for 20 s",
         (1, 2),
         100,
@@ -97,43 +99,43 @@ def kafka_7152(rounds: int = 3) -> Story:
     )
 
 
-def kafka_4485(batches: int = 300) -> Story:
+def kafka_4485(batches: int = 300) -> ExampleTerm:
     """A record every 100 ms; each fetch, 50 ms later, asks for the log end of the one before."""
-    return Story(
+    return ExampleTerm(
         "KAFKA-4485's example: a follower that is always one batch behind",
         (1, 2),
         0,
         100 * batches + 99,
-        [Append(100 * batch, batch) for batch in range(1, batches + 1)],
+        [ExampleAppend(100 * batch, batch) for batch in range(1, batches + 1)],
         [_fetch(100 * batch + 50, 2, batch - 1) for batch in range(1, batches + 1)],
     )
 
 
-def kafka_10853() -> Story:
+def kafka_10853() -> ExampleTerm:
     """One append that nobody has yet, and then nothing moves in the leader for a minute."""
     fetches = []
     for follower in 2, 3:
         fetches += [_fetch(0, follower, 100, waited=100), _fetch(210, follower, 100, handled=60_210)]
-    return Story(
+    return ExampleTerm(
         "KAFKA-10853's example: the leader's storage stalls after an acks=all append",
         (1, 2, 3),
         100,
         40_000,
-        [Append(200, 101)],
+        [ExampleAppend(200, 101)],
         fetches,
         min_insync_replicas=2,
     )
 
 
-def kafka_10853_price(acks: int = -1) -> Story:
+def kafka_10853_price(acks: int = -1) -> ExampleTerm:
     """A record a second; follower 2 takes each at once, follower 3 is dead after its first fetch."""
     appends = []
     fetches = [_fetch(0, 2, 100, waited=500), _fetch(0, 3, 100, waited=500), _fetch(510, 2, 100, waited=1000)]
     for second in range(1, 31):
         at_ms, end = 1000 * second, 100 + second
-        appends.append(Append(at_ms, end, acks))
+        appends.append(ExampleAppend(at_ms, end, acks))
         fetches += [_fetch(at_ms + 10, 2, end, waited=at_ms + 510), _fetch(at_ms + 520, 2, end, waited=at_ms + 1000)]
-    return Story(
+    return ExampleTerm(
         "KAFKA-10853's price: a follower dies while all producers wait for all replicas",
         (1, 2, 3),
         100,
@@ -144,33 +146,33 @@ def kafka_10853_price(acks: int = -1) -> Story:
     )
 
 
-def lag_messages_burst() -> Story:
+def lag_messages_burst() -> ExampleTerm:
     """10 000 messages at once, shortly before a check; the follower has them within a second."""
     fetches = [_fetch(at_ms, 2, 0, waited=at_ms + 490) for at_ms in range(0, 9_500, 500)]
     fetches += [_fetch(9_600, 2, 3_000), _fetch(10_500, 2, 10_000)]
-    return Story(
+    return ExampleTerm(
         "replica.lag.max.messages at high throughput: 10 000 messages at once",
         (1, 2),
         0,
         20_000,
-        [Append(9_500, 10_000)],
+        [ExampleAppend(9_500, 10_000)],
         fetches,
     )
 
 
-def lag_messages_trickle(hours: int = 48) -> Story:
+def lag_messages_trickle(hours: int = 48) -> ExampleTerm:
     """A message an hour for two days; the follower asks every 9 s, and never gets any further."""
-    return Story(
+    return ExampleTerm(
         "replica.lag.max.messages at low throughput: a message an hour, and a follower that gets none",
         (1, 2),
         0,
         hours * HOUR_MS,
-        [Append(hour * HOUR_MS, hour) for hour in range(1, hours)],
+        [ExampleAppend(hour * HOUR_MS, hour) for hour in range(1, hours)],
         [_fetch(at_ms, 2, 0) for at_ms in range(0, hours * HOUR_MS, 9_000)],
     )
 
 
-STORIES: Final[dict[str, Callable[[], Story]]] = {
+STORIES: Final[dict[str, Callable[[], ExampleTerm]]] = {
     "kip-501-example": kip_501,
     "kafka-7152-idle-churn": kafka_7152,
     "kafka-4485-always-behind": kafka_4485,

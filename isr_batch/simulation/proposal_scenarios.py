@@ -1,4 +1,4 @@
-"""Stories that are simulated, with a rule in the loop: what the proposals say would happen, or would not.
+"""Simulated scenarios from the proposals, with a rule in the loop: what a proposal expects to happen or not.
 
 Seconds are from the start of the log, and for the default lag time of 10 s, whose checks fall on multiples of 5 s since
 0.10.2 runs them twice a lag time, and of 10 s before.
@@ -14,10 +14,10 @@ from udfs.simulation.world import LINK, PACE, PAUSE_FOLLOWER, QUOTA, STORAGE
 
 @dataclass(frozen=True)
 class Loop:
-    """What is sent to whom, and what goes wrong; broker 0 leads first."""
+    """Produce load and faults of a scenario; broker 0 leads first."""
 
     gap_us: list[int]
-    """Mean time between two produce requests, for each partition; 0: nobody produces."""
+    """Mean time between two produce requests, for each partition; 0 means no producer."""
     acks: list[int]
     planted: list[Planted] = field(default_factory=list)
     records: int = 1
@@ -36,14 +36,14 @@ def idle_churn(start_us: int, end_us: int) -> Loop:
 
 
 def storage_fault(start_us: int, end_us: int) -> Loop:
-    """KAFKA-10853: all producers wait for all, then the leader's storage takes two minutes for anything."""
+    """KAFKA-10853: all producers use acks=all, then each access to the leader's storage takes two minutes."""
     from_us = start_us + 60 * SECOND_US
     step = (from_us, int(STORAGE), 0, 120 * SECOND_US)
     return Loop([SECOND_US], acks=[-1], planted=[Planted("slow storage", 0, from_us, end_us, "slow_leader", (step,))])
 
 
 def dead_follower(start_us: int, end_us: int) -> Loop:
-    """KAFKA-10853's price: all producers wait for all, and a follower dies for good."""
+    """KAFKA-10853's price: all producers use acks=all, and a follower dies for good."""
     from_us = start_us + 62 * SECOND_US
     step = (from_us, int(PAUSE_FOLLOWER), 2, end_us + 1)
     planted = Planted("dead follower", 2, from_us, end_us, "follower_stopped", (step,))
@@ -58,7 +58,7 @@ def always_behind(start_us: int, end_us: int) -> Loop:
 
 
 def kip_501_example(start_us: int, end_us: int) -> Loop:  # noqa: ARG001
-    """KIP-501: for a minute the first leader takes 25 s over whatever it reads or writes; another would not."""
+    """KIP-501: for a minute the first leader takes 25 s for each read or write; another leader would not."""
     from_us, until_us = start_us + 60 * SECOND_US, start_us + 120 * SECOND_US
     steps = (from_us, int(STORAGE), 0, 25 * SECOND_US), (until_us, int(STORAGE), 0, 0)
     planted = Planted("slow storage", 0, from_us, until_us + 25 * SECOND_US, "slow_leader", steps)
@@ -76,14 +76,14 @@ def thrash(start_us: int, end_us: int) -> Loop:
 
 
 def burst(start_us: int, end_us: int) -> Loop:
-    """10 000 messages every 2 s, in answers of 5 000 that a healthy follower writes in 0.1 s each."""
+    """10 000 messages every 2 s, in fetch responses of 5 000 that a healthy follower writes in 0.1 s each."""
     step = (start_us, int(PACE), 1, 20)
     planted = Planted("bursts", 1, start_us, end_us, "keeping_pace", (step,))
     return Loop([2 * SECOND_US], acks=[1], planted=[planted], records=10_000, brokers=2)
 
 
 def trickle(start_us: int, end_us: int) -> Loop:
-    """A message a minute, and a follower that asks every 8 s and gets none."""
+    """A message a minute, and a follower that fetches every 8 s and gets none."""
     steps = (start_us, int(QUOTA), 1, 0), (start_us, int(LINK), 1, 4 * SECOND_US)
     planted = Planted("starved follower", 1, start_us, end_us, "follower_slow", steps)
     return Loop([60 * SECOND_US], acks=[1], planted=[planted], brokers=2)

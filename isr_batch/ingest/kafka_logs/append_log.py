@@ -1,9 +1,10 @@
-"""append_log: how the leader's log grew, from produce requests, and from what its followers found in it.
+"""Build table append_log: the appends to each leader's log, from produce requests and from fetch offsets.
 
-Logs name offsets at which the log ended once: a produce request's answer its first offset, a follower what it asks for
-next, a Shrinking line, a term. What lies between two of them is one append: by the request whose answer names the
-first; else by those whose answer names none (acks=0; before Kafka 1.0 no answer is printed); else by none, as
-transaction markers and committed offsets are.
+The broker logs name some past log end offsets: the base offset in a produce response, the offset of a follower's next
+fetch, the offsets in a Shrinking line, the start offset of a term. The records between two such offsets are one append.
+It belongs to the produce request whose response names the first offset. Otherwise it belongs to requests whose response
+names none (acks=0; before Kafka 1.0 no response is logged). Otherwise to no request: transaction markers and committed
+offsets are such appends.
 """
 
 from collections.abc import Sequence
@@ -16,38 +17,39 @@ from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources, epoch_
 from isr_batch.ingest.kafka_logs.request_log import PRODUCE
 
 STAMPS_US = 3_000
-"""Instants that are nearer to each other may have been in the other order: stamps are cut to milliseconds, and before
-0.11 durations are as well."""
+"""Two instants closer than this may have happened in the other order: timestamps, and durations before 0.11, are
+truncated to milliseconds."""
 
 UNKNOWN_ERROR = -1
-"""Kafka's error code of what nobody knows: here, refused by a broker that prints no answers."""
+"""Kafka's UNKNOWN_SERVER_ERROR; here: refused by a broker that does not log responses."""
 
 _TERM = (*PARTITION, "leader_epoch", "log_stretch")
-"""What lies between two offsets is one append only where the log has no hole between them."""
+"""Key of an append. The stretch is part of it: across a gap in the log, two offsets do not bound a single append."""
 
 
 def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = ()) -> DataFrame:
-    """Give a row a partition of a produce request: term, append_us, base_offset, error_code, size, told, repeated.
+    """List the produce requests, one row per partition of each request.
 
-    An offset above -1 was appended, whatever the error. ``told`` is false where no answer is printed; only then is
-    the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the broker's log. A producer that sends
-    a batch again gets the offset of the first time; those rows are ``repeated``, and no appends.
+    The rows have the term, append_us, base_offset, error_code, size, answered and repeated. A base offset above -1
+    means that the records were appended, whatever the error code. ``answered`` is false where no response is logged;
+    only then is the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the broker's log. A
+    producer that sends a batch again gets the first attempt's offset; such rows are ``repeated`` and are not appends.
     """
     requests = sources.requests.where(F.col("kind") == PRODUCE)
-    untold = F.coalesce(F.size("responses"), F.lit(0)) <= 0
+    unanswered = F.coalesce(F.size("responses"), F.lit(0)) <= 0
     whole = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "source_file", "source_line")
     answered = requests.select(*whole, F.explode("responses").alias("t")).select(
         *whole, F.coalesce("t.topicId", "t.topic", "t.name").alias("topic_id"),
         F.explode("t.partitionResponses").alias("p"),
     ).select(
-        *whole, "topic_id", F.col("p.index").alias("partition_id"), F.lit(True).alias("told"),
+        *whole, "topic_id", F.col("p.index").alias("partition_id"), F.lit(True).alias("answered"),
         F.when(F.col("p.baseOffset") >= 0, F.col("p.baseOffset")).alias("base_offset"),
         F.col("p.errorCode").alias("error_code"), F.lit(None).cast("bigint").alias("size"),
     )  # fmt: skip
-    asked = requests.where(untold).select(*whole, F.explode("topics").alias("t")).select(
+    asked = requests.where(unanswered).select(*whole, F.explode("topics").alias("t")).select(
         *whole, F.coalesce("t.topicId", "t.topic").alias("topic_id"), F.explode("t.partitions").alias("p")
     ).select(
-        *whole, "topic_id", F.col("p.partition").alias("partition_id"), F.lit(False).alias("told"),
+        *whole, "topic_id", F.col("p.partition").alias("partition_id"), F.lit(False).alias("answered"),
         F.lit(None).cast("bigint").alias("base_offset"), F.lit(0).alias("error_code"),
         F.col("p.recordsSizeInBytes").alias("size"),
     )  # fmt: skip
@@ -61,7 +63,7 @@ def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = 
             *PARTITION, epoch_at("processed_us").alias("leader_epoch"), "log_stretch",
             F.col("processed_us").alias("append_us"),
             "handled_us", "base_offset", "acks", F.when(F.col("error_code") == 0, answered_us).alias("acknowledged_us"),
-            "error_code", "size", "told", "source_file", "source_line",
+            "error_code", "size", "answered", "source_file", "source_line",
         )
     )  # fmt: skip
     again = Window.partitionBy(*_TERM).orderBy("base_offset", "append_us", "source_line")
@@ -72,7 +74,7 @@ def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = 
 def append_log(
     rows: DataFrame, fetched: DataFrame, shrinks: DataFrame, terms: DataFrame, stretches: Sequence[Stretch] = ()
 ) -> DataFrame:
-    """Columns of append_log, instants still in microseconds.
+    """Build the columns of append_log; times are still microseconds.
 
     Parameters
     ----------
@@ -83,12 +85,12 @@ def append_log(
     shrinks, terms : DataFrame
         Shrinking lines with their term; all terms.
     stretches : sequence of Stretch
-        Of the brokers' logs; rows of all frames have the number of theirs.
+        Of the brokers' logs; the rows of all frames have the number of their stretch.
     """
     once = rows.where("NOT repeated")
     logged = once.where("base_offset IS NOT NULL")
     between = _stretches(_named_offsets(logged, fetched, shrinks, terms), terms, stretches)
-    refused = once.where("told AND base_offset IS NULL").withColumns(_ends(F.lit(None), F.lit(None), F.lit(None)))
+    refused = once.where("answered AND base_offset IS NULL").withColumns(_ends(F.lit(None), F.lit(None), F.lit(None)))
     columns = (
         *_TERM, "append_us", "base_offset", "log_end_offset", "log_end_source", "log_end_error", "acks",
         "acknowledged_us", "error_code", "source_file", "source_line",
@@ -96,7 +98,7 @@ def append_log(
     return (
         _answered(between).select(*columns)
         .unionAll(refused.select(*columns))
-        .unionAll(_unanswered(once.where("NOT told"), between).select(*columns))
+        .unionAll(_unanswered(once.where("NOT answered"), between).select(*columns))
     )  # fmt: skip
 
 
@@ -108,10 +110,10 @@ def _ends(end: Column, source: Column, error: Column) -> dict[str, Column]:
 
 
 def _named_offsets(logged: DataFrame, fetched: DataFrame, shrinks: DataFrame, terms: DataFrame) -> DataFrame:
-    """Offsets at which the log ended once, in no order: term, offset, named_in, and what tells when.
+    """Collect the known log end offsets, in no order: term, offset, named_in, and bounds on when the log ended there.
 
-    It ended there or further on at ``named_us``, further on at ``grown_us``, exactly there at ``still_us``. ``append``
-    is the request that was given this offset.
+    The log end offset was this one or a higher one at ``named_us``, a higher one at ``grown_us``, and exactly this one
+    at ``still_us``. ``append`` is the request whose base offset it is.
     """
     request = F.struct("append_us", "handled_us", "acks", "acknowledged_us", "error_code", "source_file", "source_line")
     given = logged.select(
@@ -134,10 +136,10 @@ def _named_offsets(logged: DataFrame, fetched: DataFrame, shrinks: DataFrame, te
 
 
 def _asked_for(fetched: DataFrame) -> DataFrame:
-    """What followers asked for. The last answer to a follower that then asks for more has brought something.
+    """Collect the fetch offsets. If a follower's next offset is higher, the last response before it had records.
 
-    A request that had to wait for data was read a second time before it was answered, and had reached the end of the
-    log the first time. None of a run of identical fetches brought anything.
+    A fetch that waited for data was read twice: the first read reached the log end. In a row of identical fetches no
+    response had records.
     """
     own = Window.partitionBy(*_TERM, "replica_id").orderBy("offset")
     return (
@@ -159,10 +161,10 @@ def _asked_for(fetched: DataFrame) -> DataFrame:
 
 
 def _stretches(offsets: DataFrame, terms: DataFrame, stretches: Sequence[Stretch]) -> DataFrame:
-    """From each named offset to the next: term, offset, end, end_source, grown_us, still_us, append.
+    """List the ranges from each known offset to the next: term, offset, end, end_source, grown_us, still_us, append.
 
-    It was there at ``grown_us``, and not yet at ``still_us``. The last of a term ends where a later term begins, if
-    that is further on; else ``end`` is null.
+    The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends at the start
+    offset of a later term, if that is higher; otherwise ``end`` is null.
     """
     by_offset = Window.partitionBy(*_TERM).orderBy("offset")
     downwards = Window.partitionBy(*_TERM).orderBy(F.desc("offset"))
@@ -173,7 +175,7 @@ def _stretches(offsets: DataFrame, terms: DataFrame, stretches: Sequence[Stretch
         F.collect_list(F.struct("leader_epoch", "start_offset")).alias("starts")
     )
     after = F.filter("starts", lambda t: (t.leader_epoch > F.col("leader_epoch")) & (t.start_offset > F.col("offset")))
-    # After a hole in its broker's log the next term tells where it ended by then, and not what was appended before.
+    # After a gap in its broker's log, the next term's start offset no longer bounds this term's last append.
     next_term = F.when(
         is_last(stretches, "leader_id", "log_stretch"), F.array_min(F.transform(after, lambda t: t.start_offset))
     )
@@ -190,7 +192,7 @@ def _stretches(offsets: DataFrame, terms: DataFrame, stretches: Sequence[Stretch
         )
         .withColumns({
             "end": F.lead("offset").over(by_offset), "end_source": F.lead("named_in").over(by_offset),
-            # Terms come from no one file: an end that only a later one tells is of the file that names the beginning.
+            # Terms come from several files: an end known only from a later term counts to the file of the beginning.
             "seen_in": F.coalesce(F.lead("source_file").over(by_offset), "source_file"),
             "grown_us": F.least(F.min("grown_us").over(from_here), F.min("named_us").over(further)),
         })
@@ -202,7 +204,7 @@ def _stretches(offsets: DataFrame, terms: DataFrame, stretches: Sequence[Stretch
 
 
 def _answered(stretches: DataFrame) -> DataFrame:
-    """Appends whose first offset was answered. One that nobody followed holds a record at least."""
+    """List the appends whose base offset is logged. If no later offset is known, count one record."""
     end, source = F.coalesce("end", F.col("offset") + 1), F.coalesce("end_source", F.lit("inferred"))
     error = F.when(F.col("end").isNotNull(), 0)
     began = F.greatest("append.handled_us", F.least("append.append_us", "grown_us"))
@@ -215,11 +217,11 @@ def _answered(stretches: DataFrame) -> DataFrame:
     )
 
 
-def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
-    """Appends to the stretches that no answer names: by the requests that fit in time, else by no producer.
+def _unanswered(unanswered: DataFrame, stretches: DataFrame) -> DataFrame:
+    """Assign the ranges that no response names to the requests that fit in time; otherwise to no producer.
 
-    Several requests share a stretch by their sizes, so that where the one ends and the next begins may be off by
-    ``log_end_error`` records. A request after which the log still ended where it had ended was refused.
+    Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``
+    records. A request was refused if the log end offset was the same after it.
     """
     open_stretches = stretches.where("append IS NULL OR end IS NULL").select(
         *_TERM, F.col("grown_us").alias("by_us"), F.lit(1).alias("is_stretch"),
@@ -230,8 +232,8 @@ def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
             "grown_us", "still_us", "end_source", "seen_in",
         ).alias("stretch"),
     )  # fmt: skip
-    requests = untold.withColumn("by_us", F.col("handled_us") - STAMPS_US).withColumn("is_stretch", F.lit(0))
-    # Seen from the end, the last stretch met is the first one that was there when the request was done.
+    requests = unanswered.withColumn("by_us", F.col("handled_us") - STAMPS_US).withColumn("is_stretch", F.lit(0))
+    # Going backwards in time: the last range passed is the first one that was in the log when the request was done.
     backwards = (
         Window.partitionBy(*_TERM)
         .orderBy(F.desc_nulls_first("by_us"), F.desc("is_stretch"), F.desc("source_line"))
@@ -247,7 +249,7 @@ def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
         .withColumn("stretch", F.last("stretch", ignorenulls=True).over(backwards))
         .withColumn("takes_part", takes_part)
         .withColumns({
-            "place": F.row_number().over(same), "upto": F.sum(F.greatest("size", F.lit(1))).over(upto),
+            "nth": F.row_number().over(same), "upto": F.sum(F.greatest("size", F.lit(1))).over(upto),
             "requests": F.count_if("takes_part").over(whole),
             "all": F.sum(F.when(F.col("takes_part"), F.greatest("size", F.lit(1)))).over(whole),
         })
@@ -256,23 +258,21 @@ def _unanswered(untold: DataFrame, stretches: DataFrame) -> DataFrame:
 
 
 def _shared(rows: DataFrame) -> DataFrame:
-    first, end, place, count = (F.col(name) for name in ("stretch.offset", "stretch.end", "place", "requests"))
+    first, end, nth, count = (F.col(name) for name in ("stretch.offset", "stretch.end", "nth", "requests"))
     share = F.floor((end - first) * F.col("upto") / F.col("all"))
-    upto = F.when(end.isNull(), first + place).otherwise(first + share)
-    order = Window.partitionBy(*_TERM, "stretch", "takes_part").orderBy("place")
+    upto = F.when(end.isNull(), first + nth).otherwise(first + share)
+    order = Window.partitionBy(*_TERM, "stretch", "takes_part").orderBy("nth")
     base = F.coalesce(F.lag("log_end_offset").over(order), first)
-    exact = (count == place) & end.isNotNull()
-    error = F.when(exact, 0).when(
-        end.isNotNull(), F.greatest(F.lit(0), upto - first - place, end - (count - place) - upto)
-    )
+    exact = (count == nth) & end.isNotNull()
+    error = F.when(exact, 0).when(end.isNotNull(), F.greatest(F.lit(0), upto - first - nth, end - (count - nth) - upto))
     grew = F.col("takes_part") & (F.col("log_end_offset") > F.col("base_offset"))
-    told = ("base_offset", "log_end_offset", "log_end_source", "log_end_error")
+    of_appends = ("base_offset", "log_end_offset", "log_end_source", "log_end_error")
     return (
         rows.where("is_stretch = 0")
         .withColumns(_ends(upto, F.when(exact, F.col("stretch.end_source")).otherwise("inferred"), error))
         .withColumn("base_offset", base)
         .withColumn("grew", grew)
-        .withColumns({name: F.when(F.col("grew"), F.col(name)) for name in told})
+        .withColumns({name: F.when(F.col("grew"), F.col(name)) for name in of_appends})
         .withColumns({
             "append_us": F.greatest("handled_us", F.least("append_us", "stretch.grown_us")),
             "error_code": F.when(F.col("grew"), F.col("error_code")).otherwise(UNKNOWN_ERROR),

@@ -1,4 +1,4 @@
-"""What an ingest tells at its end: for which time the logs can vouch, what was found out and what is assumed."""
+"""Notes that an ingest prints at its end: the time its logs cover, what was inferred, and what is assumed."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from isr_batch.ingest.kafka_logs.mid_term import INFERRED
 
 
 class Note(NamedTuple):
-    """A line for people: about what, what was found, and how to state it better next time."""
+    """A note for the user: the subject, what was found or assumed, and how to give a better value next time."""
 
     about: str
     found: str
@@ -18,7 +18,7 @@ class Note(NamedTuple):
 
 
 def notes(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
-    """Tell what the rows of an ingest rest on.
+    """List what the rows of an ingest are based on: covered time, inferred and assumed values.
 
     Parameters
     ----------
@@ -26,60 +26,60 @@ def notes(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_
     led : sequence of dict
         Rows of leader_epochs.
     topic_ids : int
-        Topics of which no log tells the name.
+        Number of topics whose name is in no log.
     """
-    told = _coverage(stretches)
+    found_out = _coverage(stretches)
     releases = {row["broker_version"] for row in led if row["broker_version_source"] == INFERRED}
     if releases:
-        told.append(Note(
-            "release", f"at least {', '.join(sorted(map(str, releases)))}, by the versions of followers' requests",
-            "--release, or `release: 3.6.2` in cluster.yaml",
+        found_out.append(Note(
+            "release", f"at least {', '.join(sorted(map(str, releases)))}, by the API versions of followers' fetches",
+            "use --release, or put `release: 3.6.2` into cluster.yaml",
         ))  # fmt: skip
     defaults = {row["replica_lag_time_max_ms"] for row in led if row["lag_time_source"] == "default"}
     if defaults:
-        told.append(Note(
-            "replica.lag.time.max.ms", f"{', '.join(map(str, sorted(defaults)))}, Kafka's default for that release",
-            "server.properties in the broker's folder, or the setting in cluster.yaml",
+        found_out.append(Note(
+            "replica.lag.time.max.ms", f"{', '.join(map(str, sorted(defaults)))}, the default of that Kafka release",
+            "add server.properties to the broker's folder, or set it in cluster.yaml",
         ))  # fmt: skip
     going_on = [row for row in led if row["begins_mid_term"]]
     if going_on:
-        found = f"{len(going_on)} of {len(led)} began before the log: shrinks whose cause lies there are unknown"
-        told.append(Note("terms", found, ""))
-    for column, what in (("assigned_source", "assigned replicas"), ("isr_source", "ISR at the beginning")):
+        found = f"{len(going_on)} of {len(led)} began before the log: shrinks caused before it are judged unknown"
+        found_out.append(Note("terms", found, ""))
+    for column, what in (("assigned_source", "assigned replicas"), ("isr_source", "ISR at the start")):
         inferred = sum(row[column] == INFERRED for row in going_on)
         if inferred:
-            told.append(Note(
-                what, f"of {inferred} partitions by what followers fetched, without those that were down",
-                "the output of kafka-topics --describe beside the broker folders",
+            found_out.append(Note(
+                what, f"of {inferred} partitions inferred from fetches; followers that were down are missing",
+                "put the output of kafka-topics --describe beside the broker folders",
             ))  # fmt: skip
     unnamed = sum(row["start_offset"] is None for row in led)
     if unnamed:
-        told.append(Note("offsets", f"of {unnamed} partitions no line names one: nothing was written to them", ""))
+        found_out.append(Note("offsets", f"none logged for {unnamed} partitions: nothing was written to them", ""))
     if topic_ids:
-        told.append(Note(
-            "topic names", f"{topic_ids} topics have only their id in these logs",
-            "the output of kafka-topics --describe, or the decoded metadata log",
+        found_out.append(Note(
+            "topic names", f"{topic_ids} topics appear only by their id in these logs",
+            "add the output of kafka-topics --describe, or the decoded metadata log",
         ))  # fmt: skip
     unphased = {row["leader_id"] for row in led if row["check_origin_source"] == "unknown"}
     if unphased and led:
         half = max(row["replica_lag_time_max_ms"] for row in led) // 2000
-        told.append(Note(
-            "isr-expiration", f"when it runs on broker {_list(unphased)} is not known: shrinks may be {half} s off",
-            "a log with a Shrinking line, or with the broker's start",
+        found_out.append(Note(
+            "isr-expiration", f"phase unknown on broker {_list(unphased)}: shrinks may be up to {half} s off",
+            "add a log with a Shrinking line, or with the broker's start",
         ))  # fmt: skip
-    return told
+    return found_out
 
 
 def _coverage(stretches: Sequence[Stretch]) -> list[Note]:
     by_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
         by_broker[stretch.broker_id].append(stretch)
-    told = []
+    found_out = []
     for broker_id, own in by_broker.items():
-        spans = "; hole; ".join(f"{_time(each.first_us)} to {_time(each.until_us)}" for each in own)
-        begins = "" if own[0].from_start else ", begins while its followers were fetching"
-        told.append(Note(f"request log of broker {broker_id}", f"{spans} UTC{begins}", ""))
-    return told
+        spans = "; gap; ".join(f"{_time(each.first_us)} to {_time(each.until_us)}" for each in own)
+        begins = "" if own[0].from_start else "; the followers were already fetching when it begins"
+        found_out.append(Note(f"request log of broker {broker_id}", f"{spans} UTC{begins}", ""))
+    return found_out
 
 
 def _time(us: int) -> str:

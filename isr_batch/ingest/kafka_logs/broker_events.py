@@ -1,4 +1,4 @@
-"""When a broker was at work, when it was silent, and when its ISR checks ran."""
+"""Build table broker_events: when each broker was silent, and when its isr-expiration checks ran."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -16,20 +16,20 @@ _PHASE_SPREAD_MS = 100
 
 
 def activity(requests: DataFrame, server: DataFrame, settings: DataFrame) -> DataFrame:
-    """What a broker did, in buckets: broker_id, process, first_us, last_us, last_led_us.
+    """Bucket the activity of each broker by time: broker_id, process, first_us, last_us, last_led_us.
 
-    Anything counts: a request that arrived, was taken up, done or answered, and a line of server.log. What can be
-    replayed ends earlier: ``last_led_us`` is the last request or Shrinking line, null in a bucket without any. A
-    process that was killed in its sleep may still write a line or two, and leave its last requests without one.
+    Activity is every step of a request (arrival, handling, processing, response) and every line of server.log. A replay
+    ends earlier, at ``last_led_us``: the last request or Shrinking line, null in a bucket without any. A process that
+    was killed while it was paused may still write a line or two, and does not log its last requests.
     """
     steps = F.array("arrival_us", "handled_us", "processed_us", "answered_us", "completed_us")
     answered = requests.where("arrival_us IS NOT NULL AND reason IS NULL").select(
         "broker_id", F.explode(steps).alias("at_us"), F.lit(True).alias("led")
     )
     shrinks = F.coalesce(F.contains("message", F.lit("Shrinking ISR")), F.lit(False))
-    told = server.where("stamp_us IS NOT NULL").select("broker_id", "stamp_us", shrinks)
+    stamped = server.where("stamp_us IS NOT NULL").select("broker_id", "stamp_us", shrinks)
     buckets = (
-        answered.unionAll(told)
+        answered.unionAll(stamped)
         .groupBy("broker_id", F.floor(F.col("at_us") / _BUCKET_US).alias("bucket"))
         .agg(
             F.min("at_us").alias("first_us"),
@@ -43,10 +43,10 @@ def activity(requests: DataFrame, server: DataFrame, settings: DataFrame) -> Dat
 
 
 def silences(busy: DataFrame, requests: DataFrame) -> DataFrame:
-    """Stretches in which a broker did nothing although a request waited for it: broker_id, process, from_us, until_us.
+    """Find silences, when a broker did nothing though a request was waiting: broker_id, process, from_us, until_us.
 
-    A stretch without anything to do is not a silence: in a quiet cluster all followers wait half a second for data
-    at the same time, and followers that are stopped send nothing.
+    An idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time,
+    and stopped followers send nothing.
     """
     order = Window.partitionBy("broker_id", "process").orderBy("first_us")
     gaps = busy.select(
@@ -61,7 +61,7 @@ def silences(busy: DataFrame, requests: DataFrame) -> DataFrame:
 
 
 def _waits(requests: DataFrame) -> DataFrame:
-    """Requests that waited for their broker: in its queue, in its hands, or for an answer that was due."""
+    """List the requests that waited for their broker: in its queue, in processing, or for an overdue response."""
     held = F.struct(F.col("arrival_us").alias("from_us"), F.col("processed_us").alias("until_us"))
     overdue = F.struct(F.col("released_us").alias("from_us"), F.col("answered_us").alias("until_us"))
     fetch = F.col("kind").isin(FOLLOWER_FETCH, OTHER_FETCH)
@@ -73,9 +73,9 @@ def _waits(requests: DataFrame) -> DataFrame:
 
 
 def checks_seen(shrinks: DataFrame, settings: DataFrame, silent: DataFrame) -> DataFrame:
-    """Runs of isr-expiration that left Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
+    """Find the isr-expiration checks that logged Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
 
-    ``silent_from_us`` is the start of the silence that the run came right after, if it did.
+    ``silent_from_us`` is the start of the silence that ended just before the check, if there was one.
     """
     order = Window.partitionBy("broker_id").orderBy("stamp_us")
     gap = F.col("stamp_us") - F.lag("stamp_us").over(order)
@@ -103,11 +103,11 @@ def _period_ms() -> Column:
 
 
 def processes(busy: DataFrame, server: DataFrame, settings: DataFrame, checks: DataFrame) -> DataFrame:
-    """Describe every broker process: broker_id, process, last_led_us, broker_version, check_origin.
+    """Describe each broker process: broker_id, process, last_led_us, broker_version, check_origin.
 
-    isr-expiration runs at fixed distances from the start of its process, and a run is sometimes late but never
-    early. So the origin is the check with the most others at the same phase or a little later; else about when the
-    task was scheduled.
+    isr-expiration runs with a fixed period from the start of its process; a check may be late, but never early. So the
+    origin is the check that most other checks share their phase with, or follow a little later. Without checks it is
+    about the time at which the task was scheduled.
     """
     key = ["broker_id", "process"]
     facts = server_log.process_facts(server, settings)
@@ -139,9 +139,9 @@ def _phases(checks: DataFrame) -> DataFrame:
 
 
 def check_events(checks: DataFrame, known: DataFrame) -> DataFrame:
-    """Checks with the instant at which each was due: broker_id, kind, at_us, end_us.
+    """List the checks with the time at which each was due: broker_id, kind, at_us, end_us.
 
-    A check seen right after a silence was the first that fell due in it; the broker then makes up for the others.
+    The check right after a silence is the first one that was due in it; the broker then catches up on the others.
     """
     period, origin = F.col("period_ms") * 1000, F.col("check_origin_ms") * 1000
     spread = _PHASE_SPREAD_MS * 1000

@@ -1,12 +1,12 @@
-"""For which time a broker's request log can vouch: no fetch in it is no fetch only there.
+"""Find the time that each broker's request log covers: only there does a missing line mean that no fetch was made.
 
-A log may begin long after its broker, and may have holes: an hourly file that was not copied, a logger that was off.
-What the lines say themselves tells such a hole from a broker that had nothing to do:
+A log may begin long after its broker started, and may have gaps: an hourly file was not copied, or the logger was off.
+The lines themselves distinguish such a gap from a time in which the broker was idle:
 
-- A follower's requests are numbered, in a fetch session by its epoch, before Kafka 1.1 by their correlation id. A
-  number that follows the last one across a gap proves that no line is missing, as when the leader was stopped; one that
-  jumps, or that a follower begins with in the middle, proves that some are.
-- Requests that were in the broker's hands across a gap prove nothing about its log: a client may wait for seconds.
+- A follower's requests are numbered: by the session epoch in a fetch session, before Kafka 1.1 by the correlation id.
+  If the numbers continue across a quiet time, no line is missing (the leader was paused, say). If they jump, or if a
+  follower's first number is not a first one, lines are missing.
+- Requests in progress across a quiet time prove nothing about the log: a client may wait for seconds.
 """
 
 from collections import defaultdict
@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
 
 GAP_US = 1_500_000
-"""Followers wait half a second for data at most: a log with one of them that works has a line three times as often."""
+"""A follower waits for data for at most half a second, so its lines come three times as often."""
 _BUCKET_US = 250_000
 _FIRST_NUMBERS = 2
-"""Epochs of a session that may be lost at its opening without a hole: a line of it may be refused."""
+"""First epochs of a session that may be missing without a gap in the log: their lines may have been refused."""
 _FIRST_CORRELATIONS = 20
 """A fetcher thread asks for offsets before it fetches."""
 _NEAR_US = 50_000
@@ -31,7 +31,7 @@ _NEAR_US = 50_000
 
 @dataclass(frozen=True)
 class Stretch:
-    """Time of one broker, in epoch microseconds, for which its request log can vouch.
+    """A stretch of time that the request log of one broker covers without a gap, in epoch microseconds.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Stretch:
     first_us, until_us : int
         Completion of its first and of its last request.
     from_start : bool
-        Whether the log reaches back to where these followers began, so that what was before it is no fetch either.
+        Whether the log reaches back to the followers' first fetch, so that there was no fetch before it either.
     lines : int
         Requests in it.
     """
@@ -50,7 +50,7 @@ class Stretch:
     from_start: bool
 
     def has(self, us: int) -> bool:
-        """Whether an instant is in it; requests that are done by then would be in the log."""
+        """Whether a time is in this stretch, so that requests completed then would be in the log."""
         return us <= self.until_us and (self.from_start or us >= self.first_us)
 
 
@@ -86,7 +86,7 @@ def stretches_of(
     spanned: Sequence[tuple[int, int]],
     breaks: Iterable[tuple[int | None, int]],
 ) -> list[Stretch]:
-    """Cut a broker's log where lines are missing.
+    """Split a broker's log into stretches at the gaps where lines are missing.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def stretches_of(
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> Column:
-    """Number of the stretch of its broker's log that an instant falls in, from 0; what lies in a hole counts before."""
+    """Number the stretch of the broker's log that has a time, from 0; a time in a gap counts to the one before."""
     number = F.lit(0)
     for broker_id, ends in _holes(stretches).items():
         passed = sum((F.when(F.col(us) >= end, 1).otherwise(0) for end in ends), start=F.lit(0))
@@ -132,7 +132,7 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> Column
 
 
 def is_last(stretches: Sequence[Stretch], broker: str, number: str) -> Column:
-    """Whether no hole comes after a stretch."""
+    """Whether a stretch is the last one of its broker's log."""
     last = F.lit(0)
     for broker_id, ends in _holes(stretches).items():
         last = F.when(F.col(broker) == broker_id, len(ends)).otherwise(last)
@@ -140,7 +140,7 @@ def is_last(stretches: Sequence[Stretch], broker: str, number: str) -> Column:
 
 
 def _holes(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
-    """Where each broker's log goes on after a hole."""
+    """List the times at which each broker's log continues after a gap."""
     begins: dict[int, list[int]] = defaultdict(list)
     for stretch in stretches:
         begins[stretch.broker_id].append(stretch.first_us)
@@ -152,7 +152,7 @@ def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> boo
 
 
 def _signs(requests: DataFrame) -> DataFrame:
-    """broker_id, sign, from_us, until_us: what `stretches_of` takes, few rows."""
+    """Collect the few rows that `stretches_of` needs: broker_id, sign, from_us, until_us."""
     done = requests.where("completed_us IS NOT NULL AND reason IS NULL")
     by_broker = Window.partitionBy("broker_id").orderBy("last_us")
     buckets = done.groupBy("broker_id", F.floor(F.col("completed_us") / _BUCKET_US).alias("bucket")).agg(
@@ -169,7 +169,7 @@ def _signs(requests: DataFrame) -> DataFrame:
 
 
 def _numbered(done: DataFrame) -> DataFrame:
-    """Where the numbers of a follower's requests go on across a gap, or do not."""
+    """Find the quiet times that a follower's request numbers span, and those where the numbers break."""
     in_session = F.col("session_epoch") > 0
     # A full fetch opens the session that its answer names.
     session = F.coalesce(F.when(in_session, F.col("asked_session")).otherwise(F.col("given_session")), F.lit(0))

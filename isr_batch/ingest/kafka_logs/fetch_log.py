@@ -1,4 +1,4 @@
-"""fetch_log: what every follower fetch read, by way of its fetch session."""
+"""Build table fetch_log: one row per partition that a follower fetch read, resolved through its fetch session."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -9,7 +9,7 @@ from udfs.batches.session_requests import READ_SCHEMA, REQUEST_COLUMNS, UNKNOWN_
 
 
 def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
-    """Columns of fetch_log, instants still in microseconds.
+    """Build the columns of fetch_log; times are still microseconds.
 
     And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
     `udfs.batches.session_requests.partitions_read`.
@@ -36,7 +36,7 @@ def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) ->
 
 
 def going_back(fetched: DataFrame) -> DataFrame:
-    """Name the fetches whose offset is lower than that of the request before, though nothing had told them to truncate.
+    """Find the fetches whose offset is lower than the previous one although no response asked for a truncation.
 
     Returns
     -------
@@ -54,9 +54,9 @@ def going_back(fetched: DataFrame) -> DataFrame:
 
 
 def not_assigned(fetched: DataFrame, terms: DataFrame) -> DataFrame:
-    """Name followers that fetched though their leader's term did not assign them the partition, a row a follower.
+    """Find the followers that fetched a partition which they were not assigned in that term; one row per follower.
 
-    One that a reassignment took away may do so for a moment; the rows stay.
+    This may happen for a moment after a reassignment; the rows are kept.
 
     Returns
     -------

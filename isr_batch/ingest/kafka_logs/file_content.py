@@ -1,4 +1,4 @@
-"""What is inside a log file: its bytes unpacked, within bounds, and the fingerprint by which it is known again."""
+"""Read the content of a log file: decompressed, within limits, and its fingerprint to recognise it by."""
 
 import gzip
 import hashlib
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
-"""A damaged zstd file loses the chunk in which the damage is; gzip's reader hands over what it has."""
+"""Small, because a damaged zstd file loses the whole chunk with the damage; the gzip reader returns what it has."""
 
 RANGE_BYTES = 96 << 20
-"""A plain file is read in ranges of this size, a task each."""
+"""Size of the ranges in which an uncompressed file is read, one task each."""
 
 MAX_RATIO, RATIO_COUNTS_FROM = 200, 64 << 20
 """Request logs shrink to a 20th or 40th, quiet ones to a 100th. A small file of equal lines may do better."""
@@ -26,7 +26,7 @@ MAX_UNPACKED_BYTES = 64 << 30
 
 
 class BadFileError(Exception):
-    """When a file cannot be read on; what came before it is good."""
+    """Raised when a file cannot be read any further; what was read before is good."""
 
     def __init__(self, reason: str, detail: str | None) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class BadFileError(Exception):
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a file held when it was looked at.
+    """Size, line count and hashes of a file's content at the time it was read.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ class Fingerprint:
 
 
 def is_packed(path: str) -> bool:
-    """Whether the file's name says that it is compressed."""
+    """Whether a file is compressed, by its name."""
     return path.endswith((".gz", ".zst"))
 
 
 def chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Give the unpacked bytes of a file, or those from ``start`` to before ``end`` of a plain one.
+    """Yield the decompressed bytes of a file; of an uncompressed file, those from ``start`` to before ``end``.
 
     Raises
     ------
@@ -116,16 +116,16 @@ def _packed(path: str) -> Iterator[bytes]:
 
 
 def fingerprint(path: str, beginnings: Sequence[int] = (), range_bytes: int = RANGE_BYTES) -> Fingerprint:
-    """Read a file once, as far as it goes, and tell what it holds.
+    """Compute the fingerprint of a file in one pass, as far as the file is readable.
 
     Parameters
     ----------
     path : str
         The file.
     beginnings : sequence of int
-        Lengths of beginnings, in unpacked bytes, whose hashes are wanted too.
+        Prefix lengths, in decompressed bytes, whose hashes are wanted too.
     range_bytes : int
-        Least size of a range.
+        Minimum size of a range.
     """
     whole = hashlib.sha256()
     wanted = sorted(set(beginnings), reverse=True)
@@ -157,7 +157,7 @@ def fingerprint(path: str, beginnings: Sequence[int] = (), range_bytes: int = RA
             newlines += chunk.count(b"\n")
             last = chunk[-1:]
     except BadFileError:
-        pass  # told by whoever reads the lines
+        pass  # reported when the lines are read
     if cuts[-1][0] == size and size:
         cuts.pop()
     return Fingerprint(

@@ -1,7 +1,7 @@
-"""observed_isr_changes: lines of the leaders, and the changes that the controller tells of.
+"""Build table observed_isr_changes: ISR changes that the leaders logged or that the controller made.
 
-Before AlterPartition (ZooKeeper, up to 2.7) the leaders print Shrinking and Expanding lines, and the controller's own
-changes come to the leaders by LeaderAndIsr requests; later the metadata log holds all.
+Before AlterPartition (ZooKeeper, up to 2.7) the leaders log Shrinking and Expanding lines, and the controller sends its
+own changes to the leaders in LeaderAndIsr requests. Later, the metadata log has all changes.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from isr_batch.ingest.kafka_logs.leader_epochs import Sources, epoch_at, in_forc
 _PARTITION = ["topic", "partition_id"]
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _TICKS_US = 60_000_000
-"""A controller that is stopped or elected for longer than that is an outage of its own."""
+"""Longer than any controller election; a controller that is down for longer is an outage of its own."""
 _CHANGE = ("leader_epoch", "leader_id", "at_us", "isr_before", "isr_after", "source_file", "source_line")
 
 
 def led_shrinks(server: DataFrame, terms: DataFrame, stretches: Sequence[Stretch] = ()) -> DataFrame:
-    """Shrinking lines with the term they were printed in: leader_id, leader_epoch, at_us and what the line says.
+    """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
-    An attempt that is made again because the write to ZooKeeper failed is left out.
+    Retries after a failed write to ZooKeeper are left out.
     """
     repeated = server_log_zookeeper.isr_writes(server).where("repeated").select("source_file", "source_line")
     lines = server_log.shrink_lines(server).join(F.broadcast(repeated), ["source_file", "source_line"], "left_anti")
@@ -31,7 +31,7 @@ def led_shrinks(server: DataFrame, terms: DataFrame, stretches: Sequence[Stretch
 
 
 def _in_their_terms(lines: DataFrame, terms: DataFrame) -> DataFrame:
-    """Lines of a leader, with leader_id, at_us and leader_epoch."""
+    """Add leader_id, at_us and leader_epoch to the lines of a leader."""
     return (
         lines.withColumnsRenamed({"broker_id": "leader_id", "stamp_us": "at_us"})
         .join(F.broadcast(in_force(terms)), ["leader_id", *_PARTITION], "left")
@@ -40,11 +40,11 @@ def _in_their_terms(lines: DataFrame, terms: DataFrame) -> DataFrame:
     )
 
 
-def controller_told_until(sources: Sources, log_ends_us: int) -> int | None:
-    """Until when the metadata log tells every change of an ISR, in epoch microseconds; None where there is none.
+def metadata_complete_until(sources: Sources, log_ends_us: int) -> int | None:
+    """Find the time up to which the metadata log has every ISR change, in epoch microseconds; None without such a log.
 
-    A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so that one ends
-    where its last record does; before that, a leader's line of a later change shows that it ended earlier.
+    A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so the dump ends
+    at its last record. Before 3.3, a later change in a leader's log shows that the dump ended earlier.
     """
     last_us, ticks = sources.metadata.agg(
         F.max("at_us"), F.coalesce(F.max(F.col("type") == "NO_OP_RECORD"), F.lit(False))
@@ -64,13 +64,13 @@ def controller_told_until(sources: Sources, log_ends_us: int) -> int | None:
 def observed_isr_changes(
     sources: Sources, shrinks: DataFrame, terms: DataFrame, begun: DataFrame, *, controller_known: bool
 ) -> DataFrame:
-    """Columns of observed_isr_changes, instants still in microseconds.
+    """Build the columns of observed_isr_changes; times are still microseconds.
 
-    The first change of a log that begins in mid-term is one to the ISR at its beginning, which ``begun`` has: terms
-    with isr_at_start.
+    ``begun`` has the terms that began before the log, with isr_at_start: the first logged change is relative to that
+    ISR.
 
-    A shrink in the metadata log without a Shrinking line at about that time was made by the controller. A
-    Shrinking line without such a record was an attempt (of a deposed leader, say) and stays a row.
+    A shrink in the metadata log without a Shrinking line at about that time was made by the controller. A Shrinking
+    line without such a record was an attempt (of a deposed leader, say); it stays a row.
     """
     if controller_known:
         history = _from_metadata(sources).withColumn("begins", F.lit(False))
@@ -98,9 +98,9 @@ def observed_isr_changes(
     return by_leader.drop("d").unionByName(by_controller.unionByName(expands), allowMissingColumns=True)
 
 
-def _without_line(changes: DataFrame, told: DataFrame) -> DataFrame:
-    """Changes that no leader announced by a line."""
-    lines = told.select(*_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us"))
+def _without_line(changes: DataFrame, announced: DataFrame) -> DataFrame:
+    """Keep the changes without a line in a leader's log."""
+    lines = announced.select(*_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us"))
     same = (
         F.col("c.topic").eqNullSafe(F.col("l.topic"))
         & (F.col("c.partition_id") == F.col("l.partition_id"))
@@ -111,7 +111,7 @@ def _without_line(changes: DataFrame, told: DataFrame) -> DataFrame:
 
 
 def _by_order(sources: Sources, begun: DataFrame) -> DataFrame:
-    """Changes that leaders were told by LeaderAndIsr requests: the ISR in one against the last that was told before."""
+    """List the changes in LeaderAndIsr requests: the ISR in a request compared with the last known ISR before it."""
     renamed = {"stamp_us": "at_us", "broker_id": "leader_id"}
     columns = (*_PARTITION, *(name for name in _CHANGE if name != "isr_before"), "ordered")
     with_versions = server_log.leader_lines(sources.state_changes).where("partition_epoch IS NOT NULL")
@@ -147,11 +147,11 @@ def _from_metadata(sources: Sources) -> DataFrame:
 
 
 def _with_beginnings(history: DataFrame, begun: DataFrame) -> DataFrame:
-    """Put the ISR with which a stretch of the log begins before the first state that is told after it."""
+    """Insert the ISR at the start of each stretch of the log before the first state after it."""
     start = begun.select(*_PARTITION, "leader_id", "leader_epoch", F.col("isr_at_start").alias("isr"), "start_us")
-    later = history.select(*_PARTITION, "position", F.col("at_us").alias("told_us"))
+    later = history.select(*_PARTITION, "position", F.col("at_us").alias("state_us"))
     first = (
-        start.join(later, _PARTITION).where("told_us > start_us")
+        start.join(later, _PARTITION).where("state_us > start_us")
         .groupBy(*_PARTITION, "leader_id", "leader_epoch", "isr", "start_us").agg(F.min("position").alias("next"))
     )  # fmt: skip
     before = first.withColumns(
@@ -159,12 +159,12 @@ def _with_beginnings(history: DataFrame, begun: DataFrame) -> DataFrame:
          "partition_epoch": F.lit(None).cast("int"), "source_file": F.lit(None).cast("string"),
          "source_line": F.lit(None).cast("bigint")}
     ).drop("next", "start_us")  # fmt: skip
-    told = history.withColumns({"position": 2 * F.col("position"), "begins": F.lit(False)})
-    return told.unionByName(before)
+    states = history.withColumns({"position": 2 * F.col("position"), "begins": F.lit(False)})
+    return states.unionByName(before)
 
 
 def _from_leaders(sources: Sources, terms: DataFrame) -> DataFrame:
-    """Where there is no metadata log: the states that the leaders themselves took note of, earliest line each."""
+    """List the partition states that leaders logged, from the earliest line of each; for lack of a metadata log."""
     columns = (
         *_PARTITION,
         "leader_id",

@@ -1,4 +1,4 @@
-"""Leaders' terms, each from the leader's own state-change log (before 2.5 with its server.log)."""
+"""Build table leader_epochs: each leader's terms, from its own state-change log (before 2.5 also its server.log)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from isr_batch.ingest.kafka_logs.server_log import process_of
 
 NOTED_WITHIN_US = 5_000_000
 EARLY_US = 100_000
-"""State-change lines are written up to so much after the term began."""
+"""State-change lines may be written this much after the term began."""
 
 PARTITION = ("leader_id", "topic", "partition_id")
 UNKNOWN_EPOCH = -1
@@ -20,7 +20,7 @@ UNKNOWN_LEADER = -1
 
 @dataclass(frozen=True)
 class Sources:
-    """What the log files say, parsed; the last four are small.
+    """The parsed log files; the last four frames are small.
 
     ``topic_names``: topic_id to topic; ``min_isr``: min.insync.replicas as set; ``accepted``: as
     `isr_batch.ingest.kafka_logs.server_log_zookeeper.accepted` gives it.
@@ -39,20 +39,20 @@ class Sources:
 def terms(
     sources: Sources, starts: DataFrame, begun: DataFrame, followers: DataFrame, processes: DataFrame
 ) -> DataFrame:
-    """Every term: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
+    """List all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
-    ``in_force_us`` is when the term may have begun: some ms before its line, but not in the term before; ``next_us``
-    when the broker was told otherwise.
+    ``in_force_us`` is the earliest time the term may have begun: some ms before its line, but after the previous term.
+    ``next_us`` is when the broker received its next state for the partition.
 
     Parameters
     ----------
     sources : Sources
     starts : DataFrame
-        As `starts_told` gives them.
+        As `term_starts` gives them.
     begun : DataFrame
         Terms that go on, as `isr_batch.ingest.kafka_logs.mid_term.Begun`.
     followers : DataFrame
-        broker_id, topic, partition_id, leader_epoch, ``fetched``: who asked for the partition.
+        broker_id, topic, partition_id, leader_epoch, ``fetched``: replicas that fetched the partition.
     processes : DataFrame
         As `isr_batch.ingest.kafka_logs.broker_events.processes` gives them.
     """
@@ -92,8 +92,8 @@ def terms(
     )  # fmt: skip
 
 
-def starts_told(sources: Sources) -> DataFrame:
-    """Every beginning of a term, as leader (``leads``) or follower, of every broker; ``new_leader_id`` -1: not told."""
+def term_starts(sources: Sources) -> DataFrame:
+    """List each broker's term starts, as leader (``leads``) or follower; ``new_leader_id`` -1 means not logged."""
     another = F.lit(UNKNOWN_LEADER)
     led = server_log.leader_lines(sources.state_changes).withColumns(
         {"leads": F.lit(True), "new_leader_id": F.col("broker_id")}
@@ -101,19 +101,19 @@ def starts_told(sources: Sources) -> DataFrame:
     followed = server_log.follower_lines(sources.state_changes).withColumns(
         {"leads": F.lit(False), "new_leader_id": another}
     )
-    told = led.unionByName(followed, allowMissingColumns=True)
+    logged = led.unionByName(followed, allowMissingColumns=True)
     accepted = (
         sources.accepted.withColumnsRenamed({"leader_id": "new_leader_id"})
         .drop("replicas")
-        .join(told, ["broker_id", "topic", "partition_id", "leader_epoch"], "left_anti")
-        # zkVersion and partition epoch are one, but here it would mean that all changes of the ISR are told with it.
+        .join(logged, ["broker_id", "topic", "partition_id", "leader_epoch"], "left_anti")
+        # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
         .withColumns({"partition_epoch": F.lit(None).cast("int"), "tells_previous": F.lit(False)})
     )
-    return told.unionByName(_with_start_lines(accepted, sources), allowMissingColumns=True)
+    return logged.unionByName(_with_start_lines(accepted, sources), allowMissingColumns=True)
 
 
 def _with_start_lines(accepted: DataFrame, sources: Sources) -> DataFrame:
-    """Add what server.log printed while the broker acted on the request: a better instant, and start_offset."""
+    """Add the start_offset and the more exact time that server.log has for the same request."""
     line = server_log_zookeeper.start_lines(sources.server).withColumnRenamed("stamp_us", "line_us")
     key = ["broker_id", "topic", "partition_id", "leader_epoch"]
     near = F.abs(F.col("line_us") - F.col("stamp_us")) <= NOTED_WITHIN_US
@@ -129,22 +129,22 @@ def _with_start_lines(accepted: DataFrame, sources: Sources) -> DataFrame:
 
 
 def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
-    """Complete start_offset and start_high_watermark by what fetches show, where no line tells them.
+    """Fill in start_offset and start_high_watermark from fetches where no line has them.
 
-    The log is at least as long as the largest offset that any follower had asked any leader for before. The high
-    watermark is at most the least of the offsets that members of the ISR first ask for in the term.
+    The log end offset is at least the highest fetch offset of any follower before the term. The high watermark is at
+    most the lowest first fetch offset of an ISR member in the term.
     """
     if sources.accepted.isEmpty():
         return spans.withColumn("start_offset_source", F.lit("logged"))
     term = ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us"]
     logged = ~F.coalesce("begins_mid_term", F.lit(False))
-    untold = spans.where(logged & (F.isnull("start_offset") | F.isnull("start_high_watermark"))).select(
+    incomplete = spans.where(logged & (F.isnull("start_offset") | F.isnull("start_high_watermark"))).select(
         *term, "next_us", F.col("isr").alias("members")
     )
     asked = listed_fetches(sources).select(
         "leader_id", "topic", "partition_id", "replica_id", "fetch_offset", "handled_us"
     )
-    seen = asked.join(F.broadcast(untold), ["topic", "partition_id"])
+    seen = asked.join(F.broadcast(incomplete), ["topic", "partition_id"])
     before = seen.where("handled_us < stamp_us").groupBy(*term).agg(F.max("fetch_offset").alias("shown_before"))
     first = (
         seen.where("leader_id = broker_id AND array_contains(members, replica_id)")
@@ -194,15 +194,15 @@ def _with_topic_facts(spans: DataFrame, sources: Sources, followers: DataFrame) 
 
 
 def _metadata_delays(sources: Sources) -> DataFrame:
-    """Median time from a controller's record to the leader's line about it: broker_id, metadata_delay_ms."""
+    """Compute the median delay from a controller's record to the leader's line: broker_id, metadata_delay_ms."""
     state = ("topic", "partition_id", "leader_epoch")
-    told = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
-    told = told.select(*state, F.array_sort("isr").alias("isr"), "at_us")
+    recorded = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
+    recorded = recorded.select(*state, F.array_sort("isr").alias("isr"), "at_us")
     noted = server_log.still_leader_lines(sources.state_changes)
     noted = noted.select("broker_id", *state, F.array_sort("isr").alias("isr"), "stamp_us")
     delay_us = F.col("stamp_us") - F.col("at_us")
     return (
-        noted.join(told, [*state, "isr"])
+        noted.join(recorded, [*state, "isr"])
         .where(delay_us.between(0, NOTED_WITHIN_US))
         .groupBy("broker_id")
         .agg(F.round(F.median(delay_us) / 1000).cast("bigint").alias("metadata_delay_ms"))
@@ -210,18 +210,18 @@ def _metadata_delays(sources: Sources) -> DataFrame:
 
 
 def _assignments(sources: Sources) -> DataFrame:
-    """Assigned replicas by topic, partition_id and leader_epoch."""
+    """Find the assigned replicas by topic, partition_id and leader_epoch."""
     controller = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
     leader = server_log.still_leader_lines(sources.state_changes)
     keys = ("topic", "partition_id", "leader_epoch")
     both = controller.select(*keys, "replicas", F.col("position").alias("at"))
-    for told in (leader, sources.accepted):
-        both = both.unionAll(told.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at")))
+    for lines in (leader, sources.accepted):
+        both = both.unionAll(lines.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at")))
     return both.groupBy(*keys).agg(F.max_by("replicas", F.struct("at", "replicas")).alias("replicas"))
 
 
 def listed_fetches(sources: Sources) -> DataFrame:
-    """Partitions as follower fetches list them, served or not.
+    """List the partitions of all follower fetches, whether served or not.
 
     Returns
     -------
@@ -260,17 +260,17 @@ def listed_fetches(sources: Sources) -> DataFrame:
 
 
 def named(rows: DataFrame, topic_names: DataFrame) -> DataFrame:
-    """Put the topic's name into ``topic``, where ``topic_id`` is known; else the id, or what stood there."""
+    """Set ``topic`` to the name of ``topic_id`` where it is known; otherwise to the id, which may already be a name."""
     return rows.join(F.broadcast(topic_names), "topic_id", "left").withColumn("topic", F.coalesce("topic", "topic_id"))
 
 
 def in_force(terms_: DataFrame) -> DataFrame:
-    """By leader_id, topic and partition_id: ``in_force``, an array that `epoch_at` looks an instant up in."""
+    """Collect the terms of each partition and leader in an array ``in_force``, for `epoch_at` to search."""
     term = F.struct("in_force_us", "leader_epoch")
     return terms_.groupBy(*PARTITION).agg(F.array_sort(F.collect_list(term)).alias("in_force"))
 
 
 def epoch_at(instant_us: str) -> Column:
-    """Leader epoch that an instant falls in; -1 before the first term that the leader's log knows."""
+    """Look up the leader epoch at a time; -1 before the first known term of the leader."""
     begun = F.filter("in_force", lambda term: term.in_force_us <= F.col(instant_us))
     return F.coalesce(F.try_element_at(begun, F.lit(-1)).leader_epoch, F.lit(UNKNOWN_EPOCH))

@@ -1,4 +1,4 @@
-"""What became of every line: read = used + skipped + refused, for each kind of log."""
+"""Account for every log line: read = used + skipped + refused, for each kind of log."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ READ, USED, SKIPPED = "read", "used", "skipped"
 
 @dataclass(frozen=True)
 class Tally:
-    """A number of lines of one kind of log that became the same; ``what`` is their class, or why they were refused."""
+    """Count of lines of one kind of log with one outcome; ``what`` is their class, or why they were refused."""
 
     log: str
     became: str
@@ -29,20 +29,19 @@ class Tally:
 
 
 def total(account: Iterable[Tally], became: str) -> int:
-    """Lines of all logs that became this."""
+    """Sum the lines of all logs with an outcome."""
     return sum(tally.lines for tally in account if tally.became == became)
 
 
 def refused_as_bad(account: Iterable[Tally]) -> int:
-    """Lines that could not be read; a second copy of a line that was read is none of them."""
+    """Count the lines that could not be read; duplicates of lines that were read are not counted."""
     return sum(tally.lines for tally in account if tally.became == REFUSED and tally.what != DUPLICATE)
 
 
 def require_balance(account: Iterable[Tally]) -> None:
-    """Fail when a line was lost or counted twice.
+    """Fail if a line was lost or counted twice.
 
-    ``read`` is counted in the bytes of the files, before they are taken apart, and all else in what came out at the
-    other end.
+    ``read`` is counted in the bytes of the files before parsing; the other counts are taken from the results.
 
     Raises
     ------
@@ -56,15 +55,19 @@ def require_balance(account: Iterable[Tally]) -> None:
         parts = [tally for tally in of_log if tally.became != READ]
         there = sum(tally.lines for tally in parts)
         if read != there:
-            told = " + ".join(f"{tally.lines} {tally.became} ({tally.what})" for tally in parts) or "none"
+            breakdown = " + ".join(f"{tally.lines} {tally.became} ({tally.what})" for tally in parts) or "none"
             raise AccountError(
-                f"{read} lines of {log} logs were read, but {there} accounted for: {told}",
+                f"{read} lines of {log} logs were read, but {there} accounted for: {breakdown}",
                 "nothing was written; this is a bug, unless a file was replaced while it was being read",
             )
 
 
 def account_of(
-    found: LogFolder, raw: dict[str, DataFrame], requests: DataFrame, told: dict[str, DataFrame], quarantine: DataFrame
+    found: LogFolder,
+    raw: dict[str, DataFrame],
+    requests: DataFrame,
+    of_interest: dict[str, DataFrame],
+    quarantine: DataFrame,
 ) -> list[Tally]:
     """Count the lines of all logs.
 
@@ -76,8 +79,8 @@ def account_of(
         Lines by kind of log, as `isr_batch.ingest.kafka_logs.lines.read_lines` gives them.
     requests : DataFrame
         Lines of the request logs, with ``kind``.
-    told : dict of str to DataFrame
-        Lines of the other logs that told something.
+    of_interest : dict of str to DataFrame
+        Lines of the other logs that are of a kind that is read.
     quarantine : DataFrame
         All that was refused or is doubtful, with ``rows_kept``.
     """
@@ -96,12 +99,12 @@ def account_of(
         if kind == log_folder.REQUEST:
             account += _classes_of_requests(requests)
         else:
-            # These keep only the lines that tell something, so that all of them are counted where they were read.
+            # Only lines of interest are kept after parsing, so all lines are counted in the raw frame.
             came = frame.where("source_line IS NOT NULL").count()
             bad = {reason: n for (log, reason), n in refused.items() if log == kind}
-            told_badly = sum(n for reason, n in bad.items() if reason in UNKNOWN_FORMS)
-            used = told[kind].count() - told_badly
-            account.append(Tally(kind, USED, "tells something", used))
+            unreadable = sum(n for reason, n in bad.items() if reason in UNKNOWN_FORMS)
+            used = of_interest[kind].count() - unreadable
+            account.append(Tally(kind, USED, "of interest", used))
             account.append(Tally(kind, SKIPPED, "of no interest", came - used - sum(bad.values())))
         account += [Tally(kind, REFUSED, reason, n) for (log, reason), n in sorted(refused.items()) if log == kind]
     return account

@@ -1,4 +1,4 @@
-"""Log files as lines, with their numbers: a task a range of a plain file or a compressed file, a block at a time."""
+"""Read log files as numbered lines: one task per compressed file or range of an uncompressed one, block by block."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,13 +14,13 @@ from isr_batch.ingest.kafka_logs.log_folder import LogFile
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 8 << 20
-"""A fetch of all partitions that a broker may lead, 4,000 of them, is a line of 2 MB."""
+"""A fetch of 4,000 partitions, as many as a broker may lead, is a line of 2 MB."""
 
 HEAD_BYTES = 200
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 LINES = "broker_id INT, source_file STRING, source_line BIGINT, value STRING, problem STRING, detail STRING"
-"""A line; or, where ``problem`` is not null, a line or (source_line null) a file that could not be read, and why."""
+"""Columns of a line. ``problem`` says why a line, or (source_line null) a whole file, could not be read."""
 
 _SCHEMA = pa.schema([
     ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()), ("value", pa.string()),
@@ -37,19 +37,19 @@ _LOOKED_AT_SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-class Part(NamedTuple):
-    """Bytes of a file from the beginning of a line to the end of another; ``end`` None is the file's."""
+class FileRange(NamedTuple):
+    """A byte range of a file, from the start of one line to the end of another; ``end`` None is the end of the file."""
 
     start: int = 0
     end: int | None = None
     first_line: int = 1
 
 
-WHOLE = Part()
+WHOLE = FileRange()
 
 
 def look_at(spark: SparkSession, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
-    """Give the files with their fingerprints, each with the hashes of beginnings of the lengths asked for."""
+    """Compute the fingerprints of all files, each with hashes of the prefixes whose lengths are asked for."""
     if not files:
         return []
     listed = spark.createDataFrame(
@@ -81,13 +81,13 @@ def _fingerprints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
-    """Read the lines of all files, up to the end that their fingerprints know; columns as in `LINES`.
+    """Read the lines of all files, up to the size in their fingerprints; columns as in `LINES`.
 
-    A file that ends early or is not text gives the lines before that, and a row with ``problem``.
+    A damaged or binary file yields the lines before the damage, and a row with ``problem``.
     """
     parts = [
         (number, file.broker_id, file.name, file.path, *part)
-        for number, (file, part) in enumerate((file, part) for file in files for part in _parts(file))
+        for number, (file, part) in enumerate((file, part) for file in files for part in _ranges(file))
     ]
     if not parts:
         return spark.createDataFrame([], LINES)
@@ -95,36 +95,36 @@ def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
         parts,
         "number INT, broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT",
     )
-    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_parts, LINES)
+    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_ranges, LINES)
 
 
-def _parts(file: LogFile) -> Iterator[Part]:
+def _ranges(file: LogFile) -> Iterator[FileRange]:
     assert file.held is not None
     ends = [offset for offset, _ in file.held.cuts[1:]]
     for (offset, line), end in zip(file.held.cuts, [*ends, file.held.size_bytes], strict=True):
-        yield Part(offset, end, line)
+        yield FileRange(offset, end, line)
 
 
-def _lines_of_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for part in batch.to_pylist():
             yield from lines_of_file(
-                part["path"], part["name"], part["broker_id"], Part(part["start"], part["end"], part["first_line"])
+                part["path"], part["name"], part["broker_id"], FileRange(part["start"], part["end"], part["first_line"])
             )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class LongLine:
-    """A line that is above the limit: how it begins, and its length in bytes."""
+    """A line above the size limit: its first bytes, and its length in bytes."""
 
     head: bytes
     size: int
 
 
 def lines_of_file(
-    path: str, name: str, broker_id: int | None, part: Part = WHOLE, block_bytes: int = BLOCK_BYTES
+    path: str, name: str, broker_id: int | None, part: FileRange = WHOLE, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Give the lines of a file or of a part of it, with their numbers; and a row for what is wrong."""
+    """Yield the numbered lines of a file or of a range of it, and a row for each problem."""
     number = part.first_line
     try:
         for block in _whole_lines(chunks(path, part.start, part.end), block_bytes):
@@ -164,7 +164,7 @@ def _batch(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBat
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
-    """Cut into whole lines, about a block at a time, without the newline of the last; lines too long are told only.
+    """Split into blocks of whole lines, without the last newline; of a line that is too long only the head is kept.
 
     Raises
     ------

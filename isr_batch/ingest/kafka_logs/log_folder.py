@@ -1,4 +1,4 @@
-"""Which files of a folder are broker logs, and what the brokers' server.properties say."""
+"""Find the broker logs in a folder, and read server.properties and cluster.yaml."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ LOG_NAMES = {
     SERVER: re.compile(r"server\.log(\..+)?"),
     STATE_CHANGE: re.compile(r"state-change\.log(\..+)?"),
 }
-"""What log4j and log rotation call the files; Kafka's own configuration writes kafka-request.log."""
+"""File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
@@ -31,9 +31,9 @@ MAX_INT = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file to read; ``name`` is its path relative to the folder, ``broker_id`` is None beside the folders.
+    """A file to read; ``name`` is its path relative to the folder, ``broker_id`` is None outside a broker's folder.
 
-    ``held`` is what it held when it was looked at, None before that.
+    ``held`` is its fingerprint, None until it has been computed.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker and the settings that matter here; None where its server.properties does not say."""
+    """A broker's settings for a replay; None where server.properties does not have them."""
 
     broker_id: int
     replica_lag_time_max_ms: int | None
@@ -63,8 +63,8 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What the operator states of the cluster, in ``cluster.yaml`` or by an option: it settles what no log tells."""
+class ClusterSettings:
+    """Release and settings given by the operator, in ``cluster.yaml`` or by an option: for what no log has."""
 
     release: str | None = None
     replica_lag_time_max_ms: int | None = None
@@ -74,40 +74,40 @@ class Given:
 
 @dataclass
 class LogFolder:
-    """What a folder holds.
+    """The broker logs and settings found in a folder.
 
-    ``earlier`` are terms that logs which are gone by now told, dicts: leader_id, topic, partition_id, leader_epoch,
-    assigned, start_us, end_us, and ``isr`` at the end.
+    ``earlier`` are the last terms of logs that were ingested before, as dicts: leader_id, topic, partition_id,
+    leader_epoch, assigned, start_us, end_us, and ``isr`` at the end.
     """
 
     files: list[LogFile] = field(default_factory=list)
     brokers: dict[int, Broker] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
-    given: Given = Given()
+    given: ClusterSettings = ClusterSettings()
     earlier: list[dict[str, Any]] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[LogFile]:
-        """Files of one kind."""
+        """List the files of one kind."""
         return [file for file in self.files if file.kind == kind]
 
 
 def find_logs(folder: Path) -> LogFolder:
-    """List the brokers' logs in ``folder``: a folder a broker, metadata dumps beside them.
+    """List the broker logs in ``folder``: one subfolder per broker, metadata dumps beside them.
 
-    What has a log's name and is no plain file inside the folder is told in ``refused``, and never opened.
+    Anything with a log's name that is not a plain file inside the folder is listed in ``refused`` and never opened.
 
     Raises
     ------
     NoInputError
-        When there is no broker log.
+        If there is no broker log.
     UsageError
-        When ``cluster.yaml`` states something else than a release and settings.
+        If ``cluster.yaml`` has anything but a release and settings.
     """
     found = LogFolder()
     root = folder.resolve()
     for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
         if entry.name == CLUSTER_FILE and not _why_not(root, entry):
-            found.given = read_given(entry)
+            found.given = read_cluster_settings(entry)
             _add_file(found, root, PROPERTIES, None, entry)
         elif TEXT_NAME.fullmatch(entry.name) and not _why_not(root, entry) and is_listing(entry):
             _add_file(found, root, SNAPSHOT, None, entry)
@@ -118,14 +118,14 @@ def find_logs(folder: Path) -> LogFolder:
     if not any(file.broker_id is not None for file in found.files):
         raise NoInputError(
             f"No broker logs in {folder}",
-            "Looked for folders, one a broker, that hold request.log, server.log or state-change.log "
+            "Expected one folder per broker, with request.log, server.log or state-change.log "
             "(also rotated, .gz or .zst) and server.properties.",
         )
     return found
 
 
-def read_given(path: Path) -> Given:
-    """Read ``cluster.yaml``: ``release``, and settings by Kafka's names.
+def read_cluster_settings(path: Path) -> ClusterSettings:
+    """Read ``cluster.yaml``: ``release``, and settings by their Kafka names.
 
     Raises
     ------
@@ -139,12 +139,12 @@ def read_given(path: Path) -> Given:
     try:
         stated = yaml.safe_load(path.read_bytes()[:PROPERTIES_BYTES].decode(errors="replace")) or {}
     except yaml.YAMLError as error:
-        raise UsageError(f"{path.name} is no YAML", str(error).replace("\n", " ")) from error
+        raise UsageError(f"{path.name} is not YAML", str(error).replace("\n", " ")) from error
     if not isinstance(stated, dict):
         raise UsageError(
-            f"{path.name} holds no settings", "a line is `release: 3.6.2` or `replica.lag.time.max.ms: 30000`"
+            f"{path.name} has no settings", "write lines like `release: 3.6.2` or `replica.lag.time.max.ms: 30000`"
         )
-    mistakes = [f"{name} is not known" for name in stated if name not in names]
+    mistakes = [f"{name}: unknown setting" for name in stated if name not in names]
     values: dict[str, Any] = {}
     for name, field_name in names.items():
         if name not in stated:
@@ -152,30 +152,30 @@ def read_given(path: Path) -> Given:
         text = str(stated[name])
         values[field_name] = text if name == "release" else _int(text)
         if name == "release" and not is_release(text):
-            mistakes.append(f"release: {text} is not like 3.6.2")
+            mistakes.append(f"release: {text} does not look like 3.6.2")
         elif values[field_name] is None:
             mistakes.append(f"{name}: {text} is not a number")
     if mistakes:
-        raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"it may state {', '.join(names)}")
-    return Given(**values)
+        raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"the known settings are {', '.join(names)}")
+    return ClusterSettings(**values)
 
 
 def is_release(text: str) -> bool:
-    """Whether this is spelt like a release of Kafka that has a rule: 0.8 or later."""
+    """Whether a text is the number of a Kafka release from 0.8 on, the first with a rule."""
     numbers = [int(number) for number in text.split(".")] if re.fullmatch(r"\d{1,2}(\.\d{1,3}){1,3}", text) else []
     return numbers >= [0, 8]
 
 
 def require_release(text: str | None) -> None:
-    """Fail when an option names no release.
+    """Fail if the value of an option is not a Kafka release.
 
     Raises
     ------
     UsageError
-        Saying what it should look like.
+        With an example of a release.
     """
     if text is not None and not is_release(text):
-        raise UsageError(f"{text} is no release of Kafka from 0.8 on", "spell it like 3.6.2")
+        raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")
 
 
 def _add_broker(found: LogFolder, root: Path, folder: Path) -> None:
@@ -224,7 +224,7 @@ def _add_file(found: LogFolder, root: Path, kind: str, broker_id: int | None, pa
 
 
 def _why_not(root: Path, path: Path) -> str | None:
-    """Say why a file must not be opened; what it is is asked of the name alone, as opening a FIFO would wait."""
+    """Say why a file must not be opened, without opening it: opening a FIFO would block."""
     try:
         if _printable(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"

@@ -1,7 +1,7 @@
-"""The cluster metadata log, decoded by kafka-dump-log.sh: the controller's word on topics, ISRs and brokers.
+"""Parse the cluster metadata log, as decoded by kafka-dump-log.sh: topics, partitions and brokers.
 
-A decoded snapshot (``*.checkpoint``) has the same records, numbered from 0: they stand for the log before the offset
-that its name has, and for the time of the last record in it.
+A decoded snapshot (``*.checkpoint``) has the same records, numbered from 0. They replace the log before the offset in
+the snapshot's name, and get the time of the last record in it.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -27,11 +27,11 @@ _NEEDED = {
     "PARTITION_RECORD": ("topicId", "partitionId", "replicas", "isr", "leader", "leaderEpoch"),
     "PARTITION_CHANGE_RECORD": ("topicId", "partitionId"),
 }
-_NOT_TOLD = -1
+_UNKNOWN = -1
 
 
 def parse_metadata(lines: DataFrame) -> DataFrame:
-    """Decode the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` of one that is not readable."""
+    """Parse the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` if one cannot be parsed."""
     record = lines.where(F.contains("value", F.lit("payload: ")) | F.col("problem").isNotNull()).select(
         "source_file", "source_line", "value", "problem", "detail",
         *(F.nullif(F.regexp_extract("value", _RECORD, group), F.lit("")).alias(name)
@@ -57,29 +57,29 @@ def parse_metadata(lines: DataFrame) -> DataFrame:
 
 
 def _as_of_their_snapshots(rows: DataFrame, lines: DataFrame) -> DataFrame:
-    """Give records of a snapshot the place in the log that they stand for."""
+    """Give the records of a snapshot the offset and the time at which the snapshot was taken."""
 
     def number(pattern: str) -> Column:
         return F.max(F.nullif(F.regexp_extract("value", pattern, 1), F.lit("")).cast("bigint"))
 
     headers = lines.where(F.rlike("value", F.lit(_SNAPSHOT))).groupBy("source_file")
     snapshots = headers.agg(
-        (F.coalesce(number(_SNAPSHOT_END), F.lit(0)) - 1).alias("stands_for"), number(_SNAPSHOT_TIME).alias("until_ms")
+        (F.coalesce(number(_SNAPSHOT_END), F.lit(0)) - 1).alias("as_of"), number(_SNAPSHOT_TIME).alias("until_ms")
     )
     until_us = F.when(F.col("until_ms").between(1, LAST_US // 1000), F.col("until_ms") * 1000)
-    in_log = F.col("stands_for").isNull()
+    in_log = F.col("as_of").isNull()
     return (
         rows.join(F.broadcast(snapshots), "source_file", "left")
         .withColumns({
-            "record_offset": F.when(in_log, F.col("record_offset")).otherwise(F.col("stands_for")),
+            "record_offset": F.when(in_log, F.col("record_offset")).otherwise(F.col("as_of")),
             "at_us": F.when(in_log | F.col("at_us").isNull(), F.col("at_us")).otherwise(F.coalesce(until_us, "at_us")),
         })
-        .drop("stands_for", "until_ms")
+        .drop("as_of", "until_ms")
     )  # fmt: skip
 
 
 def _absurd(type_: Column, data: Column) -> Column:
-    """A number that cannot be, or that has to be there and is not."""
+    """Whether a record has an impossible number or lacks a required one."""
 
     def odd(number: Column, least: int) -> Column:
         return F.coalesce(number < least, F.lit(False))
@@ -99,14 +99,14 @@ def _absurd(type_: Column, data: Column) -> Column:
 
 
 def topic_names(metadata: DataFrame) -> DataFrame:
-    """topic_id, topic."""
+    """List the topics: topic_id, topic."""
     return metadata.where("type = 'TOPIC_RECORD'").select(
         F.col("data.topicId").alias("topic_id"), F.col("data.name").alias("topic")
     )
 
 
 def min_isr_settings(metadata: DataFrame) -> DataFrame:
-    """min.insync.replicas as last set, of a topic, or of a ``resource_broker`` ('' for all brokers)."""
+    """List the last min.insync.replicas of each topic, or of a ``resource_broker`` ('' for all brokers)."""
     records = metadata.where("type = 'CONFIG_RECORD' AND data.name = 'min.insync.replicas'")
     kind, name = F.col("data.resourceType"), F.col("data.resourceName")
     return (
@@ -119,10 +119,10 @@ def min_isr_settings(metadata: DataFrame) -> DataFrame:
 
 
 def partition_history(metadata: DataFrame) -> DataFrame:
-    """Every state of every partition: topic_id, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
+    """List the partition states: topic_id, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 
-    A record that names a leader begins a leader epoch. ``position`` orders a partition's states. Leader and epoch are
-    -1 as long as no record has told them, in a log whose beginning is gone.
+    A record with a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
+    beginning is missing, leader and epoch are -1 until a record has them.
     """
     records = (
         metadata.where("type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')")
@@ -148,8 +148,8 @@ def partition_history(metadata: DataFrame) -> DataFrame:
         .withColumn("elected", elected)
         .select(
             "topic_id", "partition_id", F.col("record_offset").alias("position"),
-            F.coalesce(filled(F.col("leader")), F.lit(_NOT_TOLD)).alias("leader_id"),
-            F.coalesce(epoch, F.lit(_NOT_TOLD)).alias("leader_epoch"),
+            F.coalesce(filled(F.col("leader")), F.lit(_UNKNOWN)).alias("leader_id"),
+            F.coalesce(epoch, F.lit(_UNKNOWN)).alias("leader_epoch"),
             filled(F.col("replicas")).alias("replicas"),
             filled(F.col("isr")).alias("isr"),
             "at_us", "source_file", "source_line",
@@ -158,7 +158,7 @@ def partition_history(metadata: DataFrame) -> DataFrame:
 
 
 def broker_changes(metadata: DataFrame) -> DataFrame:
-    """Fenced, unfenced and shutting_down: broker_id, kind, at_us."""
+    """List the broker state changes (fenced, unfenced, shutting_down): broker_id, kind, at_us."""
     type_, fenced = F.col("type"), F.col("data.fenced")
     registered = (type_ == "REGISTER_BROKER_RECORD") & (F.coalesce(fenced, F.lit("true")) == "true")
     kinds = {

@@ -1,8 +1,8 @@
-"""Terms that had begun before the log: who led, since when the log can tell, and how things stood then.
+"""Infer the terms that began before the log: leader, start of coverage, ISR, log end offset and high watermark.
 
-Plain functions over small tables (rows are dicts): terms, lines about ISRs, and what followers asked for first. Each
-answer says where it comes from: ``logged`` (a line or a record of before, nothing in between), ``snapshot`` (a listing
-that an operator made) or ``inferred`` (what followers did).
+Plain functions over small tables (rows are dicts): terms, lines about ISRs, and first fetches of followers. Each result
+has its source: ``logged`` (an earlier line or record, with no gap in between), ``snapshot`` (a listing made by an
+operator) or ``inferred`` (from the followers' fetches).
 """
 
 from bisect import bisect_right
@@ -17,13 +17,13 @@ Partition = tuple[str, int]
 LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
 UNKNOWN_EPOCH = -1
 EARLY_US = 100_000
-"""State-change lines are written up to so much after the term began."""
+"""State-change lines may be written this much after the term began."""
 SEEN_OFTEN = 3
-"""A leader epoch of which no line tells is believed after so many fetches without an error."""
+"""Fetches without an error after which a leader epoch is accepted that no line names."""
 
 
 class Begun(NamedTuple):
-    """A term that goes on at ``stamp_us``, the first instant at which the log can vouch for it."""
+    """A term in progress at ``stamp_us``, the first time at which the log covers it."""
 
     broker_id: int
     topic: str
@@ -33,8 +33,8 @@ class Begun(NamedTuple):
     term_source: str
 
 
-class IsrTold(NamedTuple):
-    """A line or a record about a partition's ISR: what it was until then (None: not told) and from then on."""
+class IsrReport(NamedTuple):
+    """A line or record about a partition's ISR: the ISR before it (None: not in the line) and after it."""
 
     at_us: int
     before: tuple[int, ...] | None
@@ -43,30 +43,30 @@ class IsrTold(NamedTuple):
 
 
 def partition_of(row: Row) -> Partition:
-    """Topic and number."""
+    """Key of a partition: topic and partition number."""
     return row["topic"], row["partition_id"]
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Whether there may be terms of which no line tells the beginning; of a log that is whole there are none."""
+    """Whether there may be terms whose beginning is not logged; a complete log has none."""
     if not all(stretch.from_start for stretch in stretches):
         return True
     logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
     partitions = {key[:-1] for key in logged}
     for row in fetched:
         partition = (row["broker_id"], *partition_of(row))
-        untold = (
+        unlogged = (
             (*partition, row["leader_epoch"]) not in logged
             if row["leader_epoch"] >= 0
             else (partition not in partitions)
         )
-        if untold and row["fetches"] >= SEEN_OFTEN:
+        if unlogged and row["fetches"] >= SEEN_OFTEN:
             return True
     return False
 
 
 class Signs(NamedTuple):
-    """What tells of terms; rows are dicts.
+    """Evidence for terms; rows are dicts.
 
     Parameters
     ----------
@@ -74,9 +74,9 @@ class Signs(NamedTuple):
         Logged beginnings of terms, as leader (``leads``) or follower: broker_id, topic, partition_id, leader_epoch,
         stamp_us.
     process_starts : mapping of int to sequence of int
-        Instants at which each broker started, sorted; no term outlives that.
+        Times at which each broker started, sorted; every term ends at a restart.
     fetched : sequence of dict
-        What followers asked a leader for without an error: broker_id, stretch (its number among those of the broker),
+        Fetches that a leader served without an error: broker_id, stretch (its number among those of the broker),
         topic, partition_id, leader_epoch, first_us, last_us, fetches.
     named : sequence of dict
         Lines of a leader about a partition of its own: broker_id, topic, partition_id, at_us.
@@ -92,7 +92,7 @@ class Signs(NamedTuple):
 
 
 class OfPartition(NamedTuple):
-    """The same of one partition on one broker; ``asked`` in one stretch."""
+    """Evidence for the terms of one partition on one broker; ``asked`` is limited to one stretch."""
 
     boundaries: Sequence[Row]
     restarts: Sequence[int]
@@ -102,7 +102,7 @@ class OfPartition(NamedTuple):
 
 
 def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]:
-    """Find the terms of which no line in the log tells the beginning."""
+    """Find the terms whose beginning is not in the log."""
     boundaries: dict[tuple[int, Partition], list[Row]] = defaultdict(list)
     for row in sorted(signs.starts, key=lambda row: row["stamp_us"]):
         boundaries[row["broker_id"], partition_of(row)].append(row)
@@ -134,7 +134,7 @@ def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]
 
 
 def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
-    """Instant, leader epoch and source of the terms that the lines leave out in a stretch of one partition."""
+    """Find the terms without a logged beginning in one stretch of a partition: time, leader epoch and source."""
     boundaries = of_key.boundaries
     begin_us = stretch.first_us
     started = [us for us in of_key.restarts if us <= begin_us]
@@ -164,20 +164,22 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         begins_here = not found and not stretch.from_start and not _epoch_before(boundaries, at_us, epoch)
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
-        found += _told_otherwise(stretch, limit_us, of_key.lines, of_key.led)
+        found += _by_other_evidence(stretch, limit_us, of_key.lines, of_key.led)
     return sorted(found)
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
-    """Whether a line tells of an earlier term of the partition on this broker before that instant."""
+    """Whether a line before that time names an earlier term of the partition on this broker."""
     return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
 
 
-def _told_otherwise(
+def _by_other_evidence(
     stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
 ) -> list[tuple[int, int, str]]:
-    """Nobody listed the partition: a record, a snapshot, or a line about its ISR may say that the broker led it."""
-    known = [told for told in led if told[0] <= stretch.first_us] or [told for told in led if told[3] == SNAPSHOT][:1]
+    """Find the term of a partition without fetches from a record, a snapshot, or a line about its ISR."""
+    known = [entry for entry in led if entry[0] <= stretch.first_us] or [
+        entry for entry in led if entry[3] == SNAPSHOT
+    ][:1]
     if known:
         at_us, leader, epoch, source = known[-1]
         moved = any(other != stretch.broker_id and stretch.first_us < us <= at_us for us, other, *_ in led)
@@ -187,11 +189,11 @@ def _told_otherwise(
     return []
 
 
-# -- how things stood
+# -- the state at the beginning
 
 
 class Led(NamedTuple):
-    """A term, from the first instant for which the log can vouch to the last; ``assigned`` includes the leader."""
+    """A term, limited to the time that the log covers; ``assigned`` includes the leader."""
 
     start_us: int
     end_us: int
@@ -200,32 +202,32 @@ class Led(NamedTuple):
 
 
 def isr_at(
-    term: Led, told: Sequence[IsrTold], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
+    term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
-    """Tell who was in the ISR when a term goes on.
+    """Infer the ISR at the time where the log begins to cover a term.
 
     Parameters
     ----------
     term : Led
-    told : sequence of IsrTold
+    reports : sequence of IsrReport
         Of the partition, in order of time.
     holes : sequence of (int, int)
-        When changes may have happened of which no line is there.
+        Gaps in the log, in which changes may have been missed.
     seems_in : mapping of int to bool
-        Of each follower, what its first fetches and the high watermark say; nothing of those that never fetched.
+        Whether each follower seems in sync, by its first fetches and the high watermark; none if it never fetched.
 
     Returns
     -------
     list of int, str
-        Sorted; where the answer comes from.
+        The sorted ISR, and its source.
     """
-    times = [each.at_us for each in told]
+    times = [each.at_us for each in reports]
     upto = bisect_right(times, term.start_us)
-    last = told[upto - 1] if upto else None
+    last = reports[upto - 1] if upto else None
     if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
         last = None
-    # Only the very next change says what was before it, and only some lines do.
-    following = told[upto].before if upto < len(told) and told[upto].at_us <= term.end_us else None
+    # Only the next change has the ISR before it, and only in some kinds of line.
+    following = reports[upto].before if upto < len(reports) and reports[upto].at_us <= term.end_us else None
     guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
     if last is None and following is None:
         return sorted(guess), INFERRED
@@ -244,20 +246,20 @@ def isr_at(
 
 
 class FirstFetch(NamedTuple):
-    """A follower's first fetch in a stretch, and what its leader told until then.
+    """A follower's first fetch in a stretch, and the high watermarks that the leader had sent by then.
 
     Parameters
     ----------
     answered_us : int
-        Its answer was complete; a fetch that waits is answered with what was appended meanwhile.
+        When the response was complete; a fetch that waited gets what was appended meanwhile.
     offset : int or None
-        What it asked for; None where no line names it.
+        Its fetch offset; None if no line names it.
     sent : bool
-        Whether records were sent from an offset that no line names.
+        Whether records were returned from an offset that no line names.
     answered : int or None
-        High watermark in its answer.
+        High watermark in its response.
     highest : int or None
-        Highest high watermark in any follower's answer before.
+        Highest high watermark in any earlier response to a follower.
     """
 
     answered_us: int
@@ -268,56 +270,56 @@ class FirstFetch(NamedTuple):
 
 
 def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | None) -> bool:
-    """Whether the high watermark had passed what a follower held: then it was not in the ISR.
+    """Whether the high watermark was beyond a follower's log end offset, so that it was not in the ISR.
 
     Parameters
     ----------
     fetch : FirstFetch
     log_end_offset : int or None
-        Where the leader's log ended when the stretch began: no follower held more.
+        The leader's log end offset at the start of the stretch: no follower had more.
     appended_us : int or None
-        When it first grew after that.
+        Time of the first append after that.
     """
     most = fetch.offset if fetch.offset is not None else log_end_offset
     if most is None:
         return False
-    told = [each for each in (fetch.answered, fetch.highest) if each is not None]
-    if any(each > most for each in told):
+    watermarks = [each for each in (fetch.answered, fetch.highest) if each is not None]
+    if any(each > most for each in watermarks):
         return True
-    # It was sent records though nothing had been appended: it lacked some at the beginning, when the others had them.
+    # It got records although nothing had been appended: it was behind at the start, when the others were not.
     nothing_new = appended_us is None or appended_us > fetch.answered_us
-    return fetch.sent and nothing_new and any(each >= most for each in told)
+    return fetch.sent and nothing_new and any(each >= most for each in watermarks)
 
 
 def log_end_at(
-    asked: Iterable[int], first_appended: int | None, told_ends: Sequence[int], high_watermarks: Iterable[int]
+    asked: Iterable[int], first_appended: int | None, printed_ends: Sequence[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Tell where the leader's log ended at the beginning of a stretch; None where no line names an offset.
+    """Infer the leader's log end offset at the start of a stretch; None if no line names an offset.
 
     Parameters
     ----------
     asked : iterable of int
-        The first offset that each follower asked for.
+        First fetch offset of each follower.
     first_appended : int or None
         First offset of the first append in the stretch.
-    told_ends, high_watermarks : sequence of int, iterable of int
-        What the first lines name that print them.
+    printed_ends, high_watermarks : sequence of int, iterable of int
+        Values in the first lines that have them.
     """
     if first_appended is not None:
         return first_appended
-    return max([*asked, *high_watermarks, *told_ends[:1]], default=None)
+    return max([*asked, *high_watermarks, *printed_ends[:1]], default=None)
 
 
 def high_watermark_at(log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]) -> int | None:
-    """Tell what was committed then: no more than any member of the ISR held, and than was told later."""
+    """Infer the high watermark then: at most the log end offset of each ISR member, and at most any later value."""
     return None if log_end_offset is None else min([log_end_offset, *held, *high_watermarks])
 
 
-# -- what a session held before the log
+# -- partitions of a session opened before the log
 
 
 def fetcher_of(topic: str, partition: int, fetchers: int) -> int:
-    """Number of the fetcher thread that fetches a partition: AbstractFetcherManager.getFetcherId, 0.9 to 4.4.
+    """Compute the fetcher thread of a partition, as AbstractFetcherManager.getFetcherId does in 0.9 to 4.4.
 
     Utils.abs of the 32-bit ``31 * topic.hashCode() + partition``: the least negative number becomes 0.
     """
@@ -330,6 +332,6 @@ def fetcher_of(topic: str, partition: int, fetchers: int) -> int:
 
 
 def _units(text: str) -> list[int]:
-    """The UTF-16 code units that Java's hash is made of."""
+    """Split a text into UTF-16 code units, of which Java computes its hash."""
     data = text.encode("utf-16-be")
     return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

@@ -1,6 +1,6 @@
-"""Terms that had begun before the log, as rows: gathers what `mid_term` needs, and writes down its answers.
+"""Collect the input of `mid_term` with Spark, and fill in its results, for terms that began before the log.
 
-All that comes to the driver here is small: terms, lines about ISRs, and one row for each follower of a partition.
+Only small data comes to the driver: terms, lines about ISRs, and one row per follower of a partition.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from isr_batch.ingest.kafka_logs import mid_term
 from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources, listed_fetches
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partition_of
-from isr_batch.ingest.kafka_logs.partition_lines import Told
+from isr_batch.ingest.kafka_logs.partition_lines import PartitionEvidence
 from udfs.records import AT_LOG_END, SENT_FROM_UNKNOWN
 
 BEGUN = (
@@ -26,7 +26,7 @@ FOLLOWERS = "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, fe
 
 
 def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
-    """Who asked which leader for a partition, by leader epoch and stretch.
+    """Count the fetches of each follower by leader, partition, leader epoch and stretch.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[
 
 
 def as_followers(spark: SparkSession, seen: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """Followers of each term, as `FOLLOWERS`."""
+    """Turn the counted fetches into the followers of each term, as `FOLLOWERS`."""
     sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
     for row in seen:
         sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
@@ -53,17 +53,19 @@ def as_followers(spark: SparkSession, seen: Iterable[Mapping[str, Any]]) -> Data
 
 
 def as_begun(spark: SparkSession, begun: Iterable[Begun]) -> DataFrame:
-    """Terms that go on, as `isr_batch.ingest.kafka_logs.leader_epochs.terms` takes them."""
+    """Turn terms in progress into the frame that `isr_batch.ingest.kafka_logs.leader_epochs.terms` takes."""
     return spark.createDataFrame([(*each, 0) for each in begun], BEGUN)
 
 
-def vouched_for(led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], told: Told) -> list[dict[str, Any]]:
-    """Keep the time of each term for which its leader's request log can vouch.
+def vouched_for(
+    led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], evidence: PartitionEvidence
+) -> list[dict[str, Any]]:
+    """Limit each term to the time that its leader's request log covers.
 
     Returns
     -------
     list of dict
-        As given, ``end_us`` cut at holes, with ``ends_mid_term``, ``log_stretch``, ``assigned`` completed and
+        As given, ``end_us`` cut at gaps, with ``ends_mid_term``, ``log_stretch``, ``assigned`` completed and
         ``assigned_source``.
     """
     of_broker: dict[int, list[Stretch]] = defaultdict(list)
@@ -77,12 +79,12 @@ def vouched_for(led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], tol
         number, until_us = found
         end_us = row["end_us"] if until_us is None else min(row["end_us"], until_us)
         settled = {"end_us": end_us, "ends_mid_term": end_us != row["next_us"], "log_stretch": number}
-        kept.append({**row, **settled, "isr_source": LOGGED, **_assigned(row, told)})
+        kept.append({**row, **settled, "isr_source": LOGGED, **_assigned(row, evidence)})
     return kept
 
 
 def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Number of the stretch that a term begins in, and where a hole ends it; None if it begins in none."""
+    """Find the stretch that a term begins in, and the time at which a gap cuts it; None if it begins in none."""
     for number, stretch in enumerate(stretches):
         last = number == len(stretches) - 1
         begun = stretch.from_start or row["start_us"] >= stretch.first_us
@@ -91,12 +93,12 @@ def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[i
     return None
 
 
-def _assigned(row: Mapping[str, Any], told: Told) -> dict[str, Any]:
-    """Who is to follow, and who says so, in the order of the assignment where that is known."""
-    replicas, source = told.replicas.get(partition_of(row), ([], INFERRED))
+def _assigned(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, Any]:
+    """Find the assigned replicas and their source, in the order of the assignment if it is known."""
+    replicas, source = evidence.replicas.get(partition_of(row), ([], INFERRED))
     if not row["begins_mid_term"]:
         return {"assigned": row["assigned"], "assigned_source": LOGGED}
-    in_lines = [replica for each in told.isr[partition_of(row)] for replica in (each.before or each.after)]
+    in_lines = [replica for each in evidence.isr[partition_of(row)] for replica in (each.before or each.after)]
     named = replicas or [*row["assigned"], *in_lines]
     return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
 
@@ -104,11 +106,11 @@ def _assigned(row: Mapping[str, Any], told: Told) -> dict[str, Any]:
 def settle(
     led: list[dict[str, Any]],
     stretches: Sequence[Stretch],
-    told: Told,
+    evidence: PartitionEvidence,
     fetched: DataFrame,
     produced: DataFrame,
 ) -> None:
-    """Fill in who was in sync, and where the log ended, for the terms that begin in mid-term; changes the rows."""
+    """Fill in the ISR and the offsets at the start of terms that begin in mid-term; changes the rows in place."""
     unsettled = {number: row for number, row in enumerate(led) if row["begins_mid_term"]}
     if not unsettled:
         return
@@ -126,28 +128,28 @@ def settle(
         if before.broker_id == after.broker_id:
             holes[before.broker_id].append((before.until_us, after.first_us))
     for number, row in unsettled.items():
-        _settle_one(row, told, holes[row["leader_id"]], asked[number], appended.get(number))
+        _settle_one(row, evidence, holes[row["leader_id"]], asked[number], appended.get(number))
 
 
 def _settle_one(
     row: dict[str, Any],
-    told: Told,
+    evidence: PartitionEvidence,
     holes: list[tuple[int, int]],
     asked: list[dict[str, Any]],
     appended: Mapping[str, int] | None,
 ) -> None:
     key, start_us = partition_of(row), row["start_us"]
-    shrinks = [s for s in told.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
+    shrinks = [s for s in evidence.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
     offsets = {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}
-    watermarks = [fetch["told"] for fetch in asked if fetch["told"] is not None]
+    watermarks = [fetch["first_high_watermark"] for fetch in asked if fetch["first_high_watermark"] is not None]
     watermarks += [s["high_watermark"] for s in shrinks if s["high_watermark"] is not None]
     ends = [s["leader_log_end_offset"] for s in shrinks if s["leader_log_end_offset"] is not None]
     end = mid_term.log_end_at(offsets.values(), appended["base_offset"] if appended else None, ends, watermarks)
-    record = told.by_records(key, start_us)
+    record = evidence.by_records(key, start_us)
     if record:
         isr, source = sorted({*record.after, row["leader_id"]}), record.source
     else:
-        lines = told.lines_and_snapshot(key, start_us)
+        lines = evidence.lines_and_snapshot(key, start_us)
         first_change = min((each.at_us for each in lines if each.at_us > start_us), default=row["end_us"])
         appended_us = appended["append_us"] if appended else None
         first = {fetch["replica_id"]: _first(fetch) for fetch in asked if fetch["first_us"] < first_change}
@@ -173,7 +175,7 @@ def _first(fetch: Mapping[str, Any]) -> mid_term.FirstFetch:
 def _held(
     replica: int, asked: list[dict[str, Any]], shrinks: list[dict[str, Any]], log_end_offset: int | None
 ) -> int | None:
-    """Where a follower's log ended when the stretch began: its own next request says so, as nothing came in between."""
+    """Infer a follower's log end offset at the start of the stretch, from its first fetch offset."""
     for fetch in asked:
         if fetch["replica_id"] == replica:
             if fetch["first_code"] != 0:
@@ -185,14 +187,14 @@ def _held(
 
 
 def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
-    """By term and follower, what its first fetches tell.
+    """Aggregate the first fetches of each follower in each term.
 
     Returns
     -------
     DataFrame
         number, replica_id; of its first fetch first_us (handled), answered_us, first_asked, first_code, first_answered
-        (high watermark); ``highest``, the highest high watermark that any follower was answered before; ``asked``, the
-        first offset of its that a line names, and ``told``, the first high watermark that it was answered.
+        (high watermark); ``highest``, the highest high watermark in any earlier response; ``asked``, its first fetch
+        offset that a line names, and ``first_high_watermark``, the first high watermark in a response to it.
     """
     rows = (
         fetched.where(F.col("error_code").isin(0, int(SENT_FROM_UNKNOWN)))
@@ -210,7 +212,7 @@ def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
         F.min_by("error_code", first).alias("first_code"),
         F.min_by("high_watermark", first).alias("first_answered"),
         F.min_by("fetch_offset", listed).alias("asked"),
-        F.min_by("high_watermark", F.when(F.col("high_watermark").isNotNull(), first)).alias("told"),
+        F.min_by("high_watermark", F.when(F.col("high_watermark").isNotNull(), first)).alias("first_high_watermark"),
     )
     answers = rows.where("high_watermark IS NOT NULL").select("number", "completed_us", "high_watermark")
     whose = of_follower.select("number", "replica_id", "first_us")
@@ -222,7 +224,7 @@ def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
 
 
 def _first_appends(produced: DataFrame, term: DataFrame) -> DataFrame:
-    """By term: ``first``, append_us and base_offset of the first append in it."""
+    """Find the first append of each term: ``first``, with append_us and base_offset."""
     first = F.struct("append_us", "base_offset")
     return (
         produced.where("NOT repeated AND base_offset IS NOT NULL")

@@ -1,4 +1,4 @@
-"""What lines, records and snapshots say of each partition: who led it, who was to follow, who was in sync."""
+"""Collect what log lines, metadata records and snapshots say about each partition: leader, replicas and ISR."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,55 +11,55 @@ from pyspark.sql import functions as F
 from isr_batch.ingest.kafka_logs import metadata_log, server_log, server_log_zookeeper
 from isr_batch.ingest.kafka_logs.coverage import Stretch
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources
-from isr_batch.ingest.kafka_logs.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH, IsrTold, Partition, partition_of
+from isr_batch.ingest.kafka_logs.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH, IsrReport, Partition, partition_of
 from isr_batch.ingest.kafka_logs.partition_listing import Listed
 
 TOUCHING_US = 1_000_000
-"""Between the last request of one log and the first one of the next."""
+"""Longest time between the last request of one log and the first request of the next, if nothing is missing."""
 
 
 @dataclass
-class Told:
-    """What lines, records and snapshots say of each partition.
+class PartitionEvidence:
+    """Leaders, replicas and ISRs of each partition according to lines, records and snapshots.
 
     Parameters
     ----------
-    isr : dict of partition to list of IsrTold
+    isr : dict of partition to list of IsrReport
         In order of time.
-    records : dict of partition to list of IsrTold
+    records : dict of partition to list of IsrReport
         The controller's, in order of time; not in ``isr``.
     controller_us : int or None
-        Until when the controller's records tell every change.
+        Time up to which the controller's records have every change.
     replicas : dict of partition to (list of int, str)
-        Assigned replicas as told last, and by what.
+        The last known assigned replicas, and their source.
     led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
         Who led, by records and snapshots.
     named : list of dict
         Lines of leaders about partitions of their own.
     """
 
-    isr: dict[Partition, list[IsrTold]] = field(default_factory=lambda: defaultdict(list))
-    records: dict[Partition, list[IsrTold]] = field(default_factory=lambda: defaultdict(list))
+    isr: dict[Partition, list[IsrReport]] = field(default_factory=lambda: defaultdict(list))
+    records: dict[Partition, list[IsrReport]] = field(default_factory=lambda: defaultdict(list))
     controller_us: int | None = None
     replicas: dict[Partition, tuple[list[int], str]] = field(default_factory=dict)
     led: dict[Partition, list[tuple[int, int, int, str]]] = field(default_factory=lambda: defaultdict(list))
     named: list[dict[str, Any]] = field(default_factory=list)
     shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
-    def by_records(self, key: Partition, at_us: int) -> IsrTold | None:
-        """What the controller's records say of an ISR at an instant; None where they begin later or end earlier."""
+    def by_records(self, key: Partition, at_us: int) -> IsrReport | None:
+        """Find the ISR at a time in the controller's records; None if they begin later or end earlier."""
         before = [record for record in self.records[key] if record.at_us <= at_us]
         reaches = self.controller_us is not None and at_us <= self.controller_us
         return before[-1] if before and reaches else None
 
-    def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrTold]:
-        """Lines about an ISR in order of time, with the last record before an instant; changes since may be missing."""
+    def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
+        """List the lines about an ISR by time, with the last record before a time; later changes may be missing."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
         return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
 
 
 class Earlier(NamedTuple):
-    """What is known beside the brokers' logs.
+    """Evidence from outside the logs of this ingest.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Earlier(NamedTuple):
     terms : sequence of dict
         Of logs that were read before.
     controller_us : int or None
-        Until when the metadata log tells every change.
+        Time up to which the metadata log has every change.
     """
 
     listed: Sequence[Listed]
@@ -76,43 +76,43 @@ class Earlier(NamedTuple):
     controller_us: int | None
 
 
-def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Sequence[Stretch]) -> Told:
-    """Read everything that tells who led, who followed and who was in sync.
+def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Sequence[Stretch]) -> PartitionEvidence:
+    """Collect all evidence about leaders, replicas and ISRs.
 
     Parameters
     ----------
     sources : Sources
     starts : DataFrame
-        As `isr_batch.ingest.kafka_logs.leader_epochs.starts_told` gives them.
+        As `isr_batch.ingest.kafka_logs.leader_epochs.term_starts` gives them.
     earlier : Earlier
     stretches : sequence of Stretch
         Of the brokers' logs.
     """
-    told = Told(controller_us=earlier.controller_us)
-    _of_server_log(told, sources)
-    _of_state_changes(told, sources, starts)
-    _of_records(told, sources)
+    evidence = PartitionEvidence(controller_us=earlier.controller_us)
+    _of_server_log(evidence, sources)
+    _of_state_changes(evidence, sources, starts)
+    _of_records(evidence, sources)
     begins_us: dict[int, int] = {}
     for stretch in stretches:
         begins_us.setdefault(stretch.broker_id, stretch.first_us)
     for term in earlier.terms:
-        _of_earlier_log(told, term, begins_us.get(term["leader_id"], 0))
+        _of_earlier_log(evidence, term, begins_us.get(term["leader_id"], 0))
     for partition in earlier.listed:
-        _of_listing(told, partition, min(begins_us.values(), default=0))
-    for lines in told.isr.values():
+        _of_listing(evidence, partition, min(begins_us.values(), default=0))
+    for lines in evidence.isr.values():
         lines.sort(key=lambda each: each.at_us)
-    for leaders in told.led.values():
+    for leaders in evidence.led.values():
         leaders.sort(key=lambda each: each[0])
-    return told
+    return evidence
 
 
-def _of_earlier_log(told: Told, term: Mapping[str, Any], begins_us: int) -> None:
-    """A term that an earlier log ended with goes on, if this one begins where that one ended."""
+def _of_earlier_log(evidence: PartitionEvidence, term: Mapping[str, Any], begins_us: int) -> None:
+    """Add the last term of an earlier log, if this log begins where that one ended."""
     if 0 <= begins_us - term["end_us"] <= TOUCHING_US:
         key = partition_of(term)
-        told.led[key].append((term["end_us"], term["leader_id"], term["leader_epoch"], LOGGED))
-        told.replicas.setdefault(key, (term["assigned"], LOGGED))
-        told.isr[key].append(IsrTold(term["end_us"], None, tuple(term["isr"]), LOGGED))
+        evidence.led[key].append((term["end_us"], term["leader_id"], term["leader_epoch"], LOGGED))
+        evidence.replicas.setdefault(key, (term["assigned"], LOGGED))
+        evidence.isr[key].append(IsrReport(term["end_us"], None, tuple(term["isr"]), LOGGED))
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -120,52 +120,54 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def _of_server_log(told: Told, sources: Sources) -> None:
+def _of_server_log(evidence: PartitionEvidence, sources: Sources) -> None:
     shrinks = _rows(server_log.shrink_lines(sources.server))
     for row in shrinks:
-        told.shrinks[row["broker_id"], partition_of(row)].append(row)
+        evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
     writes = _rows(server_log_zookeeper.isr_writes(sources.server).where("NOT failed"))
     for row in [*shrinks, *writes]:
-        _tell(told, row, row["isr_before"], row["isr_after"])
+        _add_line(evidence, row, row["isr_before"], row["isr_after"])
     for row in _rows(server_log.isr_updated_lines(sources.server)):
-        _tell(told, row, None, row["isr"])
+        _add_line(evidence, row, None, row["isr"])
 
 
-def _of_state_changes(told: Told, sources: Sources, starts: DataFrame) -> None:
+def _of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: DataFrame) -> None:
     stayed = _rows(server_log.still_leader_lines(sources.state_changes))
     for row in stayed:
-        _tell(told, row, None, row["isr"])
+        _add_line(evidence, row, None, row["isr"])
     for row in [*stayed, *_rows(sources.accepted)]:
-        told.replicas[partition_of(row)] = row["replicas"], LOGGED
+        evidence.replicas[partition_of(row)] = row["replicas"], LOGGED
     for row in _rows(starts.where("leads").select("broker_id", *PARTITION[1:], "stamp_us", "isr")):
-        told.isr[partition_of(row)].append(IsrTold(row["stamp_us"], None, tuple(row["isr"] or ()), LOGGED))
+        evidence.isr[partition_of(row)].append(IsrReport(row["stamp_us"], None, tuple(row["isr"] or ()), LOGGED))
 
 
-def _of_records(told: Told, sources: Sources) -> None:
+def _of_records(evidence: PartitionEvidence, sources: Sources) -> None:
     history = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
     for row in sorted(_rows(history), key=lambda row: row["position"]):
         key = partition_of(row)
         if row["replicas"]:
-            told.replicas[key] = row["replicas"], LOGGED
+            evidence.replicas[key] = row["replicas"], LOGGED
         if row["leader_id"] >= 0:
-            told.led[key].append((row["at_us"], row["leader_id"], row["leader_epoch"], LOGGED))
+            evidence.led[key].append((row["at_us"], row["leader_id"], row["leader_epoch"], LOGGED))
         if row["isr"]:
-            told.records[key].append(IsrTold(row["at_us"], None, tuple(row["isr"]), LOGGED))
+            evidence.records[key].append(IsrReport(row["at_us"], None, tuple(row["isr"]), LOGGED))
 
 
-def _of_listing(told: Told, partition: Listed, log_begins_us: int) -> None:
-    """A listing has no time: it counts where nothing else tells."""
+def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
+    """Add a listing where there is no other evidence, as it has no time."""
     key = partition.topic, partition.partition_id
-    told.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
-    if not told.led[key]:
-        told.led[key].append((log_begins_us, partition.leader_id, UNKNOWN_EPOCH, SNAPSHOT))
-    if not told.isr[key] and not told.records[key]:
-        told.isr[key].append(IsrTold(log_begins_us, None, partition.isr, SNAPSHOT))
+    evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
+    if not evidence.led[key]:
+        evidence.led[key].append((log_begins_us, partition.leader_id, UNKNOWN_EPOCH, SNAPSHOT))
+    if not evidence.isr[key] and not evidence.records[key]:
+        evidence.isr[key].append(IsrReport(log_begins_us, None, partition.isr, SNAPSHOT))
 
 
-def _tell(told: Told, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]) -> None:
+def _add_line(
+    evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
+) -> None:
     key = partition_of(row)
-    told.isr[key].append(IsrTold(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
-    told.named.append(
+    evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
+    evidence.named.append(
         {"broker_id": row["broker_id"], "topic": key[0], "partition_id": key[1], "at_us": row["stamp_us"]}
     )

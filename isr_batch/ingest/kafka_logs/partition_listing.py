@@ -1,4 +1,4 @@
-"""Listings of partitions that operators make beside the logs: the output of ``kafka-topics --describe``.
+"""Parse the output of ``kafka-topics --describe`` that an operator put beside the logs.
 
 =========  ==============================================================================================
 release    a partition's line
@@ -26,7 +26,7 @@ _MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
 
 
 class Listed(NamedTuple):
-    """A partition of a listing; leader -1: none."""
+    """A partition in a listing; leader -1 means that it has none."""
 
     topic: str
     partition_id: int
@@ -36,7 +36,7 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a listing says: partitions, topic ids and min.insync.replicas by topic."""
+    """A parsed listing: partitions, topic ids and min.insync.replicas by topic."""
 
     partitions: list[Listed]
     topic_ids: dict[str, str]
@@ -50,7 +50,7 @@ def is_listing(path: Path) -> bool:
 
 
 def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
-    """Read a listing, as far as it is readable; lines of another form are passed over.
+    """Read a listing file, as far as it is readable; other lines are skipped.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def _read(path: Path, most_bytes: int) -> tuple[str, BadFileError | None]:
 
 
 def listing_of(lines: Iterable[str]) -> Listing:
-    """Read the lines of a listing."""
+    """Parse the lines of a listing."""
     found = Listing([], {}, {})
     for line in lines:
         fields = _fields(line)
@@ -114,6 +114,6 @@ def _brokers(text: str) -> tuple[int, ...]:
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
-        message = f"{text} is no number of a broker or partition"
+        message = f"{text} is not the number of a broker or partition"
         raise ValueError(message)
     return int(text)

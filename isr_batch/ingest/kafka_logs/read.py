@@ -1,4 +1,4 @@
-"""Broker logs to tables: the way through, from the folder to the rows."""
+"""Read a folder of broker logs into the input tables; calls all other modules of this package in order."""
 
 import re
 from collections.abc import Callable
@@ -41,7 +41,7 @@ from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 @dataclass(frozen=True)
 class KafkaLogs:
-    """What a folder of broker logs says, as tables.
+    """The input tables made of a folder of broker logs.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class KafkaLogs:
     raw : dict of str to DataFrame
         Lines by kind of log.
     requests, server, state_changes, records : DataFrame
-        The logs parsed, kept after the first reading; a row a line in the first, in the others where it told something.
+        The parsed logs, checkpointed; ``requests`` has one row per line, the others one row per line of interest.
     notes : list of Note
-        For people: what the rows rest on.
+        For the user: what the rows are based on.
     """
 
     tables: dict[str, DataFrame]
@@ -67,24 +67,24 @@ class KafkaLogs:
     notes: list[Note] = field(default_factory=list)
 
     def account(self) -> list[Tally]:
-        """Count the lines of all logs by what became of them.
+        """Count the lines of all logs by outcome: used, skipped or refused.
 
         Raises
         ------
         AccountError
             When they do not add up to the lines that there are.
         """
-        told = {
+        of_interest = {
             log_folder.SERVER: self.server.where("message IS NOT NULL"),
             log_folder.STATE_CHANGE: self.state_changes.where("message IS NOT NULL"),
             log_folder.METADATA: self.records.where("NOT malformed AND problem IS NULL"),
         }
-        tallies = account_of(self.found, self.raw, self.requests, told, self.tables[contracts.QUARANTINE.name])
+        tallies = account_of(self.found, self.raw, self.requests, of_interest, self.tables[contracts.QUARANTINE.name])
         require_balance(tallies)
         return tallies
 
     def times(self) -> DataFrame:
-        """Tell what time each file is about: source_file, first_time, last_time, days (an array of dates)."""
+        """Find the time range of each file: source_file, first_time, last_time, days (an array of dates)."""
         asked = self.requests.where("completed_us IS NOT NULL").select(
             "source_file", F.col("completed_us").alias("us"), F.array("handled_us", "processed_us").alias("at")
         )
@@ -104,7 +104,7 @@ class KafkaLogs:
 def survey(
     spark: SparkSession, folder: Path, beginnings: Callable[[log_folder.LogFile], list[int]] = lambda _: []
 ) -> log_folder.LogFolder:
-    """List the logs in a folder, and read each once for its fingerprint.
+    """List the logs in a folder, and compute the fingerprint of each.
 
     A file with the same content as another of its broker and kind, such as a log beside its compressed copy, is
     refused as a whole.
@@ -116,7 +116,7 @@ def survey(
     folder : Path
         As for `read_kafka_logs`.
     beginnings : callable
-        Gives the lengths of beginnings of a file, in unpacked bytes, whose hashes are wanted.
+        Returns the prefix lengths of a file, in decompressed bytes, whose hashes are wanted.
 
     Raises
     ------
@@ -140,15 +140,15 @@ def survey(
 def read_kafka_logs(
     spark: SparkSession, folder: Path, cluster_id: str, run_id: str, found: log_folder.LogFolder | None = None
 ) -> KafkaLogs:
-    """Read the brokers' logs in a folder: all lines once, here; the large tables are made when they are used.
+    """Read the broker logs in a folder. Lines are parsed once, here; the large tables are computed when they are used.
 
     Parameters
     ----------
     spark : SparkSession
         Its time zone must be UTC, and so must be that of the logs.
     folder : Path
-        A folder a broker, with request.log, server.log and state-change.log (also rotated or .gz) and
-        server.properties; a decoded metadata log beside them, if there is one. Workers must see the same path.
+        One folder per broker, with request.log, server.log and state-change.log (also rotated or .gz) and
+        server.properties; optionally a decoded metadata log beside them. Workers must see the same path.
     cluster_id : str
         Name for the cluster, put into every row.
     run_id : str
@@ -200,17 +200,17 @@ def read_kafka_logs(
     silent = small(broker_events.silences(busy, requests))
     checks = small(broker_events.checks_seen(server_log.shrink_lines(server), sources.settings, silent))
     processes = small(broker_events.processes(busy, server, sources.settings, checks))
-    starts = small(leader_epochs.starts_told(sources))
+    starts = small(leader_epochs.term_starts(sources))
     seen = mid_term_rows.followers_seen(sources, stretches)
     listed = [partition for listing in listings for partition in listing.partitions]
     log_ends_us = max((stretch.until_us for stretch in stretches), default=0)
-    controller_us = isr_changes.controller_told_until(sources, log_ends_us)
+    controller_us = isr_changes.metadata_complete_until(sources, log_ends_us)
     earlier = partition_lines.Earlier(listed, found.earlier, controller_us)
-    begun, told = _begun_before(sources, stretches, starts, seen, earlier)
+    begun, evidence = _begun_before(sources, stretches, starts, seen, earlier)
     followers = mid_term_rows.as_followers(spark, seen)
     known = small(leader_epochs.terms(sources, starts, mid_term_rows.as_begun(spark, begun), followers, processes))
     table = known.toArrow()
-    rows = mid_term_rows.vouched_for(table.to_pylist(), stretches, told)
+    rows = mid_term_rows.vouched_for(table.to_pylist(), stretches, evidence)
     releases.with_releases(rows, requests, found.given.release)
     number = coverage.stretch_number(stretches, "broker_id", "completed_us")
     sessions = request_log.in_sessions(requests, number)
@@ -221,7 +221,7 @@ def read_kafka_logs(
     number = coverage.stretch_number(stretches, "leader_id", "completed_us")
     fetched = keep(fetch_log.fetches_of(sessions, sources.topic_names, known).withColumn("log_stretch", number))
     produced = keep(append_log.produced(sources, known, stretches))
-    mid_term_rows.settle(rows, stretches, told, fetched, produced)
+    mid_term_rows.settle(rows, stretches, evidence, fetched, produced)
     led = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_settled(table.schema)))
     shrinks = small(isr_changes.led_shrinks(server, known, stretches))
 
@@ -253,7 +253,7 @@ def read_kafka_logs(
 
 
 def _settings(server: DataFrame, requests: DataFrame, found: log_folder.LogFolder) -> DataFrame:
-    """Settings of the brokers; where no log tells the release, its defaults are those of the oldest that it may be."""
+    """Read the brokers' settings; defaults of an unknown release are those of the oldest release that it may be."""
     brokers = list(found.brokers.values())
     settings = server_log.broker_settings(server, brokers, found.given)
     if settings.where("version IS NULL").isEmpty():
@@ -262,7 +262,7 @@ def _settings(server: DataFrame, requests: DataFrame, found: log_folder.LogFolde
 
 
 def _listings(found: log_folder.LogFolder) -> list[partition_listing.Listing]:
-    """Read the listings; what is wrong with a file is told with what else was refused."""
+    """Read the listings; a damaged one is added to the refused files."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
         listing, bad = partition_listing.read_listing(Path(file.path))
@@ -283,21 +283,21 @@ def _begun_before(
     starts: DataFrame,
     seen: list[dict[str, Any]],
     earlier: partition_lines.Earlier,
-) -> tuple[list[mid_term.Begun], partition_lines.Told]:
-    """Terms of which no line tells the beginning, and what lines and snapshots tell of their partitions."""
+) -> tuple[list[mid_term.Begun], partition_lines.PartitionEvidence]:
+    """Find the terms whose beginning is not logged, and the evidence about their partitions."""
     lines_ = ("broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads")
-    told_starts = starts.select(*lines_).toArrow().to_pylist()
-    if not mid_term.may_begin_before(stretches, told_starts, seen):
-        return [], partition_lines.Told()
-    told = partition_lines.gather(sources, starts, earlier, stretches)
+    start_rows = starts.select(*lines_).toArrow().to_pylist()
+    if not mid_term.may_begin_before(stretches, start_rows, seen):
+        return [], partition_lines.PartitionEvidence()
+    evidence = partition_lines.gather(sources, starts, earlier, stretches)
     process_starts = {row["broker_id"]: row["starts_us"] for row in sources.settings.collect()}
     served = [row for row in seen if row["fetches"]]
-    signs = mid_term.Signs(told_starts, process_starts, served, told.named, told.led)
-    return mid_term.terms_in_progress(stretches, signs), told
+    signs = mid_term.Signs(start_rows, process_starts, served, evidence.named, evidence.led)
+    return mid_term.terms_in_progress(stretches, signs), evidence
 
 
 def _unnamed(rows: list[dict[str, Any]], topic_names: DataFrame) -> int:
-    """Count topics of which only the id is known."""
+    """Count the topics of which only the id is known."""
     named = {row["topic"] for row in topic_names.toArrow().to_pylist()}
     return len({row["topic"] for row in rows if row["topic"] not in named
                 and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip
@@ -327,22 +327,22 @@ def _coverage(
     return requests
 
 
-def _once(told: DataFrame, of: list[log_folder.LogFile]) -> DataFrame:
-    """Leave out lines that are there a second time, as in copies of a log that overlap."""
+def _once(stamped: DataFrame, of: list[log_folder.LogFile]) -> DataFrame:
+    """Drop duplicate lines, as in overlapping copies of a log."""
     if len({file.broker_id for file in of}) == len(of):
-        return told
+        return stamped
     by_itself = F.when(F.col("stamp_us").isNull() | F.col("message").isNull(), F.struct("source_file", "source_line"))
-    return told.withColumn("own", by_itself).dropDuplicates(["broker_id", "stamp_us", "message", "own"]).drop("own")
+    return stamped.withColumn("own", by_itself).dropDuplicates(["broker_id", "stamp_us", "message", "own"]).drop("own")
 
 
 def _broker_events(sources: leader_epochs.Sources, silent: DataFrame, checks: DataFrame) -> DataFrame:
     at = F.col("at_us")
     started = server_log.process_starts(sources.server).select("broker_id", F.lit("started").alias("kind"), "stamp_us")
     silences = silent.select("broker_id", F.lit("silent").alias("kind"), "from_us", "until_us")
-    told = metadata_log.broker_changes(sources.metadata).select("broker_id", "kind", "at_us", at.alias("end_us"))
+    recorded = metadata_log.broker_changes(sources.metadata).select("broker_id", "kind", "at_us", at.alias("end_us"))
     return (
         started.withColumn("end_us", F.col("stamp_us")).toDF("broker_id", "kind", "at_us", "end_us")
-        .unionAll(silences).unionAll(checks).unionAll(told)
+        .unionAll(silences).unionAll(checks).unionAll(recorded)
     )  # fmt: skip
 
 
@@ -377,7 +377,7 @@ def _sent_again(produced: DataFrame) -> DataFrame:
 
 
 def _conform(frame: DataFrame, table: Table, cluster_id: str) -> DataFrame:
-    """Give the frame exactly the table's columns: ``x_time`` from ``x_us``, the rest by name."""
+    """Select exactly the table's columns: ``x_time`` from ``x_us``, the rest by name."""
     instants = {
         contracts.FETCH_LOG.name: {"event_date": "handled_us"},
         contracts.APPEND_LOG.name: {"event_date": "append_us"},

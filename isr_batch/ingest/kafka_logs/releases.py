@@ -1,4 +1,4 @@
-"""Which release each leader ran, and who says so."""
+"""Find the Kafka release of each leader, and the source of that."""
 
 import re
 from typing import Any
@@ -19,9 +19,9 @@ before 3.2 ReplicaFetcherThread). The inter-broker protocol may hold it back: th
 
 
 def with_releases(led: list[dict[str, Any]], requests: DataFrame, release: str | None) -> None:
-    """Say which release each leader ran, and who says so; changes the rows.
+    """Fill in the release of each leader and its source; changes the rows in place.
 
-    Logged is the line of its own process, of another process of the same broker, or of another broker of the cluster.
+    A logged release may come from the leader's own process, another process of the same broker, or another broker.
     """
     logged = {row["leader_id"]: row["broker_version"] or row["version"] for row in led}
     others = max((version for version in logged.values() if version), key=_numbers, default=None)
@@ -39,6 +39,6 @@ def _numbers(version: str) -> list[int]:
 
 
 def oldest_release(requests: DataFrame) -> str | None:
-    """First release whose followers send such requests; None without any."""
+    """Find the first release whose followers send fetches of the highest version seen; None without fetches."""
     asked = requests.where(F.col("kind") == FOLLOWER_FETCH).agg(F.max("api_version")).collect()[0][0]
     return next((release for version, release in FETCH_OF_RELEASE if asked is not None and version <= asked), None)

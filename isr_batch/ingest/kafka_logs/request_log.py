@@ -1,6 +1,6 @@
-"""The request log: a line a completed request, JSON since Kafka 2.8, text before.
+"""Parse the request log: one line per completed request, JSON since Kafka 2.8, text before.
 
-Instants are epoch microseconds, worked out backwards from the line's stamp, which is the completion.
+Times are epoch microseconds, computed backwards from the timestamp of the line, which is the completion.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ _SCHEMA = f"""
             partitionResponses: ARRAY<STRUCT<{_PARTITION_ANSWERED}>>>>>,
     totalTimeMs DOUBLE, requestQueueTimeMs DOUBLE, localTimeMs DOUBLE, remoteTimeMs DOUBLE, sendTimeMs DOUBLE,
     malformed STRING"""
-"""Members of Fetch v4 to v18 and Produce v3 to v13 that are used; what a version does not have is null."""
+"""The fields of Fetch v4 to v18 and Produce v3 to v13 that are used; null if a version does not have one."""
 _TEXT_SCHEMA = json_names(_SCHEMA)
 
 FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
@@ -47,10 +47,10 @@ MAX_OFFSET = 1 << 53
 """At a million records a second, 285 years."""
 
 FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
-"""2010, the year before Kafka was there, and 2100."""
+"""2010, the year before Kafka was published, and 2100."""
 
 MAX_TOTAL_MS = 86_400_000
-"""A broker that was stopped for hours has such requests; one of a day would move its whole session."""
+"""One day. A broker that was paused for hours has requests of hours; a longer one would shift its whole session."""
 
 _ALL = (1 << 31) - 1
 _BODY_AFTER = " Completed request:"
@@ -62,13 +62,13 @@ _STAMP = r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]"
 
 
 def stamp_us(line: Column) -> Column:
-    """Instant at the start of a log line, in epoch microseconds; null where there is none."""
+    """Parse the timestamp at the start of a log line, in epoch microseconds; null if there is none."""
     text = F.regexp_extract(line, _STAMP, 1)
     return F.unix_micros(F.try_to_timestamp(F.replace(text, F.lit(","), F.lit("."))))
 
 
 def parse_requests(lines: DataFrame) -> DataFrame:
-    """Make a row of every line: what kind of request, when it was where, and the partitions it is about.
+    """Parse every line into one row: the kind of request, its times, and its partitions.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def parse_requests(lines: DataFrame) -> DataFrame:
     -------
     DataFrame
         ``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <=
-        released_us <= completed_us``, and ``answered_us``, when the response began to be written; refused lines
+        released_us <= completed_us``, and ``answered_us``, when sending the response began; refused lines have
         ``reason``, ``detail`` and ``raw``.
     """
     # Plain searches: a regular expression over all lines takes half as long as reading the JSON in them.
@@ -125,7 +125,7 @@ def parse_requests(lines: DataFrame) -> DataFrame:
 
 
 def _produced_to() -> Column:
-    """Partitions of a produce request, in the form in which a fetch lists its own."""
+    """List the partitions of a produce request in the same form as those of a fetch."""
 
     def partition(data: Column) -> Column:
         unknown = F.lit(None).cast("int"), F.lit(None).cast("bigint")
@@ -148,12 +148,12 @@ def _read_json() -> Column:
     malformed = {"columnNameOfCorruptRecord": "malformed"}
     json = F.from_json("json", _SCHEMA, malformed)
     text = F.from_json("text_json", _TEXT_SCHEMA, malformed)
-    # A cast of structs goes by position: it gives the text's members the names that they have in JSON.
+    # Structs are cast by position: the fields of the text get the names that they have in JSON.
     return F.when(F.col("text_json").isNull(), json).otherwise(text.cast(f"struct<{_SCHEMA}>"))
 
 
 def _responses() -> Column:
-    """Answers with the names that a fetch has since 3.0; 2.8, and text, have others."""
+    """Rename the fields of a response as in Fetch since 3.0; 2.8 and text have other names."""
     responses = F.col("r.response.responses")
 
     def partition(p: Column) -> Column:
@@ -179,9 +179,9 @@ def _is_malformed(json: str) -> Column:
 
 
 def _json(body: Column) -> Column:
-    """Cut off what the layout puts after the JSON, such as `` (kafka.request.logger)``, which has no brace in it.
+    """Cut off what the log4j layout puts after the JSON, such as `` (kafka.request.logger)``, which has no brace.
 
-    Requests without an answer, such as Produce with acks=0, have an empty text in its place, which is no object.
+    Requests without a response, such as Produce with acks=0, have an empty string instead of an object.
     """
     json = F.substring(body, F.lit(1), F.length(body) - F.length(F.substring_index(body, "}", -1)))
     return F.replace(json, F.lit('"response":"",'), F.lit('"response":null,'))
@@ -207,7 +207,7 @@ def _why_refused(api: Column, version: Column, replica: Column) -> Column:
         .when(is_text & _is_malformed("text_json"), "text request of an unknown form")
         .when(~is_text & _is_malformed("json") & unbalanced, "truncated line")
         .when(~is_text & _is_malformed("json"), "malformed JSON")
-        # The JSON reader does not mind what comes after the first object.
+        # The JSON reader ignores what comes after the first object.
         .when(F.contains("body", F.lit(_BODY_AFTER)), "two requests in one line")
         .when(api.isNull() | unmeasured, "request without api key or durations")
         .when(~(total <= MAX_TOTAL_MS) | ~(began_us >= FIRST_US) | impossible, "time out of range")
@@ -234,7 +234,7 @@ def _no_acks() -> Column:
 
 
 def _any(entries: Column | str, odd: Callable[[Column], Column]) -> Column:
-    """Whether an entry is odd, where one that cannot be told is; no entries are not odd."""
+    """Whether any entry is odd; an entry for which that is null counts as odd, and an empty list does not."""
     return F.coalesce(F.exists(entries, lambda entry: ~F.coalesce(~odd(entry), F.lit(False))), F.lit(False))
 
 
@@ -264,7 +264,7 @@ def _odd_fetch(follower: Column) -> Column:
         "r.response.responses",
         lambda t: (t.topicId.isNull() & t.topic.isNull()) | F.coalesce(t.partitions, t.partitionResponses).isNull(),
     )
-    # Nothing else is read of a consumer's fetch, nor of its answer.
+    # Nothing else is read from a consumer's fetch or its response.
     return asked | (follower & (forgotten | answered | unnamed))
 
 
@@ -285,7 +285,7 @@ def _odd_produce() -> Column:
 
 
 def _us(milliseconds: str) -> Column:
-    # All lines come this way, those with absurd durations too: too large for a BIGINT would end the job.
+    # Lines with absurd durations come here too: a value too large for BIGINT would fail the job.
     return F.round(F.col(f"r.{milliseconds}") * 1000).try_cast("bigint")
 
 
@@ -310,44 +310,44 @@ def _with_instants(parsed: DataFrame) -> DataFrame:
 
 
 def copies(requests: DataFrame) -> DataFrame:
-    """Find lines that are there more than once, as in two copies of a log that overlap, or by two appenders.
+    """Find duplicate lines, as in two overlapping copies of a log, or written by two appenders.
 
-    A line names the connection, the request's number on it and the millisecond, so the same text is the same request.
+    A line has the connection, the request's number on it and the millisecond, so equal text means the same request.
 
     Returns
     -------
     DataFrame
-        What such lines have in common, and ``first``, the source of the one that counts.
+        The key of such lines, and ``first``, the source of the line that is kept.
     """
     line = F.struct("source_file", "source_line")
-    told = requests.where("line_hash IS NOT NULL").groupBy(*_SAME_LINE)
-    return told.agg(F.min(line).alias("first"), F.count("*").alias("times")).where("times > 1").drop("times")
+    same = requests.where("line_hash IS NOT NULL").groupBy(*_SAME_LINE)
+    return same.agg(F.min(line).alias("first"), F.count("*").alias("times")).where("times > 1").drop("times")
 
 
 def refuse_copies(requests: DataFrame, found: DataFrame) -> DataFrame:
-    """Refuse all but the first of the lines that `copies` found."""
+    """Refuse all but the first of the duplicates that `copies` found."""
     first = F.col("first")
     again = F.coalesce(first != F.struct("source_file", "source_line"), F.lit(False))
-    told = {
+    refusal = {
         "kind": F.lit(REFUSED),
         "reason": F.lit(DUPLICATE),
         "detail": F.format_string("as line %d of %s", "first.source_line", "first.source_file"),
     }
     joined = requests.join(found, list(_SAME_LINE), "left")
-    return joined.withColumns({name: F.when(again, value).otherwise(F.col(name)) for name, value in told.items()}).drop(
-        "first"
-    )
+    return joined.withColumns(
+        {name: F.when(again, value).otherwise(F.col(name)) for name, value in refusal.items()}
+    ).drop("first")
 
 
 STRETCH_OF_SESSION = 1 << 32
-"""Session numbers are smaller; a session that goes on after a hole in the log is another one here."""
+"""Larger than any session id: a session that continues after a gap in the log counts as a new one."""
 
 
 def in_sessions(requests: DataFrame, stretch: Column) -> DataFrame:
-    """Put follower fetches into their fetch sessions, and take back what their stamps are late.
+    """Assign follower fetches to their fetch sessions, and correct timestamps that were logged late.
 
-    A session has one request in flight, so a request that seems to complete after the next one of its session
-    arrived was written late to the log by at least the difference.
+    A session has one request in flight. So if a request seems to complete after the next one of its session arrived,
+    its line was logged late by at least the difference.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def in_sessions(requests: DataFrame, stretch: Column) -> DataFrame:
         As `parse_requests` gives them.
     stretch : Column
         Number of the stretch of its broker's log that a request is in (`isr_batch.ingest.kafka_logs.coverage`): what a
-        session held before a hole may have changed in it.
+        session had before a gap may have changed in it.
 
     Returns
     -------
@@ -382,7 +382,7 @@ def in_sessions(requests: DataFrame, stretch: Column) -> DataFrame:
 
 
 def session_gaps(sessions: DataFrame) -> DataFrame:
-    """Name the requests before which others of their session are missing: ``reason``, ``detail``, source."""
+    """Find the requests whose predecessors in the session are missing: ``reason``, ``detail``, source."""
     epoch, previous = F.col("session_epoch"), F.col("previous_epoch")
     served = (F.col("error_code") == 0) & (epoch > 0)
     reason = F.when(previous.isNull(), "fetch session began before the log").when(

@@ -1,4 +1,4 @@
-"""Request logs before Kafka 2.8: a line of text a request, made into JSON with the names that the text has.
+"""Convert the text lines of request logs before Kafka 2.8 into JSON, with the field names of the text.
 
 ===============  ========================================================================================
 release          what a line holds
@@ -13,8 +13,8 @@ release          what a line holds
 Durations are whole milliseconds up to 0.10.2, each rounded down by itself: there ``remoteTime:0`` does not prove
 that a fetch was answered at once. From 0.11 on they have microseconds, with the decimal mark of the broker's locale.
 
-Client ids, rack ids and names of principals are whatever users like. A line is read only when each of the marks
-that part it stands in it once; what users wrote is then in one known place, and is left out.
+Client ids, rack ids and principal names are chosen by users. A line is read only if each of the separators
+that separate its parts occurs exactly once; then the user-chosen text is in a known part, which is left out.
 """
 
 import re
@@ -86,17 +86,17 @@ _TO_JSON = (
 
 
 def json_names(ddl: str) -> str:
-    """Spell the names of a schema as the text does: ``fetchOffset`` becomes ``fetch_offset``."""
+    """Rename the fields of a schema as in the text: ``fetchOffset`` becomes ``fetch_offset``."""
     return re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter.group().lower()}", ddl)
 
 
 def with_text_as_json(lines: DataFrame) -> DataFrame:
     """Add ``text_json`` and ``text_problem`` to lines that have a ``body``: both null where the body is JSON.
 
-    ``text_json`` is an object as a later release would have printed it, with the text's names (`json_names`), of what
-    is used: of an API other than Fetch and Produce, only the durations. A Produce request has ``topics`` with
-    ``partition`` and ``records_size_in_bytes`` where the level of logging gives them. Empty when the line has another
-    form.
+    ``text_json`` is the object that a later release would have logged, with the field names of the text (`json_names`)
+    and only the fields that are used: for APIs other than Fetch and Produce only the durations. A Produce request has
+    ``topics`` with ``partition`` and ``records_size_in_bytes`` if the log level prints them. Empty if the line has
+    another form.
     """
     text = F.when(~F.startswith("body", F.lit('{"')) & (F.col("body") != ""), F.col("body"))
     split = (
@@ -138,18 +138,18 @@ def with_text_as_json(lines: DataFrame) -> DataFrame:
 
 
 def _header() -> Column:
-    """Who asks, and which of its requests it is: of fetches alone, nothing else is followed from line to line."""
+    """Extract API version, correlation id and client id; only for fetches, which are matched across lines."""
     header = F.substring_index("said", _MESSAGE, 1)
 
     def value(pattern: str, quote: str = "") -> Column:
         found = F.nullif(F.regexp_extract(header, pattern, 1), F.lit(""))
         return F.coalesce(F.concat(F.lit(quote), found, F.lit(quote)), F.lit("null"))
 
-    told = F.concat(
+    members = F.concat(
         F.lit(',"fetch_version":'), value(_API_VERSION), F.lit(',"correlation_id":'), value(_CORRELATION),
         F.lit(',"client_id":'), value(_CLIENT, '"'),
     )  # fmt: skip
-    return F.when(F.col("api") == FETCH, told).otherwise("")
+    return F.when(F.col("api") == FETCH, members).otherwise("")
 
 
 def _after(text: Column, mark: str) -> Column:
@@ -163,7 +163,7 @@ def _replaced(text: Column, steps: tuple[tuple[str, str], ...]) -> Column:
 
 
 def _old_fetch() -> Column:
-    """Request of 0.9 to 0.10.1, a topic entry for every partition."""
+    """Convert a request of 0.9 to 0.10.1, with one topic entry per partition."""
     partition = r"\(\[([\w.-]+),(\d+)\],PartitionFetchInfo\((-?\d+),-?\d+\)\)"
     entry = '{"topic":"$1","partitions":[{"partition":$2,"fetch_offset":$3}]}'
     whole = F.regexp_replace("said", F.lit(_OLD_ASKED), F.lit('{"replica_id":$1,"max_wait_ms":$2,"topics":[$3]}'))
@@ -177,7 +177,7 @@ def _durations() -> Column:
 
 
 def _problem() -> Column:
-    """Say why a line is not to be read, where its form alone does not tell."""
+    """Say why a line cannot be used although its form is known."""
 
     def count(mark: str) -> Column:
         return (F.length("text") - F.length(F.replace("text", F.lit(mark)))) / len(mark)

@@ -1,9 +1,9 @@
-"""server.log and state-change.log: what a broker says about itself, its terms and its ISR changes."""
+"""Parse server.log and state-change.log: broker starts, settings, terms and ISR changes."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs.log_folder import LAG_TIME, MIN_ISR, Broker, Given
+from isr_batch.ingest.kafka_logs.log_folder import LAG_TIME, MIN_ISR, Broker, ClusterSettings
 from isr_batch.ingest.kafka_logs.request_log import RAW_CHARACTERS, stamp_us
 from isr_batch.ingest.kafka_logs.server_log_zookeeper import (
     INT,
@@ -67,7 +67,7 @@ _SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})
 
 
 def parse_server_log(lines: DataFrame) -> DataFrame:
-    """Keep every stamped line, with its text where something reads it, and the settings printed at a start.
+    """Parse server.log: keep every line with a timestamp, its text if it is of interest, and the settings at start-up.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def parse_server_log(lines: DataFrame) -> DataFrame:
 
 
 def parse_state_changes(lines: DataFrame) -> DataFrame:
-    """Keep the stamped lines: broker_id, source_file, source_line, stamp_us, message; and problem, detail."""
+    """Parse state-change.log: broker_id, source_file, source_line, stamp_us, message; and problem, detail."""
     return _stamped(lines, F.col("value")).where("stamp_us IS NOT NULL OR problem IS NOT NULL")
 
 
@@ -94,18 +94,18 @@ def _stamped(lines: DataFrame, message: Column) -> DataFrame:
 
 
 def shrink_lines(server: DataFrame) -> DataFrame:
-    """Read the Shrinking ISR lines; ``dropped`` is an array of a struct for each replica that was out of sync."""
+    """Parse the Shrinking ISR lines; ``dropped`` is an array with a struct per replica that was out of sync."""
     text = (
         "topic STRING, partition_id INT, before STRING, after STRING, high_watermark BIGINT, "
         "leader_log_end_offset BIGINT, out STRING"
     )
     names = {"replica_id": "int", "follower_log_end_offset": "bigint", "last_caught_up_time_ms": "bigint"}
-    told = F.arrays_zip(*(
+    printed = F.arrays_zip(*(
         F.transform(F.regexp_extract_all("out", F.lit(_OUT_OF_SYNC), group), lambda v: F.nullif(v, F.lit("")))
         .cast(f"array<{type_}>").alias(name)
         for group, (name, type_) in enumerate(names.items(), 1)
     ))  # fmt: skip
-    untold = F.transform(
+    not_printed = F.transform(
         F.array_except("isr_before", "isr_after"),
         lambda replica: F.struct(
             replica.alias("replica_id"),
@@ -119,19 +119,19 @@ def shrink_lines(server: DataFrame) -> DataFrame:
         .withColumn("isr_after", int_list(F.coalesce("after", F.lit(""))))
         .select(
             *_SOURCE, "topic", "partition_id", "high_watermark", "leader_log_end_offset", "isr_before", "isr_after",
-            F.when(F.col("out").isNull(), untold).otherwise(told).alias("dropped"),
+            F.when(F.col("out").isNull(), not_printed).otherwise(printed).alias("dropped"),
         )
     )  # fmt: skip
 
 
 def _said(lines: DataFrame, words: str, pattern: str) -> DataFrame:
-    """Lines that have the words, and ``said``, which the pattern matches: the line as newer releases spell it."""
+    """Keep the lines with these words; ``said`` is the line in the form of newer releases that the pattern matches."""
     said = lines.where(F.contains("message", F.lit(words))).withColumn("said", in_new_words(F.col("message")))
     return said.where(F.rlike("said", F.lit(pattern)))
 
 
 def unreadable_lines(server: DataFrame, state_changes: DataFrame) -> DataFrame:
-    """Lines that should tell of a shrink or of a term but have another form: source, reason, raw."""
+    """List the lines about a shrink or a term that have an unknown form: source, reason, raw."""
     said = in_new_words(F.col("message"))
     shrink = server.where(F.contains("message", F.lit("Shrinking ISR")) & ~F.rlike(said, F.lit(_SHRINK)))
     term = state_changes.where(F.rlike("message", F.lit(r"\] (Leader|Follower) \S+ .*starts at leader epoch"))
@@ -143,7 +143,7 @@ def unreadable_lines(server: DataFrame, state_changes: DataFrame) -> DataFrame:
 
 
 def isr_updated_lines(server: DataFrame) -> DataFrame:
-    """ISR updated lines of a leader: topic, partition_id, isr, partition_epoch."""
+    """Parse the "ISR updated" lines of a leader: topic, partition_id, isr, partition_epoch."""
     text = "topic STRING, partition_id INT, isr STRING, partition_epoch INT"
     return server.where(F.rlike("message", F.lit(_ISR_UPDATED))).select(
         *_SOURCE, *fields("message", _ISR_UPDATED, text)
@@ -151,7 +151,7 @@ def isr_updated_lines(server: DataFrame) -> DataFrame:
 
 
 def isr_write_times(server: DataFrame) -> DataFrame:
-    """Median time from a Shrinking line to the ISR updated line that answers it: broker_id, isr_write_ms."""
+    """Compute the median time from a Shrinking line to its "ISR updated" line: broker_id, isr_write_ms."""
     partition = ["broker_id", "topic", "partition_id"]
     asked = shrink_lines(server).select(
         *partition, F.array_sort("isr_after").alias("isr"), F.col("stamp_us").alias("asked_us")
@@ -169,7 +169,7 @@ def isr_write_times(server: DataFrame) -> DataFrame:
 
 
 def leader_lines(state_changes: DataFrame) -> DataFrame:
-    """Starts of a term as leader; ``tells_previous``: a null previous_leader_id means that there was none."""
+    """Parse starts of terms as leader; with ``tells_previous``, a null previous_leader_id means that there was none."""
     text = (
         "topic STRING, partition_id INT, leader_epoch INT, start_offset BIGINT, partition_epoch INT, "
         "start_high_watermark BIGINT, isr STRING, previous_leader_id INT"
@@ -186,7 +186,7 @@ def leader_lines(state_changes: DataFrame) -> DataFrame:
 
 
 def follower_lines(state_changes: DataFrame) -> DataFrame:
-    """Starts of a term as follower: topic, partition_id, leader_epoch."""
+    """Parse the starts of terms as follower: topic, partition_id, leader_epoch."""
     text = "topic STRING, partition_id INT, leader_epoch INT"
     return state_changes.where(F.rlike("message", F.lit(_FOLLOWER))).select(
         *_SOURCE, *fields("message", _FOLLOWER, text)
@@ -194,7 +194,7 @@ def follower_lines(state_changes: DataFrame) -> DataFrame:
 
 
 def still_leader_lines(state_changes: DataFrame) -> DataFrame:
-    """Changes that a leader took note of and stayed leader: isr, replicas, partition_epoch, leader_epoch."""
+    """Parse the state changes after which a leader stayed leader: isr, replicas, partition_epoch, leader_epoch."""
     text = (
         "topic STRING, partition_id INT, leader_id INT, leader_epoch INT, isr STRING, partition_epoch INT, "
         "replicas STRING"
@@ -203,12 +203,12 @@ def still_leader_lines(state_changes: DataFrame) -> DataFrame:
         "topic STRING, partition_id INT, replicas STRING, isr STRING, leader_id INT, leader_epoch INT, "
         "partition_epoch INT"
     )
-    told = state_changes.where(F.contains("message", F.lit("Skipped the become-leader state change")))
+    skipped = state_changes.where(F.contains("message", F.lit("Skipped the become-leader state change")))
     return (
-        told.where(F.rlike("message", F.lit(_STILL_LEADER)))
+        skipped.where(F.rlike("message", F.lit(_STILL_LEADER)))
         .select(*_SOURCE, *fields("message", _STILL_LEADER, text))
         .unionByName(
-            told.where(F.rlike("message", F.lit(_STILL_LEADER_NOW))).select(
+            skipped.where(F.rlike("message", F.lit(_STILL_LEADER_NOW))).select(
                 *_SOURCE, *fields("message", _STILL_LEADER_NOW, now)
             )
         )
@@ -218,7 +218,7 @@ def still_leader_lines(state_changes: DataFrame) -> DataFrame:
 
 
 def topic_ids(state_changes: DataFrame) -> DataFrame:
-    """Topic ids that the lines name: topic_id, topic."""
+    """List the topic ids in the lines: topic_id, topic."""
     text = "topic STRING, partition_id INT, topic_id STRING"
     return state_changes.select(*fields("message", _TOPIC_ID, text)).where("topic_id IS NOT NULL").select(
         "topic_id", "topic"
@@ -226,7 +226,7 @@ def topic_ids(state_changes: DataFrame) -> DataFrame:
 
 
 def min_isr_of_logs(server: DataFrame) -> DataFrame:
-    """min.insync.replicas printed when a partition's log was created: topic, min_insync_replicas."""
+    """Parse the min.insync.replicas logged when a partition's log was created: topic, min_insync_replicas."""
     text = "topic STRING, partition_id INT, min_insync_replicas INT"
     said = in_new_words(F.col("message"))
     created = server.select(*fields(said, _MIN_ISR_OF_LOG, text)).where("topic IS NOT NULL")
@@ -234,13 +234,13 @@ def min_isr_of_logs(server: DataFrame) -> DataFrame:
 
 
 def broker_settings(
-    server: DataFrame, brokers: list[Broker], given: Given = Given(), assumed: str | None = None  # noqa: B008 frozen
+    server: DataFrame, brokers: list[Broker], given: ClusterSettings = ClusterSettings(), assumed: str | None = None  # noqa: B008 frozen
 ) -> DataFrame:  # fmt: skip
-    """One row a broker: replica_lag_time_max_ms, min_insync_replicas, starts_us (sorted), checks_per_lag_time.
+    """Resolve each broker's settings: replica_lag_time_max_ms, min_insync_replicas, starts_us, checks_per_lag_time.
 
-    And ``version``, as the broker printed it or as it is given, and ``lag_time_source``: given, properties, logged (as
-    the broker printed it when it started) or default, the order in which they count. Kafka's default was 10 s before
-    2.5, and is 30 s since (KIP-537). ``assumed`` is the release whose defaults count where no log tells one.
+    Also ``version``, logged or given, and ``lag_time_source``: given, properties, logged (at the start of the broker)
+    or default, in that order of precedence. Kafka's default was 10 s before 2.5, and is 30 s since (KIP-537).
+    ``assumed`` is the release whose defaults are used if no log has the release. ``starts_us`` is sorted.
     """
     printed = server.where("stamp_us IS NULL AND message IS NOT NULL").select(
         "broker_id", *fields("message", _SETTING, "setting STRING, number BIGINT")
@@ -282,7 +282,7 @@ def broker_settings(
 
 
 def _checks_per_lag_time(version: Column) -> Column:
-    """How often the rule of a release checks the ISR; of an unknown release, as the newest."""
+    """Look up how often a release checks the ISR per lag time; an unknown release counts as the newest."""
     release = F.regexp_extract_all(version, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
     checks = F.lit(None).cast("int")
     for since, rule in RELEASED_RULES:
@@ -293,28 +293,28 @@ def _checks_per_lag_time(version: Column) -> Column:
 
 
 def process_starts(server: DataFrame) -> DataFrame:
-    """Instants at which a broker process started: broker_id, stamp_us."""
+    """Find the times at which broker processes started: broker_id, stamp_us."""
     first = F.rlike("message", F.lit(_STARTED))
     marks = server.where(first | F.rlike("message", F.lit(_STARTING))).select(*_SOURCE, first.alias("first"))
     order = Window.partitionBy("broker_id").orderBy("stamp_us", "source_line")
-    told = F.lag("first").over(order) & (F.col("stamp_us") - F.lag("stamp_us").over(order) <= _SAME_START_US)
+    repeated = F.lag("first").over(order) & (F.col("stamp_us") - F.lag("stamp_us").over(order) <= _SAME_START_US)
     return (
-        marks.withColumn("told", F.coalesce(told, F.lit(False)))
-        .where("first OR NOT told")
+        marks.withColumn("repeated", F.coalesce(repeated, F.lit(False)))
+        .where("first OR NOT repeated")
         .select("broker_id", "stamp_us")
     )
 
 
 def process_of(instant_us: str) -> Column:
-    """Give the number of the broker process that an instant falls in (0: before the first start), by ``starts_us``."""
+    """Number the broker process at a time, by ``starts_us``; 0 is before the first logged start."""
     return F.size(F.filter("starts_us", lambda start: start <= F.col(instant_us)))
 
 
 def process_facts(server: DataFrame, settings: DataFrame) -> DataFrame:
-    """By broker_id and process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
-    told = server.where("message IS NOT NULL AND stamp_us IS NOT NULL").join(F.broadcast(settings), "broker_id")
+    """Describe each process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
+    stamped = server.where("message IS NOT NULL AND stamp_us IS NOT NULL").join(F.broadcast(settings), "broker_id")
     version = F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))
     scheduled = F.when(F.rlike("message", F.lit(_CHECKS_SCHEDULED)), F.col("stamp_us"))
-    return told.groupBy("broker_id", process_of("stamp_us").alias("process")).agg(
+    return stamped.groupBy("broker_id", process_of("stamp_us").alias("process")).agg(
         F.max(version).alias("broker_version"), F.min(scheduled).alias("startup_us")
     )

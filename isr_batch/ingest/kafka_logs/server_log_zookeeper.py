@@ -1,4 +1,4 @@
-"""What brokers that take their orders by LeaderAndIsr requests (ZooKeeper) say about terms and ISR changes.
+"""Parse terms and ISR changes in the logs of ZooKeeper clusters, whose controller sends LeaderAndIsr requests.
 
 =============  ====================================================  ==============================================
 release        a term in state-change.log (TRACE, its default)       its first offset
@@ -10,9 +10,9 @@ release        a term in state-change.log (TRACE, its default)       its first o
 2.5 - 3.x      ``Leader t-0 starts at leader epoch`` as well         in that line
 =============  ====================================================  ==============================================
 
-A request counts when the broker began to act on it; one that is "ignored" (its epoch is not higher) has no such
-line. Every accepted one begins a term, also when the leader stays: up to 3.2 the leader then forgets what it knew
-about its followers.
+A request counts if the broker began to act on it; one that is "ignored" (its epoch is not higher) has no such line.
+Every accepted request begins a term, even if the leader stays: up to 3.2 the leader then resets the state of its
+followers.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -50,7 +50,7 @@ _STARTS = (
 
 
 def in_new_words(message: Column) -> Column:
-    """A line of server.log or state-change.log with partitions and brokers spelled as since 1.0."""
+    """Rewrite the partitions and brokers in a line of server.log or state-change.log in the form used since 1.0."""
     old = F.contains(message, F.lit(",")) & F.rlike(message, F.lit(r"artition \[[^\],]+,\d+\]"))
     partition = F.regexp_replace(message, F.lit(r"\bpartition \[([^\],]+),(\d+)\]"), F.lit("partition $1-$2"))
     ident = F.regexp_replace(
@@ -60,12 +60,12 @@ def in_new_words(message: Column) -> Column:
 
 
 def int_list(text: Column) -> Column:
-    """``1,2,3`` (or ``1, 2, 3``) as an array of ints."""
+    """Parse ``1,2,3`` or ``1, 2, 3`` into an array of ints."""
     return F.filter(F.split(text, r"[,\s]+"), lambda number: number != "").cast("array<int>")
 
 
 def fields(line: Column | str, pattern: str, names_and_types: str) -> list[Column]:
-    """A column for each group of the pattern, in the order of ``name TYPE, name TYPE``; an empty group is null."""
+    """Extract each group of a pattern into a column, named and typed by ``name TYPE, name TYPE``; empty is null."""
     return [
         F.nullif(F.regexp_extract(line, pattern, group), F.lit("")).cast(type_).alias(name)
         for group, (name, type_) in enumerate((column.split(" ") for column in names_and_types.split(", ")), start=1)
@@ -73,7 +73,7 @@ def fields(line: Column | str, pattern: str, names_and_types: str) -> list[Colum
 
 
 def accepted(state_changes: DataFrame) -> DataFrame:
-    """LeaderAndIsr requests that a broker acted on, a row a partition.
+    """List the LeaderAndIsr requests that a broker acted on, one row per partition.
 
     Returns
     -------
@@ -82,13 +82,13 @@ def accepted(state_changes: DataFrame) -> DataFrame:
         the new term begins at ``stamp_us`` or some ms before; of the request: leader_id, leader_epoch, isr,
         partition_epoch (the zkVersion), replicas.
     """
-    told = state_changes.where(F.rlike("message", F.lit(f"{_RECEIVED}|{_LEADS}|{_FOLLOWS}")))
+    relevant = state_changes.where(F.rlike("message", F.lit(f"{_RECEIVED}|{_LEADS}|{_FOLLOWS}")))
     state = (
         "state_topic STRING, state_partition INT, leader_id INT, leader_epoch INT, isr STRING, partition_epoch INT, "
         "replicas STRING"
     )
     lines = (
-        told.select(*SOURCE, in_new_words(F.col("message")).alias("said"))
+        relevant.select(*SOURCE, in_new_words(F.col("message")).alias("said"))
         .select(
             *SOURCE,
             F.rlike("said", F.lit(_LEADS)).alias("leads"), F.rlike("said", F.lit(_FOLLOWS)).alias("follows"),
@@ -115,7 +115,7 @@ def accepted(state_changes: DataFrame) -> DataFrame:
 
 
 def start_lines(server: DataFrame) -> DataFrame:
-    """First offsets of terms in server.log: broker_id, topic, partition_id, leader_epoch and what is printed."""
+    """Parse the start offsets of terms in server.log: broker_id, topic, partition_id, leader_epoch and offsets."""
     text = "topic STRING, partition_id INT, leader_epoch INT, start_offset BIGINT, start_high_watermark BIGINT"
     lines = server.where(F.contains(F.lower("message"), F.lit("starts at leader epoch")))
     return lines.select(
@@ -124,10 +124,10 @@ def start_lines(server: DataFrame) -> DataFrame:
 
 
 def isr_writes(server: DataFrame) -> DataFrame:
-    """Shrinking and Expanding lines with what became of them: isr_before, isr_after, ``shrinks``, failed, repeated.
+    """List the Shrinking and Expanding lines with their outcome: isr_before, isr_after, ``shrinks``, failed, repeated.
 
-    ``failed``: the conditional write to ZooKeeper found another version, so the ISR stayed. The leader then tries
-    the same again at each check or fetch, until it hears that it no longer leads: those are ``repeated``.
+    ``failed``: the conditional write to ZooKeeper found another version, so the ISR did not change. The leader retries
+    at each check or fetch until it learns that it no longer leads: such lines are ``repeated``.
     """
     text = "topic STRING, partition_id INT, verb STRING, before STRING, after STRING"
     of_interest = server.where(F.rlike("message", F.lit("(Shrinking|Expanding) ISR |Cached zkVersion ")))
@@ -136,12 +136,12 @@ def isr_writes(server: DataFrame) -> DataFrame:
         *fields("said", _WRITE_FAILED, "failed_topic STRING, failed_partition INT"),
     )  # fmt: skip
     order = Window.partitionBy("broker_id", "topic", "partition_id").orderBy("stamp_us", "source_line")
-    told = lines.withColumn("topic", F.coalesce("topic", "failed_topic")).withColumn(
+    named = lines.withColumn("topic", F.coalesce("topic", "failed_topic")).withColumn(
         "partition_id", F.coalesce("partition_id", "failed_partition")
     )
     failed = F.coalesce(F.lead("failed_topic").over(order).isNotNull(), F.lit(False))
     attempt = F.struct("verb", "before", "after")
-    changes = told.withColumn("failed", failed).where("verb IS NOT NULL")
+    changes = named.withColumn("failed", failed).where("verb IS NOT NULL")
     repeated = F.lag("failed").over(order) & (F.lag(attempt).over(order) == attempt)
     return changes.select(
         *SOURCE, "topic", "partition_id", (F.col("verb") == "Shrinking").alias("shrinks"),

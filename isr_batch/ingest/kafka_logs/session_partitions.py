@@ -1,4 +1,4 @@
-"""What a fetch session held before the first of its requests in the log: the partitions that it need not list."""
+"""Reconstruct the partitions of fetch sessions that were opened before the log."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _FETCHER = r"(?:fetcher|ReplicaFetcherThread)-(\d{1,4})\b"
 
 
 def sessions_begun_before(sessions: DataFrame) -> DataFrame:
-    """First requests of fetch sessions that were opened before the log, or before a hole in it."""
+    """Find the first requests of fetch sessions that were opened before the log, or before a gap in it."""
     return sessions.where("previous_epoch IS NULL AND session_epoch > 0 AND error_code = 0")
 
 
@@ -23,10 +23,10 @@ def with_members(
     topic_names: DataFrame,
     fetchers: Mapping[int, int],
 ) -> DataFrame:
-    """Put what a session held before its first request here in front of that request's own list.
+    """Prepend the partitions of a session opened before the log to its first request in the log.
 
-    An incremental request lists only what has changed, but all partitions of its session are fetched: those that the
-    leader leads, the follower follows, and the follower's thread of that number fetches.
+    An incremental request lists only what has changed, but fetches all partitions of its session: those that the leader
+    leads, that the follower is assigned, and that belong to the same fetcher thread.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def with_members(
     topic_names : DataFrame
         topic_id, topic.
     fetchers : mapping of int to int
-        num.replica.fetchers of each broker, as far as it is told.
+        num.replica.fetchers of each broker, where known.
     """
     first = sessions_begun_before(sessions).select("broker_id", "session", "replica_id", "client_id", "handled_us")
     opened = first.withColumn("thread", F.regexp_extract("client_id", _FETCHER, 1)).toArrow().to_pylist()
@@ -72,7 +72,7 @@ def with_members(
 
 
 _LATE_US = 1_000_000
-"""A fetch may have been taken up some time before the first line of the log, which is written when it is done."""
+"""A fetch may be handled this long before the first line of the log, as lines are written at completion."""
 
 
 def _in_front(sessions: DataFrame, known: DataFrame) -> DataFrame:

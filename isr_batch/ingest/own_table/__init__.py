@@ -1,1 +1,1 @@
-"""Fetch logs that users have as tables of their own, mapped by a YAML file."""
+"""Read fetch logs from users' own tables, with the columns mapped by a YAML file."""

@@ -1,4 +1,4 @@
-"""Rows of a mapped table, checked one by one: what is not told is filled in, what is wrong gets a reason."""
+"""Check each row of a mapped table: fill in missing values, and give a reason for each bad row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 
 RAW_CHARACTERS: Final = 500
 UNKNOWN_CLUSTER: Final = "unknown"
-"""Stands in quarantine for the name of a cluster that could not be read."""
+"""Cluster name in quarantine if the real one could not be read."""
 FIRST_TIME, LAST_TIME = "2010-01-01", "2100-01-01"
-"""There was no Kafka before; later, and somebody took one unit for another."""
+"""There was no Kafka before 2010; a time after 2100 means that the unit is wrong."""
 
 _NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
 _UNKNOWN_BELOW_0: Final = ("leader_log_end_offset", "high_watermark")
@@ -27,7 +27,7 @@ _UNKNOWN_BELOW_0: Final = ("leader_log_end_offset", "high_watermark")
 
 @dataclass(frozen=True)
 class Source:
-    """A table of the input on its way to one of the lake: its name, rows, what is mapped, and the values found."""
+    """A mapped input table: the lake table it becomes, its name, rows, column mapping and converted values."""
 
     table: Table
     name: str
@@ -37,19 +37,19 @@ class Source:
 
 
 def check_rows(source: Source, leo_source: str) -> DataFrame:
-    """Turn every row into one of the table, and say what is wrong with it.
+    """Convert every row to the columns of the lake table, with the reason if the row is bad.
 
     Parameters
     ----------
     source : Source
-        What is read, and as what.
+        The input table.
     leo_source : str
-        Where the leader's log end offset comes from in a fetch that does not tell it.
+        Source of the leader's log end offset for fetches without that value.
 
     Returns
     -------
     DataFrame
-        As many rows as before: the columns of the table, null where not told; ``problem`` (reason and detail), null
+        As many rows as before: the columns of the table, null where missing; ``problem`` (reason and detail), null
         for a clean row; ``raw``, null for a clean row.
     """
     table, values = source.table, source.values
@@ -69,7 +69,7 @@ def check_rows(source: Source, leo_source: str) -> DataFrame:
         F.row_number().over(same).alias("_copy"),
         F.struct("*").alias("_row"),
     )
-    # Told before defaults are filled in, from values that are there by now and need not be computed again.
+    # Computed before defaults are filled in, from values that exist already.
     unreadable = [
         F.when(F.col(f"_{name}").isNotNull() & F.col(name).isNull(), _named(value.source_name, F.col(f"_{name}")))
         for name, value in values.items()
@@ -135,7 +135,7 @@ def _missing(source: Source) -> list[Column]:
 
 
 def _defaults(table: Table, leo_source: str) -> list[dict[str, Column]]:
-    """What stands for what is not told, each step on top of the one before."""
+    """Defaults of missing values, as steps that build on each other."""
     if table is APPEND_LOG:
         ends = F.when(F.col("log_end_offset").isNotNull(), F.coalesce("log_end_source", F.lit("appends")))
         return [{"error_code": F.coalesce("error_code", F.lit(0)), "log_end_source": ends}]
@@ -149,7 +149,7 @@ def _defaults(table: Table, leo_source: str) -> list[dict[str, Column]]:
             "arrival_time": F.coalesce("arrival_time", "handled_time"),
             "processed_time": F.coalesce("processed_time", "handled_time"),
         },
-        # A long poll is no delay: without its end, nothing after it can be the leader's fault.
+        # A long poll is not a delay: if its end is unknown, nothing after it counts as held by the leader.
         {"completed_time": F.coalesce("completed_time", "released_time", "processed_time")},
         {
             "released_time": F.coalesce("released_time", "completed_time"),
@@ -162,7 +162,7 @@ def _defaults(table: Table, leo_source: str) -> list[dict[str, Column]]:
 
 
 def _fetch_problems(columns: FetchColumns) -> list[Column]:
-    # Instants of which one is cut to seconds and another is not seem out of order by that much.
+    # A time truncated to seconds may seem out of order with an exact one by up to a second.
     coarse = any(instant.unit == "s" for instant in (getattr(columns, name) for name in INSTANTS) if instant)
     allowed_us = 1_000_000 if coarse else 1_000
     return [

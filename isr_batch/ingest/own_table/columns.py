@@ -1,6 +1,6 @@
-"""Tables of one's own, read by a mapping: columns found, values turned into those of an input table.
+"""Read a user's own table by a mapping: find its columns and convert their values to those of an input table.
 
-A value that cannot be turned becomes null, never an error; `Value.source` keeps it, so that the row can be refused.
+A value that cannot be converted becomes null, never an error; `Value.source` keeps it, so that the row can be refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
-from isr_batch.ingest.own_table.mapping import HINT, Csv, Format, Given, Instant, Number, Numbers, TableMapping
+from isr_batch.ingest.own_table.mapping import HINT, ColumnSource, Csv, Format, Instant, Number, Numbers, TableMapping
 from isr_batch.lake.addresses import absolute
 from isr_batch.settings import did_you_mean
 
 CORRUPT: Final = "_corrupt_record"
-"""Where Spark puts a CSV row that has more or fewer fields than the header."""
+"""Column where Spark puts a CSV row that has more or fewer fields than the header."""
 
 _NOT_THERE: Final = (
     "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND",
@@ -35,7 +35,7 @@ _OFFSET: Final = r"(Z|[+-]\d{2}:\d{2})$"
 
 @dataclass(frozen=True)
 class Value:
-    """What a column of an input table gets: the value, and where it is read from (null for a constant)."""
+    """The value for a column of an input table, and the column it is read from (null for a constant)."""
 
     value: Column
     source: Column
@@ -48,9 +48,9 @@ def read_table(spark: SparkSession, path: str, mapping: TableMapping) -> DataFra
     Raises
     ------
     NoInputError
-        When there is nothing at this path.
+        If there is nothing at this path.
     UsageError
-        When it is no table of this format.
+        If it is not a table of this format.
     """
     found = absolute(path)
     try:
@@ -59,8 +59,8 @@ def read_table(spark: SparkSession, path: str, mapping: TableMapping) -> DataFra
     except PySparkException as error:
         message = str(error).strip().partition("\n")[0]
         if (error.getCondition() or "").startswith(_NOT_THERE):
-            raise NoInputError(f"{path}: {message}", "look at the path") from error
-        raise UsageError(f"{path}: {message}", "`format` in the mapping says parquet, delta or csv") from error
+            raise NoInputError(f"{path}: {message}", "check the path") from error
+        raise UsageError(f"{path}: {message}", "set `format` in the mapping to parquet, delta or csv") from error
     if not rows.columns:
         raise NoInputError(f"{path} is empty")
     return rows
@@ -84,15 +84,15 @@ def _read_csv(spark: SparkSession, path: str, csv: Csv) -> DataFrame:
     )
 
 
-def find_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, Given]]]) -> dict[str, dict[str, Value]]:
-    """Turn columns into values, for each frame by a name of its own, used in messages.
+def find_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, ColumnSource]]]) -> dict[str, dict[str, Value]]:
+    """Convert the mapped columns of each frame to values; the frames' names are used in messages.
 
     Raises
     ------
     UsageError
-        With every column that a frame does not have, or whose unit is not said.
+        With every column that a frame does not have, or that needs a unit.
     SchemaError
-        With every column whose type cannot be mapped.
+        With every column of a type that cannot be converted.
     """
     mistakes: list[str] = []
     wrong_types: list[str] = []
@@ -114,14 +114,14 @@ def find_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, Given]]]) -> 
             else:
                 values[label][target] = Value(value, column.cast("string"), where.column)
     if mistakes:
-        raise UsageError("the mapping does not fit:" + "".join(f"\n  {told}" for told in mistakes), HINT)
+        raise UsageError("the mapping does not fit:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
     if wrong_types:
-        raise SchemaError("columns of types that cannot be mapped:" + "".join(f"\n  {t}" for t in wrong_types), HINT)
+        raise SchemaError("columns of types that cannot be converted:" + "".join(f"\n  {t}" for t in wrong_types), HINT)
     return values
 
 
 def _find(frame: DataFrame, name: str) -> tuple[Column, T.DataType]:
-    """Column of that very name, else the field inside a column that a dotted name leads to."""
+    """Find the column of exactly this name; otherwise the nested field with this dotted name."""
     fields = {field.name: field.dataType for field in frame.schema if field.name != CORRUPT}
     if name in fields:
         return frame[_quoted(name)], fields[name]
@@ -133,7 +133,7 @@ def _find(frame: DataFrame, name: str) -> tuple[Column, T.DataType]:
         kind = kind[part].dataType if isinstance(kind, T.StructType) and part in kind.names else None
         path.append(part)
     if kind is None:
-        raise UsageError(f"is not there; {did_you_mean(name, known)}")
+        raise UsageError(f"does not exist; {did_you_mean(name, known)}")
     return frame[".".join(map(_quoted, path))], kind
 
 
@@ -141,7 +141,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _value(given: Given, column: Column, kind: T.DataType) -> Column:
+def _value(given: ColumnSource, column: Column, kind: T.DataType) -> Column:
     if isinstance(given, Instant):
         return _instant(given, column, kind)
     if isinstance(given, Number):
@@ -152,7 +152,7 @@ def _value(given: Given, column: Column, kind: T.DataType) -> Column:
 
 
 Ways = Mapping[tuple[type[T.DataType], ...], Callable[[], Column]]
-"""By types of a column: how it becomes a value."""
+"""Conversions by type of the column."""
 
 
 def _of_types(kind: T.DataType, ways: Ways, what: str) -> Column:
@@ -173,7 +173,7 @@ def _integer(column: Column, kind: T.DataType) -> Column:
 
 
 def _plain(column: Column, kind: T.DataType) -> Column:
-    """Most text is digits, and exact decimals are slow."""
+    """Cast text that is only digits, which is most text: exact decimals are slow."""
     return column.try_cast("bigint") if isinstance(kind, T.StringType) else F.lit(None).cast("bigint")
 
 
@@ -196,12 +196,12 @@ def _integers(column: Column, kind: T.DataType) -> Column:
 def _instant(given: Instant, column: Column, kind: T.DataType) -> Column:
     if given.unit is None:
         if isinstance(kind, (*_WHOLE, *_FRACTIONAL)):
-            raise UsageError(f"is {kind.simpleString()}: say its unit, {{column: ..., unit: s, ms, us, ns or iso}}")
+            raise UsageError(f"is {kind.simpleString()}: give its unit, {{column: ..., unit: s, ms, us, ns or iso}}")
         zoned = F.to_utc_timestamp(column.cast("timestamp"), given.time_zone or "UTC")
         ways: Ways = {(T.TimestampType,): lambda: column, (T.TimestampNTZType,): lambda: zoned}
         return _of_types(kind, ways, "a time")
     if given.unit == "iso":
-        return _of_types(kind, {(T.StringType,): lambda: _instant_of_text(column, given.time_zone)}, "text of a time")
+        return _of_types(kind, {(T.StringType,): lambda: _instant_of_text(column, given.time_zone)}, "text with a time")
     unit = given.unit
 
     def of_whole(whole: Column) -> Column:
@@ -221,7 +221,7 @@ def _instant(given: Instant, column: Column, kind: T.DataType) -> Column:
 
 
 def _instant_of_text(column: Column, time_zone: str | None) -> Column:
-    """ISO 8601 with a date, hours and minutes at least; a comma before the fraction is fine, as in Kafka's own logs."""
+    """Parse ISO 8601 text with date, hours and minutes; a comma may precede the fraction, as in Kafka's logs."""
     text = F.regexp_replace(F.trim(column), ",", ".")
     for short, full in ((r"(:.*[+-]\d{2})$", "$1:00"), (r"([+-]\d{2})(\d{2})$", "$1:$2")):
         text = F.regexp_replace(text, short, full)

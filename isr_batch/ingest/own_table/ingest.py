@@ -1,4 +1,4 @@
-"""A table of fetches into a lake, and of appends and leaders' terms where there are such; by a mapping."""
+"""Ingest a user's own table of fetches, with optional tables of appends and leaders' terms, by a mapping."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -19,7 +19,7 @@ from isr_batch.ingest.own_table.mapping import (
     EpochColumns,
     FetchColumns,
     TableMapping,
-    given_columns,
+    mapped_columns,
 )
 from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
 from isr_batch.lake.lake import Lake
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
     from isr_batch.lake.tables.contract import Table
 
 NO_EPOCH: Final = 0
-"""Leader epoch of everything, where the input has no epochs."""
+"""Leader epoch of all rows if the input has no epochs."""
 
 
 def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
-    """Put a table of fetches into the lake.
+    """Ingest a table of fetches.
 
-    The rows replace what the lake has of their cluster for the time that they cover, as those of broker logs do.
+    The rows replace those that the lake has of their cluster for the time that they cover, as for broker logs.
 
     Parameters
     ----------
     lake : Lake
-        Where to.
+        The lake to write to.
     path : str
         Table of fetches: Parquet, Delta or CSV; the workers must see it.
     mapping : TableMapping
-        Which column is which, and where appends and terms are.
+        Mapping of the columns, and paths of the tables of appends and terms.
 
     Returns
     -------
     Counts
-        Every row read is written or refused; terms that had to be made up are written besides.
+        Every row read is written or refused; inferred terms are written in addition.
 
     Raises
     ------
     NoInputError
-        When there are no fetches.
+        If there are no fetches.
     UsageError, SchemaError
-        When the mapping does not fit the tables, or the type of a column what it is mapped to.
+        If the mapping does not fit the tables, or a column's type does not fit its target.
     """
     sources = _sources(lake, path, mapping)
     rows_in = {name: source.rows.count() for name, source in sources.items()}
@@ -80,37 +80,38 @@ def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
 
 
 def lacking(mapping: TableMapping) -> list[dict[str, str]]:
-    """Say what the results of this input will lack: rows of ``missing`` and ``what_the_results_lack``."""
+    """List what results will lack because of missing input: rows of ``missing`` and ``what_the_results_lack``."""
     columns = mapping.fetches.columns
-    told = []
+    rows = []
 
     def lacks(missing: str, results: str) -> None:
-        told.append({"missing": missing, "what_the_results_lack": results})
+        rows.append({"missing": missing, "what_the_results_lack": results})
 
     if mapping.appends is None:
-        source = "what followers ask for" if columns.leader_log_end_offset is None else "leader_log_end_offset"
+        source = "the fetch offsets" if columns.leader_log_end_offset is None else "leader_log_end_offset"
         lacks(
             "appends",
-            f"the leader's log grows by {source}: true lag is known to the next fetch only; acks=all latency and "
-            "refused appends cannot be told, and unacked_only only if all producers use acks=all",
+            f"the growth of the leader's log is inferred from {source}: true lag is known only to within one fetch; "
+            "acks=all latency and refused appends are unknown, and so is unacked_only unless all producers use "
+            "acks=all",
         )
     if mapping.epochs is None:
         lacks(
             "epochs",
-            "terms are made up from fetches: resets at leader changes are not seen, the leader epoch start offset is a "
-            f"guess, all replicas start in the ISR; replica.lag.time.max.ms is taken for "
-            f"{mapping.replica_lag_time_max_ms}, min.insync.replicas for {mapping.min_insync_replicas}",
+            "terms are inferred from fetches: resets at leader changes are missed, the start offset of a leader epoch "
+            "is a guess, all replicas start in the ISR; replica.lag.time.max.ms is assumed to be "
+            f"{mapping.replica_lag_time_max_ms}, min.insync.replicas {mapping.min_insync_replicas}",
         )
     if mapping.epochs is None or mapping.epochs.columns.check_origin_ms is None:
-        lacks("check_origin_ms", "when isr-expiration runs: a shrink may come up to half the lag time earlier or later")
+        lacks("check_origin_ms", "the phase of isr-expiration: a shrink may be up to half the lag time early or late")
     unknown = [name for name in INSTANTS if getattr(columns, name) is None]
     if unknown:
-        lacks(", ".join(unknown), "how long the leader kept a fetch: slow_leader is found too rarely")
+        lacks(", ".join(unknown), "how long the leader held a fetch: slow_leader is found too rarely")
     lacks(
         "what the brokers decided",
-        "validate has nothing to compare with; controller-made changes and silences of a leader are not seen",
+        "validate has nothing to compare with; changes made by the controller and silences of a leader are unknown",
     )
-    return told
+    return rows
 
 
 def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
@@ -122,7 +123,7 @@ def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
     if mapping.epochs:
         tables.append((LEADER_EPOCHS, "epochs", mapping.epochs.path, mapping.epochs.columns))
     rows = {label: read_table(lake.spark, place, mapping) for _, label, place, _ in tables}
-    given = {label: {**given_columns(columns), "cluster_id": mapping.cluster_id} for _, label, _, columns in tables}
+    given = {label: {**mapped_columns(columns), "cluster_id": mapping.cluster_id} for _, label, _, columns in tables}
     values = find_values({label: (rows[label], given[label]) for label in rows})
     return {
         table.name: Source(table, place.rstrip("/").rpartition("/")[2], rows[label], columns, values[label])
@@ -131,7 +132,7 @@ def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
 
 
 def _outcome(parsed: Mapping[str, DataFrame]) -> dict[str, dict[str, tuple[int, int]]]:
-    """Rows that are clean and rows that are refused, by cluster and table."""
+    """Count the clean and the refused rows by cluster and table."""
     outcome: dict[str, dict[str, tuple[int, int]]] = {}
     refused = F.col("problem").isNotNull()
     for name, rows in parsed.items():
@@ -154,7 +155,7 @@ def _write(
         {"source_line": F.lit(None), "rows_kept": F.lit(False), "ingest_run": F.lit(lake.run_id)}
     )
     if not any(clean for clean, _ in outcome.values()):
-        # What covers no time replaces nothing.
+        # Rows that cover no time replace nothing.
         return Counts(rows_quarantined=lake.replace(QUARANTINE, quarantine, of_cluster(cluster_id)))
     frames = _frames({name: rows.where("problem IS NULL") for name, rows in of_this.items()}, mapping)
     for table, time in CUT_BY:
@@ -177,7 +178,7 @@ def _frames(clean: Mapping[str, DataFrame], mapping: TableMapping) -> dict[str, 
     frames = {FETCH_LOG.name: _with_epochs(clean[FETCH_LOG.name], "handled_time", given)}
     if APPEND_LOG.name in clean:
         frames[APPEND_LOG.name] = _with_epochs(clean[APPEND_LOG.name], "append_time", given)
-    known = given_columns(mapping.epochs.columns) if mapping.epochs else {}
+    known = mapped_columns(mapping.epochs.columns) if mapping.epochs else {}
     frames[LEADER_EPOCHS.name] = complete_terms(
         given, known, frames[FETCH_LOG.name], frames.get(APPEND_LOG.name), mapping
     )
@@ -185,7 +186,7 @@ def _frames(clean: Mapping[str, DataFrame], mapping: TableMapping) -> dict[str, 
 
 
 def _with_epochs(rows: DataFrame, time: str, terms: DataFrame | None) -> DataFrame:
-    """Give rows that do not tell their leader epoch the one that the terms have for their time."""
+    """Look up a missing leader epoch in the terms, by time."""
     if terms is None:
         return rows.withColumn("leader_epoch", F.coalesce("leader_epoch", F.lit(NO_EPOCH)))
     begun = in_force(terms.withColumn("in_force_us", F.unix_micros("start_time")))

@@ -1,4 +1,4 @@
-"""Leaders' terms as far as fetches and appends show them, where nobody wrote them down."""
+"""Infer leaders' terms from fetches and appends, if the input has none or incomplete ones."""
 
 from collections.abc import Collection
 
@@ -18,7 +18,7 @@ def complete_terms(
     appends: DataFrame | None,
     mapping: TableMapping,
 ) -> DataFrame:
-    """Fill in what terms do not tell; without terms, one for each replica set that is seen.
+    """Complete the given terms; without any, infer one term per replica set in the fetches.
 
     A term that does not say when it ended lasts until the partition's next one, or until the last row of its leader:
     if it ended with the partition's own last fetch, a follower that stops alone would never be missed.
@@ -26,13 +26,13 @@ def complete_terms(
     Parameters
     ----------
     given : DataFrame, optional
-        Columns of leader_epochs, null where not told.
+        Columns of leader_epochs, null where missing.
     known : collection of str
-        Columns of it that are told.
+        Columns of it that are mapped.
     fetches, appends : DataFrame
         Columns of fetch_log and append_log, of one cluster.
     mapping : TableMapping
-        With the settings of brokers that do not tell their own.
+        With the settings for brokers whose own are unknown.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Mapping files: which column of a table of one's own is which column of an input table.
+"""Read mapping files, which map the columns of a user's own table to those of an input table.
 
-Only names of columns, constants, and units: nothing in such a file is ever run. All mistakes are told at once,
-before Spark is started.
+A mapping has only column names, constants and units: nothing in it is executed. All mistakes are reported at once,
+before Spark starts.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
 
 INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
-"""Of a fetch, in their order."""
+"""Times of a fetch, in order."""
 
 
 def _zone(name: str) -> str:
@@ -33,11 +33,11 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Given(_Section):
-    """Where a column's values come from: a column of the table (``a.b`` for a field inside one), or a constant."""
+class ColumnSource(_Section):
+    """Source of a column's values: a column of the user's table (``a.b`` for a nested field), or a constant."""
 
     plain_is: ClassVar[str] = "column"
-    """What a bare word stands for."""
+    """Meaning of a bare word in the YAML."""
 
     column: str | None = None
     constant: Any = None
@@ -56,45 +56,45 @@ class Given(_Section):
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.column is None) == (self.constant is None):
-            raise ValueError("either a column or a constant")
+            raise ValueError("give either a column or a constant")
         return self
 
 
-class Text(Given):
+class Text(ColumnSource):
     """A STRING."""
 
     constant: str | None = None
 
 
 class Name(Text):
-    """The cluster's name, which is usually the same in all rows."""
+    """The cluster's name, usually a constant."""
 
     plain_is = "constant"
 
 
-class Number(Given):
+class Number(ColumnSource):
     """An INT or BIGINT."""
 
     constant: StrictInt | None = None
 
 
-class Numbers(Given):
-    """An ARRAY of INT; a text column may list them in any way that keeps the digits apart."""
+class Numbers(ColumnSource):
+    """An ARRAY of INT; a text column may list the numbers with any separators."""
 
     constant: list[StrictInt] | None = None
 
 
-class Instant(Given):
-    """A TIMESTAMP: such a column as it is, or numbers since the epoch or text in a unit."""
+class Instant(ColumnSource):
+    """A TIMESTAMP: a column of that type, or epoch numbers or text with a unit."""
 
     constant: None = None
     unit: Unit | None = None
     time_zone: Annotated[str, AfterValidator(_zone)] | None = None
-    """Of text, and of timestamps without a zone, that do not say their offset themselves; by default UTC."""
+    """Time zone of text and timestamps without an offset of their own; by default UTC."""
 
 
 class FetchColumns(_Section):
-    """Columns of fetch_log; of the first two instants one is needed."""
+    """Columns of fetch_log; arrival_time or handled_time is required."""
 
     topic: Text
     partition_id: Number
@@ -151,50 +151,50 @@ class EpochColumns(_Section):
     metadata_delay_ms: Number | None = None
 
 
-class Fetches(_Section):
-    """The table named on the command line."""
+class FetchTable(_Section):
+    """Mapping of the table of fetches, which is named on the command line."""
 
     columns: FetchColumns
 
 
-class Appends(_Section):
-    """A table of appends beside it."""
+class AppendTable(_Section):
+    """Path and mapping of an additional table of appends."""
 
     path: str
     columns: AppendColumns
 
 
-class Epochs(_Section):
-    """A table of leaders' terms beside it."""
+class EpochTable(_Section):
+    """Path and mapping of an additional table of leaders' terms."""
 
     path: str
     columns: EpochColumns
 
 
 class Csv(_Section):
-    """How the CSV files are written; without a header, columns are named _c0, _c1 and so on."""
+    """Format of CSV files; without a header, columns are named _c0, _c1 and so on."""
 
     delimiter: str = Field(default=",", min_length=1)
     header: bool = True
 
 
 class TableMapping(_Section):
-    """A mapping file; relative paths in it start at its own folder."""
+    """A mapping file; relative paths in it are relative to its own folder."""
 
     format: Format | None = None
-    """Of all its tables; by default told by the path of each."""
+    """Format of all tables; by default inferred from each path."""
     csv: Csv = Csv()
     cluster_id: Name
-    fetches: Fetches
-    appends: Appends | None = None
-    epochs: Epochs | None = None
+    fetches: FetchTable
+    appends: AppendTable | None = None
+    epochs: EpochTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0)
-    """For terms that do not tell it, as the two below."""
+    """For terms without a value of their own; so are the two below."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None
 
 
-HINT: Final = "docs/own-tables.md says what can be mapped; conf/mappings has examples"
+HINT: Final = "docs/own-tables.md describes the mapping; conf/mappings has examples"
 
 
 def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
@@ -205,12 +205,12 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
     file : Path
         YAML.
     cluster_id : str, optional
-        In place of the file's own.
+        Overrides the one in the file.
 
     Raises
     ------
     UsageError
-        With everything that is wrong with it.
+        With all mistakes in the file.
     """
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -226,15 +226,15 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
     try:
         mapping = TableMapping.model_validate(_with_paths(tree, file.parent))
     except ValidationError as error:
-        mistakes = [_told(details["loc"], details["type"], details["msg"]) for details in error.errors()] + mistakes
+        mistakes = [_mistake(details["loc"], details["type"], details["msg"]) for details in error.errors()] + mistakes
     if mistakes:
         count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise UsageError(f"{count} in {file}:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
     return mapping
 
 
-def given_columns(columns: _Section) -> dict[str, Given]:
-    """What is mapped, by the name of the input table's column."""
+def mapped_columns(columns: _Section) -> dict[str, ColumnSource]:
+    """List the mapped columns by their name in the input table."""
     return {name: given for name, given in columns if given is not None}
 
 
@@ -248,7 +248,7 @@ def _with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _across(tree: dict[str, Any]) -> list[str]:
-    """Mistakes that lie in what is mapped together; the model tells all others."""
+    """Find mistakes across sections; the pydantic model finds all others."""
 
     def mapped(section: str) -> Mapping[str, Any]:
         columns = tree[section].get("columns") if isinstance(tree.get(section), dict) else None
@@ -257,13 +257,13 @@ def _across(tree: dict[str, Any]) -> list[str]:
     mistakes = []
     fetches, appends = mapped("fetches"), mapped("appends")
     if fetches and not {"handled_time", "arrival_time"} & set(fetches):
-        mistakes.append("fetches.columns: handled_time or arrival_time is needed")
+        mistakes.append("fetches.columns: handled_time or arrival_time is required")
     if appends and not tree.get("epochs") and ("leader_epoch" in fetches) != ("leader_epoch" in appends):
-        mistakes.append("leader_epoch: without epochs, map it for fetches and appends, or for neither")
+        mistakes.append("leader_epoch: without epochs, map it for both fetches and appends, or for neither")
     return mistakes
 
 
-def _told(location: tuple[int | str, ...], kind: str, message: str) -> str:
+def _mistake(location: tuple[int | str, ...], kind: str, message: str) -> str:
     model: type[BaseModel] = TableMapping
     for part in location[:-1]:
         annotation = model.model_fields[str(part)].annotation
@@ -275,6 +275,6 @@ def _told(location: tuple[int | str, ...], kind: str, message: str) -> str:
     if kind == "extra_forbidden":
         return f"{where}: no such key; {did_you_mean(last, model.model_fields)}"
     if kind == "missing":
-        return f"{where}: is needed" + (", or --cluster" if last == "cluster_id" else "")
+        return f"{where}: is required" + (", or --cluster" if last == "cluster_id" else "")
     message = message.removeprefix("Value error, ")
     return f"{where}: {message[0].lower()}{message[1:]}"

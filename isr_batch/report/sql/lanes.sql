@@ -4,7 +4,7 @@ WITH states AS (
   WHERE :here AND :run
   UNION ALL
   SELECT lane, concat('broker ', replica_id), unix_micros(time), value FROM (
-    -- What it had grown to just before is larger than what a row tells where the follower has caught up.
+    -- Where the follower has caught up, the lag just before is larger than the lag in the row.
     SELECT *, greatest(
       lag_ms, unix_millis(time) - lag(if(last_caught_up_time_ms > 0, last_caught_up_time_ms, null)) OVER follower
     ) / 1000 AS lag_s

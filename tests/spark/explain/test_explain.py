@@ -111,14 +111,14 @@ def test_story_says_what_decides(slept: Lake) -> None:
     told = tell(explain(slept, "t", 0, us(0), "kafka-3.7"))
     for line in (
         "kafka-3.7 drops broker 3 from the ISR of t-0 at 2026-01-01 12:00:10.000 UTC",
-        "log end offset of the follower 50, of the leader 100; high watermark 50",
+        "log end offset: follower 50, leader 100; high watermark 50",
         "no   caught_up         its log ends at 50, the leader's at 100",
-        "no   keeping_pace      true lag 5,000 ms and last fetch 5,099 ms ago; neither may be more than 4,000 ms",
-        "no   unacked_only      acknowledged up to 50, its log ends at 50; last fetch 5,099 ms ago, 4,000 ms at most",
+        "no   keeping_pace      true lag 5,000 ms and last fetch 5,099 ms ago; the limit of both is 4,000 ms",
+        "no   unacked_only      acknowledged up to 50, its log ends at 50; last fetch 5,099 ms ago, limit 4,000 ms",
         "yes  follower_stopped  last fetch 5,099 ms ago, lag time 4,000 ms",
         "back in the ISR at 2026-01-01 12:00:20.153, 10,153 ms later",
-        "the brokers' logs have it as well, by the leader, 2 ms later",
-        "keep the follower: kafka-10853-hw",
+        "the brokers' logs have this shrink too, by the leader, 2 ms later",
+        "keep the follower in the ISR: kafka-10853-hw",
     ):
         assert line in told
     assert "12:00:04.901  12:00:04.902  12:00:04.903  12:00:04.942      50          50       3 ms  38 ms" in told

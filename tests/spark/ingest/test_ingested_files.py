@@ -175,7 +175,7 @@ def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_account_that_does_not_add_up_is_an_error_with_both_sides() -> None:
-    account = [Tally("server", "read", "", 10), Tally("server", "used", "tells something", 9)]
+    account = [Tally("server", "read", "", 10), Tally("server", "used", "of interest", 9)]
     with pytest.raises(AccountError, match=r"10 lines of server logs .* 9 accounted for: 9 used") as error:
         require_balance(account)
     assert error.value.exit_code == 70

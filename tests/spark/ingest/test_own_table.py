@@ -253,9 +253,9 @@ def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_pa
     with pytest.raises(UsageError) as mistakes:
         ingest(table, offset="at.of", leader="lead", time="ms")
     for told in (
-        "fetches.columns.fetch_offset: at.of is not there; did you mean at.o?",
-        "fetches.columns.leader_id: lead is not there; did you mean leader?",
-        "fetches.columns.handled_time: ms is bigint: say its unit",
+        "fetches.columns.fetch_offset: at.of does not exist; did you mean at.o?",
+        "fetches.columns.leader_id: lead does not exist; did you mean leader?",
+        "fetches.columns.handled_time: ms is bigint: give its unit",
     ):
         assert told in mistakes.value.message
     with pytest.raises(SchemaError, match="leader_id: leader is boolean, which cannot be read as a whole number"):

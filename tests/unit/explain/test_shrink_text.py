@@ -39,14 +39,14 @@ def test_who_when_and_how_long() -> None:
     told = lines()
     assert told[0] == "kafka-3.7 drops broker 3 from the ISR of busy-0 at 2026-01-01 12:00:00.000 UTC"
     assert (
-        "Broker 1 did nothing for anybody for 4,900 ms, from 2026-01-01 11:59:55.000 to 2026-01-01 11:59:59.900."
-        in told
+        "Broker 1 was silent (it served no request) for 4,900 ms, "
+        "from 2026-01-01 11:59:55.000 to 2026-01-01 11:59:59.900." in told
     )
     assert "Broker 3: spurious, slow_leader" in told
-    assert "it held everything below 7 and lacked 2 records; true lag 11 ms" in told
-    assert "since lastCaughtUpTimeMs 1 append of 2 records; it lacked 1 append" in told
+    assert "it had all records below offset 7 and lacked 2 records; true lag 11 ms" in told
+    assert "since lastCaughtUpTimeMs: 1 append of 2 records; it lacked 1 append" in told
     assert "back in the ISR at 2026-01-01 12:00:00.069, 69 ms later" in told
-    assert "not back in the ISR when the term's log ends, at 2026-01-01 12:01:00.000" in lines(restored_us=None)
+    assert "not back in the ISR by the end of the term's log, at 2026-01-01 12:01:00.000" in lines(restored_us=None)
 
 
 def test_two_followers_and_the_controller() -> None:
@@ -60,16 +60,16 @@ def test_two_followers_and_the_controller() -> None:
 def test_numbers_that_decide_each_cause() -> None:
     told = lines()
     assert cause(told, "caught_up") == "no caught_up its log ends at 7, the leader's at 9"
-    assert cause(told, "slow_leader").endswith("4,900 ms of the time since it was last caught up are the leader's; "
-                                               "at most 4,000 ms are left")  # fmt: skip
+    assert cause(told, "slow_leader").endswith("the leader accounts for 4,900 ms of the time since it was "
+                                               "last caught up; at most 4,000 ms remain")  # fmt: skip
     assert cause(told, "follower_stopped").endswith(
-        "last fetch 5,000 ms ago, lag time 4,000 ms; but a cause above holds"
+        "last fetch 5,000 ms ago, lag time 4,000 ms; but a cause above applies"
     )
     told = lines(causes=("follower_stopped",), verdict="genuine")
-    assert cause(told, "slow_leader").endswith("; more than 4,000 ms are left")
+    assert cause(told, "slow_leader").endswith("; more than 4,000 ms remain")
     assert cause(told, "follower_stopped") == "yes follower_stopped last fetch 5,000 ms ago, lag time 4,000 ms"
     assert cause(lines(causes=("follower_stopped",), leader_held_ms=0, leader_silent_ms=0), "slow_leader") == (
-        "no slow_leader none of the time is the leader's"
+        "no slow_leader the leader accounts for none of the time"
     )
     # What acks=1 acknowledged is beyond the high watermark.
     assert "acknowledged up to 9," in cause(lines(acknowledged_offset=9), "unacked_only")
@@ -77,15 +77,15 @@ def test_numbers_that_decide_each_cause() -> None:
 
 
 def test_what_the_rule_could_not_see() -> None:
-    late = "the fetch that says so had arrived, but its leader had not recorded it yet"
+    late = "the fetch that shows this had arrived, but the leader had not processed it yet"
     assert late not in lines()
     assert late in lines(true_log_end_offset=9)
-    assert "it held everything below 9 and lacked nothing" in lines(true_log_end_offset=9)
+    assert "it had all records below offset 9 and lacked nothing" in lines(true_log_end_offset=9)
     nothing = lines(true_log_end_offset=None, fetches=(), follower_log_end_offset=-1, causes=("unknown",))
-    assert "it had not fetched in this term: nobody knows what it held" in nothing
-    assert "no fetch of it arrived in this term before the shrink" in nothing
-    assert cause(nothing, "unknown") == "yes unknown it has not fetched in this term, 60,000 ms old"
-    assert any(line.startswith("log end offset of the follower not known, of the leader 9") for line in nothing)
+    assert "it had not fetched in this term: its log end offset is unknown" in nothing
+    assert "none of its fetches arrived in this term before the shrink" in nothing
+    assert cause(nothing, "unknown") == "yes unknown it has not fetched in this term, which is 60,000 ms old"
+    assert any(line.startswith("log end offset: follower unknown, leader 9") for line in nothing)
     assert any("not caught up in this term" in line for line in lines(last_caught_up_time_ms=0))
     assert any("that is within the limit" in line for line in lines(lag_ms=4000))
     assert not any("that is within the limit" in line for line in lines(lag_ms=4001))
@@ -101,10 +101,10 @@ def test_other_runs_are_grouped() -> None:
     )
     assert lines(stands=stands)[-5:] == [
         "Other replayed rules",
-        "make it as well, 1,000 ms earlier, judged caught_up: a",
-        "make it as well, at the same time, judged slow_leader: b, c",
-        "keep the follower: d",
-        "had dropped it before: e",
+        "make this shrink too, 1,000 ms earlier, judged caught_up: a",
+        "make this shrink too, at the same time, judged slow_leader: b, c",
+        "keep the follower in the ISR: d",
+        "had dropped it already: e",
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from isr_batch.ingest.kafka_logs import file_content, lines
 from isr_batch.ingest.kafka_logs.file_content import fingerprint
-from isr_batch.ingest.kafka_logs.lines import WHOLE, Part, lines_of_file
+from isr_batch.ingest.kafka_logs.lines import WHOLE, FileRange, lines_of_file
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, find_logs
 
 MB = 1 << 20
@@ -29,7 +29,7 @@ def zstd(data: bytes) -> bytes:
 
 
 def read(
-    path: Path, part: Part = WHOLE, block_bytes: int = lines.BLOCK_BYTES
+    path: Path, part: FileRange = WHOLE, block_bytes: int = lines.BLOCK_BYTES
 ) -> list[tuple[int | None, str | None, str | None]]:
     return [
         (row["source_line"], row["value"], row["problem"])
@@ -138,7 +138,7 @@ def test_ranges_of_a_plain_file_are_its_lines_once_each(tmp_path: Path, monkeypa
         found = [
             row
             for (start, line), end in zip(held.cuts, ends, strict=True)
-            for row in read(path, Part(start, end, line))
+            for row in read(path, FileRange(start, end, line))
         ]
         assert found == read(path)
         assert held.lines == len(found) == 401
@@ -162,4 +162,4 @@ def test_a_log_that_grows_while_it_is_read_ends_where_it_ended_first(tmp_path: P
     path = write(tmp_path / "a", b"one\ntwo\nthr")
     held = fingerprint(str(path))
     write(path, b"one\ntwo\nthree\nfour\n")
-    assert [value for _, value, _ in read(path, Part(end=held.size_bytes))] == ["one", "two", "thr"]
+    assert [value for _, value, _ in read(path, FileRange(end=held.size_bytes))] == ["one", "two", "thr"]

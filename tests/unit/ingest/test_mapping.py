@@ -8,15 +8,15 @@ import pytest
 from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.mapping import (
     AppendColumns,
+    ColumnSource,
     EpochColumns,
     FetchColumns,
-    Given,
     Instant,
     Number,
     Numbers,
     Text,
-    given_columns,
     load_mapping,
+    mapped_columns,
 )
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -27,7 +27,7 @@ cluster_id: c
 fetches:
   columns: {topic: t, partition_id: p, leader_id: 1, replica_id: r, fetch_offset: o, arrival_time: a}
 """
-TYPES: dict[type[Given], set[str]] = {
+TYPES: dict[type[ColumnSource], set[str]] = {
     Text: {"STRING"},
     Number: {"INT", "BIGINT"},
     Instant: {"TIMESTAMP"},
@@ -59,7 +59,7 @@ def test_targets_are_columns_of_the_tables_and_of_their_types() -> None:
 
 def test_short_forms_and_the_cluster_of_the_command_line(tmp_path: Path) -> None:
     mapping = load_mapping(written(tmp_path, SHORTEST), "other")
-    given = given_columns(mapping.fetches.columns)
+    given = mapped_columns(mapping.fetches.columns)
     assert list(given) == ["topic", "partition_id", "leader_id", "replica_id", "fetch_offset", "arrival_time"]
     assert (given["topic"].column, given["leader_id"].column, given["leader_id"].constant) == ("t", None, 1)
     assert (mapping.cluster_id.column, mapping.cluster_id.constant) == (None, "other")
@@ -89,17 +89,17 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "format: input should be 'parquet', 'delta' or 'csv'",
         "csv.delimeter: no such key; did you mean delimiter?",
         "replica_lag_time_max_ms: input should be greater than 0",
-        "cluster_id: is needed, or --cluster",
-        "fetches.columns.topic: is needed",
+        "cluster_id: is required, or --cluster",
+        "fetches.columns.topic: is required",
         "fetches.columns.topik: no such key; did you mean topic?",
         "fetches.columns.partition_id.unit: no such key; there are column, constant",
         "fetches.columns.leader_id.constant: input should be a valid integer",
-        "fetches.columns.replica_id: either a column or a constant",
+        "fetches.columns.replica_id: give either a column or a constant",
         "fetches.columns.fetch_offset: the name of a column is expected",
         "fetches.columns.completed_time.time_zone: no such time zone; did you mean Europe/Berlin?",
-        "fetches.columns: handled_time or arrival_time is needed",
-        "appends.columns.acks: is needed",
-        "leader_epoch: without epochs, map it for fetches and appends, or for neither",
+        "fetches.columns: handled_time or arrival_time is required",
+        "appends.columns.acks: is required",
+        "leader_epoch: without epochs, map it for both fetches and appends, or for neither",
     ):
         assert f"  {mistake}" in told
 

@@ -11,7 +11,7 @@ from isr_batch.ingest.kafka_logs.mid_term import (
     SNAPSHOT,
     Begun,
     FirstFetch,
-    IsrTold,
+    IsrReport,
     Led,
     Signs,
     fetcher_of,
@@ -115,48 +115,48 @@ TERM = Led(BEGIN, END, 1, (1, 2, 3))
 
 
 def test_the_isr_is_what_the_last_line_left_and_the_next_one_found() -> None:
-    told = [
-        IsrTold(MINUTE, (1, 2, 3), (1, 2), LOGGED),
-        IsrTold(BEGIN + MINUTE, (1, 2), (1,), LOGGED),
+    reports = [
+        IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED),
+        IsrReport(BEGIN + MINUTE, (1, 2), (1,), LOGGED),
     ]
-    assert isr_at(TERM, told, [], {}) == ([1, 2], LOGGED)
+    assert isr_at(TERM, reports, [], {}) == ([1, 2], LOGGED)
 
 
 def test_who_joined_without_a_line_is_in_if_the_high_watermark_had_not_passed_it() -> None:
-    told = [
-        IsrTold(MINUTE, (1, 2, 3), (1, 2), LOGGED),
-        IsrTold(BEGIN + MINUTE, (1, 2, 3), (1, 3), LOGGED),
+    reports = [
+        IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED),
+        IsrReport(BEGIN + MINUTE, (1, 2, 3), (1, 3), LOGGED),
     ]
-    assert isr_at(TERM, told, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
-    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    assert isr_at(TERM, reports, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
+    assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
 def test_the_next_line_alone_says_who_was_in() -> None:
-    told = [IsrTold(BEGIN + MINUTE, (1, 2, 3), (1, 2), LOGGED)]
+    reports = [IsrReport(BEGIN + MINUTE, (1, 2, 3), (1, 2), LOGGED)]
     # Whoever has not fetched between the two cannot have joined.
-    assert isr_at(TERM, told, [], {2: True}) == ([1, 2, 3], LOGGED)
-    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    assert isr_at(TERM, reports, [], {2: True}) == ([1, 2, 3], LOGGED)
+    assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
 def test_a_line_that_says_only_what_came_of_it_leaves_the_rest_to_the_fetches() -> None:
-    told = [
-        IsrTold(BEGIN + MINUTE, None, (1, 2, 3), LOGGED),
-        IsrTold(BEGIN + 2 * MINUTE, (1, 2, 3), (1, 2), LOGGED),
+    reports = [
+        IsrReport(BEGIN + MINUTE, None, (1, 2, 3), LOGGED),
+        IsrReport(BEGIN + 2 * MINUTE, (1, 2, 3), (1, 2), LOGGED),
     ]
-    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
 def test_who_was_dropped_after_the_snapshot_is_out_if_the_high_watermark_had_passed_it() -> None:
-    told = [IsrTold(MINUTE, None, (1, 2, 3), SNAPSHOT)]
-    assert isr_at(TERM, told, [], {2: True}) == ([1, 2, 3], SNAPSHOT)
-    assert isr_at(TERM, told, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    reports = [IsrReport(MINUTE, None, (1, 2, 3), SNAPSHOT)]
+    assert isr_at(TERM, reports, [], {2: True}) == ([1, 2, 3], SNAPSHOT)
+    assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
 def test_a_hole_takes_what_was_known_before_it() -> None:
-    told = [IsrTold(MINUTE, (1, 2, 3), (1, 2), LOGGED)]
+    reports = [IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED)]
     hole = [(2 * MINUTE, BEGIN)]
-    assert isr_at(TERM, told, [], {2: True, 3: True}) == ([1, 2], LOGGED)
-    assert isr_at(TERM, told, hole, {2: True, 3: True}) == ([1, 2, 3], INFERRED)
+    assert isr_at(TERM, reports, [], {2: True, 3: True}) == ([1, 2], LOGGED)
+    assert isr_at(TERM, reports, hole, {2: True, 3: True}) == ([1, 2, 3], INFERRED)
 
 
 def test_the_log_ends_where_the_first_append_begins() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
-from isr_batch.ingest.kafka_logs.log_folder import METADATA, SNAPSHOT, Given, find_logs, is_release
+from isr_batch.ingest.kafka_logs.log_folder import METADATA, SNAPSHOT, ClusterSettings, find_logs, is_release
 from isr_batch.ingest.kafka_logs.partition_listing import Listed, is_listing, listing_of, read_listing
 
 NEW = """\
@@ -82,7 +82,7 @@ def test_a_decoded_checkpoint_is_metadata(tmp_path: Path) -> None:
 
 def test_what_an_operator_states_is_read(tmp_path: Path) -> None:
     found = find_logs(folder(tmp_path, cluster__yaml="release: 3.6.2\nreplica.lag.time.max.ms: 10000\n"))
-    assert found.given == Given("3.6.2", 10_000)
+    assert found.given == ClusterSettings("3.6.2", 10_000)
 
 
 @pytest.mark.parametrize("text", ["relase: 3.6", "release: newest", "min.insync.replicas: two", "- 3.6", "a: b: c"])
@@ -100,7 +100,7 @@ def test_releases(text: str, good: bool) -> None:
 
 def test_without_a_follower_nothing_is_started(tmp_path: Path) -> None:
     where = folder(tmp_path)
-    with pytest.raises(NoInputError, match="no fetch of a follower"):
+    with pytest.raises(NoInputError, match="no follower fetch"):
         require_follower_fetches(where, [find_logs(where)])
     (where / "broker-1" / "request.log").rename(where / "broker-1" / "server.log")
     with pytest.raises(NoInputError, match="no request log"):

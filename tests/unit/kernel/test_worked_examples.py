@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from isr_batch.simulation import proposal_examples as examples
-from isr_batch.simulation.proposal_examples import Story
+from isr_batch.simulation.proposal_examples import ExampleTerm
 from tests.naive_truth import APPEND, FETCH, Row, Term
 from tests.strategies import Log, Setting
 from tests.unit.kernel.test_kernel_against_naive import Result, replay
@@ -29,7 +29,7 @@ FROM_ARRIVAL: Flags = (("pending_from", 1),)
 LAG_MS = 10_000
 
 
-def term(story: Story) -> Term:
+def term(story: ExampleTerm) -> Term:
     """A new leader, and all in the ISR unless told otherwise."""
     rows = [Row(us(a.time_ms), APPEND, offset=a.log_end_offset, code=a.acks) for a in story.appends]
     for f in story.fetches:
@@ -49,7 +49,7 @@ def us(ms: int) -> int:
 class Case(NamedTuple):
     """What a rule does with an example, and the high watermark at the end."""
 
-    example: Callable[[], Story]
+    example: Callable[[], ExampleTerm]
     rule: str
     changes: Sequence[Change]
     high_watermark: int
@@ -129,11 +129,11 @@ KAFKA_10853 = [
 ]  # fmt: skip
 
 
-def acks_all() -> Story:
+def acks_all() -> ExampleTerm:
     return examples.kafka_10853_price(acks=-1)
 
 
-def acks_1() -> Story:
+def acks_1() -> ExampleTerm:
     return examples.kafka_10853_price(acks=1)
 
 

@@ -70,7 +70,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     for told in (
         "no rule kafka-3.8; did you mean kafka-3.7?",
         "check-period-ms: no values",
-        "'(' is no regular expression",
+        "'(' is not a regular expression",
         "budgets.mistakes_per_follower_day: input should be greater than 0",
         "budgets.detection_ms_p95: no such key; did you mean detection_ms_p99?",
         "budget: no such key; did you mean budgets?",

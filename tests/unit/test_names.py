@@ -1,0 +1,80 @@
+"""Names: no identifier `told`, and no two public classes of one name. The lists of exceptions should only shrink."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("isr_batch", "udfs", "pipelines")
+
+_TOLD = re.compile(r"(^|_)(un)?told(_|$)|Told")
+
+LAKE = "still to be renamed with the other words of the lake"
+REPLAY = "still to be renamed with the other words of the replay"
+INGEST = "still to be renamed with the other words of what an ingest replaces"
+UDFS = "still to be renamed: a change under udfs compiles all kernels again"
+STILL_TOLD = {
+    "isr_batch/doctor.py": "still to be renamed",
+    "isr_batch/errors.py": "still to be renamed",
+    "isr_batch/ingest/ingested_files.py": INGEST,
+    "isr_batch/ingest/replace_rows.py": INGEST,
+    "isr_batch/lake/lake.py": LAKE,
+    "isr_batch/lake/run_log.py": LAKE,
+    "isr_batch/replay/days.py": REPLAY,
+    "isr_batch/replay/event_stream.py": REPLAY,
+    "isr_batch/replay/packing.py": REPLAY,
+    "isr_batch/replay/replay.py": REPLAY,
+    "isr_batch/replay/result_tables.py": REPLAY,
+    "isr_batch/replay/timeline_files.py": REPLAY,
+    "isr_batch/scoring/broker_check.py": "still to be renamed with the comparison",
+    "isr_batch/scoring/scores.py": "still to be renamed with the scores",
+    "udfs/batches/replay.py": UDFS,
+    "udfs/batches/results.py": UDFS,
+    "udfs/batches/segments.py": UDFS,
+    "udfs/rules/base.py": UDFS,
+    "udfs/simulation/batches.py": UDFS,
+    "pipelines/cli.py": "still to be renamed with the commands",
+    "pipelines/output.py": "still to be renamed with the commands",
+}
+STILL_TWICE = {
+    "Output": "udfs/records.py: the kernel's buffers; pipelines/output.py: the terminal",
+    "Requests": "udfs/batches/fetch_runs.py and udfs/kernel/fetch_sessions.py",
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Give every module with its path."""
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
+
+
+def bound(module: ast.Module) -> Iterator[str]:
+    """Give the names that a module binds: what it only uses was named elsewhere."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.asname
+
+
+def test_no_identifier_told() -> None:
+    found = {path: sorted({name for name in bound(module) if _TOLD.search(name)}) for path, module in modules()}
+    assert {path: names for path, names in found.items() if names and path not in STILL_TOLD} == {}
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    where = defaultdict(list)
+    for path, module in modules():
+        for node in module.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where[node.name].append(path)
+    assert {name: paths for name, paths in where.items() if len(paths) > 1 and name not in STILL_TWICE} == {}
