@@ -1,10 +1,10 @@
 """What the last whole test run says it has shown, as tables of the documents.
 
-README.md has the rules and who vouches for them. A test says so with ``record_property``: ``rule`` (or ``rules``),
-``witness`` (a column below), ``count``, ``release``. It has how the stories go as well: ``story`` (its experiment) and
-``outcomes`` (pairs of rule and what came of it); and how recorded clusters compare: ``recorded`` (their name) and
-``counts``. docs/confusion.md has how often a right cause was given which: ``matrix`` (its heading) and ``counts``
-(triples of right cause, given cause, how often).
+docs/witnesses.md has the rules and how each is checked. A test says so with ``record_property``: ``rule`` (or
+``rules``), ``witness`` (a column below), ``count``, ``release``. It also has how recorded clusters compare:
+``recorded`` (their name) and ``counts``. docs/stories.md has what came of each experiment: ``story`` (its name) and
+``outcomes`` (pairs of rule and what came of it). docs/confusion.md has how often a right cause was given which:
+``matrix`` (its heading) and ``counts`` (triples of right cause, given cause, how often).
 
 ``python -m docs.generate.witnesses`` fails unless they have the tables of ``build/witnesses``; with ``--write`` they
 are put there.
@@ -121,9 +121,9 @@ def recorded(told: list[dict[str, Any]]) -> str:
 
 Maker = Callable[[list[dict[str, Any]]], str]
 TABLES: tuple[tuple[str, str, Maker], ...] = (
-    ("README.md", "witnesses", table),
-    ("README.md", "recorded", recorded),
-    ("README.md", "stories", stories),
+    ("docs/witnesses.md", "witnesses", table),
+    ("docs/witnesses.md", "recorded", recorded),
+    ("docs/stories.md", "stories", stories),
     ("docs/confusion.md", "witnesses", matrices),
 )
 """Document, name of the table between its markers, and what makes it."""

@@ -35,9 +35,9 @@ def test_kip_501_example_through_the_tables(lake: Lake) -> None:
     assert lake.read("fetch_log").count() == 8
 
 
-def test_the_readme_names_every_scenario() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    assert [name for name in SCENARIOS if name not in readme] == []
+def test_the_page_names_every_scenario() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "stories.md").read_text(encoding="utf-8")
+    assert [name for name in SCENARIOS if name not in page] == []
 
 
 def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
