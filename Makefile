@@ -73,7 +73,7 @@ sample: $(VENV)/run.stamp
 	rm -rf $(SAMPLE)
 	$(BIN)/isr-batch run --logs data/samples --lake $(SAMPLE)
 
-witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into README.md and docs/confusion.md
+witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into docs/witnesses.md, docs/stories.md and docs/confusion.md
 	$(BIN)/python -m docs.generate.witnesses --write
 
 bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., PAGE=...)
