@@ -114,12 +114,12 @@ def run(
     rules: Rules = None, params: Set = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, validate, report in one go."""
-    from isr_batch.scoring.broker_check import require_match
-
     out = Output(quiet=quiet, as_json=as_json)
     settings = settings_of(env, rules, params)
     clusters = find_logs_of_clusters(logs, cluster, release, to_replay=True)
-    job = open_job(out, settings, lake, catalog)
+    from isr_batch.scoring.broker_check import require_match  # takes Spark, which a wrong path need not wait for
+
+    job = open_job(out, settings, lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, clusters, release)
@@ -162,7 +162,7 @@ def generate(
     for name in rules:
         if name is not None and name not in REGISTRY:
             raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "generate") as done:
         for name in rules:
             fleet = Fleet(scenario, partitions, hours, seed, name, idle_share, busiest_rate, records, acks_all_share)
@@ -182,7 +182,7 @@ def experiment(
     from isr_batch.simulation.experiments import load_experiment, outcome, run_experiment
 
     experiments = {file.stem: load_experiment(file) for file in files}
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "experiment"):
         for name, given in experiments.items():
             with job.out.step(f"experiment {name}"):

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isr_batch.errors import NoInputError
+from isr_batch.lake.addresses import is_address
 from pipelines.job import (
     Catalog,
     Cluster,
@@ -42,6 +44,8 @@ def find_logs_of_clusters(
     UsageError
         When the release is none, or names and settings do not fit the folder.
     """
+    if not folder.is_dir():  # before Spark is imported
+        raise NoInputError(f"there is no folder {folder}", "give the folder that holds a folder for each broker")
     from isr_batch.ingest.broker_logs import find_clusters
     from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
     from isr_batch.ingest.kafka_logs.log_folder import find_logs, require_release
@@ -79,7 +83,7 @@ def kafka_logs(
 ) -> None:  # fmt: skip
     """Read the request, server and state-change logs of brokers."""
     clusters = find_logs_of_clusters(logs, cluster, release, to_replay=False)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "ingest") as done:
         ingest_logs(job, done, clusters, release)
         _pack(job)
@@ -100,7 +104,9 @@ def table(
     from isr_batch.ingest.own_table.mapping import load_mapping
 
     mapping = load_mapping(file, cluster)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    if not is_address(path) and not Path(path).exists():
+        raise NoInputError(f"there is no file or folder {path}", "give the table of fetches")
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "ingest") as done:
         from isr_batch.ingest.broker_logs import require_clean
         from isr_batch.ingest.own_table.ingest import ingest_table, lacking

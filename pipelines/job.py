@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isr_batch.errors import UsageError
+from isr_batch.errors import NoInputError, UsageError
+from isr_batch.lake.addresses import is_address
 from isr_batch.settings import Settings, load_settings, parse_params
 from isr_batch.window import Window
 from pipelines.output import Output
@@ -55,10 +56,20 @@ def settings_of(env: str | None, rules: str | None = None, params: list[str] | N
     return load_settings(env, {"replay": replay} if replay else {})
 
 
-def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | None) -> Job:
-    """Start Spark on a lake."""
+def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | None, *, new: bool = False) -> Job:
+    """Start Spark on a lake; only a ``new`` one may be missing.
+
+    Raises
+    ------
+    UsageError
+        When the options name no lake, or two.
+    NoInputError
+        When there is no such folder.
+    """
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
+    if lake and not new and not is_address(lake) and not Path(lake).is_dir():
+        raise NoInputError(f"there is no folder {lake}, so no lake", "isr-batch run --logs DIR --lake LAKE makes one")
     with out.step("start Spark"):
         from isr_batch.lake.lake import Lake
         from isr_batch.lake.run_log import new_run_id

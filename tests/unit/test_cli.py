@@ -137,6 +137,23 @@ def test_mistakes_exit_with_2_and_say_what_to_do(isr_batch: Run, arguments: list
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--logs", "nowhere", "--lake", "x"],
+        ["ingest", "kafka-logs", "nowhere", "--lake", "x"],
+        ["ingest", "table", "nowhere", "--mapping", "conf/mappings/parquet.yaml", "--lake", "x"],
+        ["report", "--lake", "nowhere", "--out", "report.html"],
+        ["maintain", "--lake", "nowhere"],
+    ],
+)
+def test_a_missing_path_is_found_before_spark_starts(isr_batch: Run, arguments: list[str]) -> None:
+    code, out, err = isr_batch(*arguments)
+    assert code == 3
+    assert "nowhere" in err
+    assert not out
+
+
 def test_error_for_programs(isr_batch: Run) -> None:
     code, _, err = isr_batch("rules", "show", "kafka-3.8", "--json")
     told = json.loads(err)
