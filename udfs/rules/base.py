@@ -62,11 +62,6 @@ class Param:
         """The value as users write it."""
         return self.choices[value] if self.choices else value
 
-    @property
-    def told_default(self) -> int | str:
-        """The default as users write it; empty where others give it."""
-        return "" if self.default is None else self.name_of(self.default)
-
 
 NO_YES = ("false", "true")
 COMMON_PARAMS = {
@@ -120,11 +115,10 @@ def never_overdue(_follower, _leader, _fetch, _params):
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. Its module's docstring tells its story; this is what the replay calls.
+    """One rule: its functions, which the replay calls, and some facts. Its module's docstring describes it.
 
-    While all followers are in the ISR, the high watermark waits for each of them, and no answer but those of
-    ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, the checks or the latency of ISR writes: runs that
-    differ by them share a state then.
+    While all followers are in the ISR, the high watermark must wait for each of them, and only the results of
+    ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, the checks or the latency of ISR writes.
 
     Attributes
     ----------
@@ -135,11 +129,11 @@ class Rule:
     source : str
         KIP, JIRA, release.
     begin_term : ``(follower, leader, in_isr, leader_is_new, now_ms, params)``
-        The leader takes up a term: what it forgets and what it grants.
+        The leader begins a term: sets the follower's state anew.
     on_arrival, on_read, on_recorded, on_completed : ``(follower, leader, fetch, params) -> int``
-        Four instants of a fetch: request read from the socket; taken by an io thread, which reads the log;
-        follower state recorded, after the read (where every release since 0.8.2 updates its state);
-        answered. Returns bits of what the leader then does; after NOTHING it does not even look.
+        Four instants of a fetch: request received from the socket; handled by an io thread, which reads the log;
+        follower state updated, after the read (so every release since 0.8.2); completed, that is answered.
+        Returns what the leader then does, as bits.
     on_append : ``(follower, leader, fetch, params) -> int``
         The leader's log has grown; the result is not used.
     may_join, out_of_sync, holds_high_watermark : ``(follower, leader, fetch, now_ms, params) -> bool``

@@ -19,13 +19,13 @@ Source: Replica.updateLogReadResult, Partition.makeLeader, maybeIncrementLeaderH
 
 from udfs.jit import kernel
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, TRY_TO_JOIN, Param, Rule
-from udfs.rules.caught_up import grant_fresh_start, record_caught_up
 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
-    grant_fresh_start(follower, leader, in_isr, now_ms)
+    follower.last_fetch_leader_log_end_offset = leader.log_end_offset
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms
     if leader_is_new:
         follower.log_end_offset = -1
@@ -34,8 +34,23 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 
 @kernel
+def record_caught_up(follower, fetch):
+    """Update the state of a follower by a fetch that was read without error.
+
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
+    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    """
+    if fetch.fetch_offset >= fetch.leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
+    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
+    follower.log_end_offset = fetch.fetch_offset
+    follower.last_fetch_time_ms = fetch.handled_us // 1000
+
+
+@kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; an error makes position and previous fetch unknown."""
+    """Record the fetch; an error makes the position and the previous fetch unknown."""
     if fetch.error_code != 0:
         follower.log_end_offset = -1
         follower.last_fetch_leader_log_end_offset = -1
@@ -47,6 +62,12 @@ def on_recorded(follower, leader, fetch, params):
 
 
 @kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """It was not caught up within the lag time."""
+    return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+
+
+@kernel
 def may_join(follower, leader, fetch, now_ms, params):
     """It has everything below the high watermark (2.0.1: and below the start of the leader's epoch)."""
     return follower.log_end_offset >= leader.high_watermark and (
@@ -55,14 +76,8 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 
 @kernel
-def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It was not caught up within the lag time."""
-    return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
-
-
-@kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the ISR, and for those who may join it next."""
+    """The high watermark waits for the ISR, and for followers caught up within the lag time."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 

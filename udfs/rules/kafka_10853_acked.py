@@ -17,22 +17,26 @@ Source: KAFKA-10853, largestAckedOffset.
 """
 
 from udfs.jit import kernel
-from udfs.rules import kafka_3_3, kafka_3_7
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, after_any_write
 
 
 @kernel
 def largest_acknowledged_offset(leader):
-    """End of what producers were told of."""
+    """End of the records whose producers have been answered."""
     return max(leader.acknowledged_offset, leader.high_watermark)
 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """As 3.7, but what counts as the log end is what was acknowledged."""
-    kafka_3_3.begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
-    if not leader_is_new:
+    """As in 3.7, but the largest acknowledged offset counts as the log end."""
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
+    if leader_is_new:
+        follower.log_end_offset = -1
+        follower.last_fetch_leader_log_end_offset = -1
+        follower.last_fetch_time_ms = 0
+    else:
         follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)
+        follower.last_fetch_time_ms = now_ms if in_isr else 0
 
 
 @kernel
@@ -76,11 +80,29 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 
 @kernel
-def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR, and for caught-up followers that may join it."""
-    return follower.in_maximal_isr != 0 or (
-        kafka_3_3.eligible(follower) and caught_up(follower, leader, now_ms, params)
+def may_join(follower, leader, fetch, now_ms, params):
+    """It is eligible, and has everything below the high watermark and the start of the leader's epoch."""
+    return follower.eligible != 0 and follower.log_end_offset >= max(
+        leader.high_watermark, leader.leader_epoch_start_offset
     )
+
+
+@kernel
+def eligible(follower):
+    """Neither fenced nor shutting down, and it has fetched from this leader (KIP-903: its broker epoch is known)."""
+    return follower.eligible != 0 and follower.log_end_offset >= 0
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the maximal ISR and for eligible caught-up followers."""
+    return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
+
+
+@kernel
+def may_advance(leader, params):
+    """Not while the committed ISR is smaller than min.insync.replicas, or than the assignment if that is less."""
+    return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
 
 
 RULE = Rule(
@@ -90,10 +112,10 @@ RULE = Rule(
     begin_term=begin_term,
     on_read=on_read,
     on_recorded=on_recorded,
-    may_join=kafka_3_3.may_join,
+    may_join=may_join,
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
-    may_advance=kafka_3_7.may_advance,
+    may_advance=may_advance,
     advances_on_commit=after_any_write,
     checks_per_lag_time=2,
     isr_write_in_background=True,

@@ -15,45 +15,64 @@ Source: Partition.readRecords, getOutOfSyncReplicas of 2.1.1; Replica.updateFetc
 """
 
 from udfs.jit import kernel
-from udfs.rules import kafka_0_10_2
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
-from udfs.rules.caught_up import record_caught_up
-
-
-@kernel
-def on_recorded_since_2_4(follower, leader, fetch, params):
-    """A fetch that failed is none; the high watermark is looked at only if the follower moved."""
-    if fetch.error_code != 0:
-        return NOTHING
-    before = follower.log_end_offset
-    record_caught_up(follower, fetch)
-    follower.last_fetch_leader_log_end_offset = fetch.leader_log_end_offset
-    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK if follower.log_end_offset != before else TRY_TO_JOIN
-
-
-@kernel
-def on_recorded(follower, leader, fetch, params):
-    """As before; since 2.4 an error is no fetch at all."""
-    if params.errors_change_nothing == 0:
-        return kafka_0_10_2.on_recorded(follower, leader, fetch, params)
-    return on_recorded_since_2_4(follower, leader, fetch, params)
-
-
-@kernel
-def begin_term_since_2_4(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """As before, but a new leader takes the previous fetch to have been at the epoch of time."""
-    kafka_0_10_2.begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
-    if leader_is_new:
-        follower.last_fetch_time_ms = 0
 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Members of the ISR count as caught up now, others as never."""
-    if params.errors_change_nothing == 0:
-        kafka_0_10_2.begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
-    else:
-        begin_term_since_2_4(follower, leader, in_isr, leader_is_new, now_ms, params)
+    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    follower.last_fetch_leader_log_end_offset = leader.log_end_offset
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
+    follower.last_fetch_time_ms = now_ms
+    if leader_is_new:
+        follower.log_end_offset = -1
+        follower.last_fetch_leader_log_end_offset = -1
+        follower.last_fetch_time_ms = -1 if params.errors_change_nothing == 0 else 0
+
+
+@kernel
+def record_caught_up(follower, fetch):
+    """Update the state of a follower by a fetch that was read without error.
+
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
+    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    """
+    if fetch.fetch_offset >= fetch.leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
+    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
+    follower.log_end_offset = fetch.fetch_offset
+    follower.last_fetch_time_ms = fetch.handled_us // 1000
+
+
+@kernel
+def on_recorded(follower, leader, fetch, params):
+    """Record the fetch; an error makes the position and the previous fetch unknown.
+
+    Since 2.4 a fetch that failed changes nothing, and the high watermark may move only if the follower moved.
+    """
+    if fetch.error_code != 0:
+        if params.errors_change_nothing != 0:
+            return NOTHING
+        follower.log_end_offset = -1
+        follower.last_fetch_leader_log_end_offset = -1
+        follower.last_fetch_time_ms = -1
+        return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+    before = follower.log_end_offset
+    record_caught_up(follower, fetch)
+    follower.last_fetch_leader_log_end_offset = fetch.leader_log_end_offset
+    if params.errors_change_nothing != 0 and follower.log_end_offset == before:
+        return TRY_TO_JOIN
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
+
+
+@kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """Its log does not end where the leader's does, and it was not caught up within the lag time."""
+    return (
+        follower.log_end_offset != leader.log_end_offset
+        and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+    )
 
 
 @kernel
@@ -63,12 +82,9 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 
 @kernel
-def out_of_sync(follower, leader, fetch, now_ms, params):
-    """It lacks something, and was not caught up within the lag time."""
-    return (
-        follower.log_end_offset != leader.log_end_offset
-        and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
-    )
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the ISR, and for followers caught up within the lag time."""
+    return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 RULE = Rule(
@@ -79,7 +95,7 @@ RULE = Rule(
     on_recorded=on_recorded,
     may_join=may_join,
     out_of_sync=out_of_sync,
-    holds_high_watermark=kafka_0_10_2.holds_high_watermark,
+    holds_high_watermark=holds_high_watermark,
     checks_per_lag_time=2,
     params={"errors_change_nothing": Param("true: 2.4.0 to 2.6.3", 0, NO_YES)},
 )

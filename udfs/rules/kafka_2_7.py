@@ -16,13 +16,71 @@ Source: Partition.maybeExpandIsr, maybeShrinkIsr, sendAlterIsrRequest of 2.7.2; 
 """
 
 from udfs.jit import kernel
-from udfs.rules import kafka_0_10_2, kafka_2_1
-from udfs.rules.base import NO_YES, Param, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    follower.last_fetch_leader_log_end_offset = leader.log_end_offset
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
+    follower.last_fetch_time_ms = now_ms
+    if leader_is_new:
+        follower.log_end_offset = -1
+        follower.last_fetch_leader_log_end_offset = -1
+        follower.last_fetch_time_ms = 0
+
+
+@kernel
+def record_caught_up(follower, fetch):
+    """Update the state of a follower by a fetch that was read without error.
+
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
+    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    """
+    if fetch.fetch_offset >= fetch.leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
+    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
+    follower.log_end_offset = fetch.fetch_offset
+    follower.last_fetch_time_ms = fetch.handled_us // 1000
+
+
+@kernel
+def on_recorded(follower, leader, fetch, params):
+    """A fetch that failed changes nothing; the high watermark may move only if the follower moved."""
+    if fetch.error_code != 0:
+        return NOTHING
+    before = follower.log_end_offset
+    record_caught_up(follower, fetch)
+    follower.last_fetch_leader_log_end_offset = fetch.leader_log_end_offset
+    return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK if follower.log_end_offset != before else TRY_TO_JOIN
+
+
+@kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """Its log does not end where the leader's does, and it was not caught up within the lag time."""
+    return (
+        follower.log_end_offset != leader.log_end_offset
+        and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+    )
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """It has everything below the high watermark and below the start of the leader's epoch."""
+    return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the maximal ISR, and for followers caught up within the lag time."""
+    return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 @kernel
 def advances_on_commit(expanding, params):
-    """Since 3.1."""
+    """Since 3.1 the answer to a request for a new ISR may move the high watermark."""
     return params.advances_on_commit != 0
 
 
@@ -30,11 +88,11 @@ RULE = Rule(
     id="kafka-2.7",
     in_force="2.7.0 - 3.2.3",
     source="KIP-497; 3.1: KAFKA-13091",
-    begin_term=kafka_2_1.begin_term_since_2_4,
-    on_recorded=kafka_2_1.on_recorded_since_2_4,
-    may_join=kafka_2_1.may_join,
-    out_of_sync=kafka_2_1.out_of_sync,
-    holds_high_watermark=kafka_0_10_2.holds_high_watermark,
+    begin_term=begin_term,
+    on_recorded=on_recorded,
+    may_join=may_join,
+    out_of_sync=out_of_sync,
+    holds_high_watermark=holds_high_watermark,
     advances_on_commit=advances_on_commit,
     checks_per_lag_time=2,
     isr_write_in_background=True,

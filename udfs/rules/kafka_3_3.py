@@ -19,21 +19,35 @@ resetReplicaState of 3.3.2, 3.5.2, 3.6.2.
 """
 
 from udfs.jit import kernel
-from udfs.rules import kafka_2_1
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule, after_any_write
-from udfs.rules.caught_up import grant_fresh_start, record_caught_up
 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
-    grant_fresh_start(follower, leader, in_isr, now_ms)
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
         follower.log_end_offset = -1
         follower.last_fetch_leader_log_end_offset = -1
         follower.last_fetch_time_ms = 0
     else:
+        follower.last_fetch_leader_log_end_offset = leader.log_end_offset
         follower.last_fetch_time_ms = now_ms if in_isr else 0
+
+
+@kernel
+def record_caught_up(follower, fetch):
+    """Update the state of a follower by a fetch that was read without error.
+
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
+    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    """
+    if fetch.fetch_offset >= fetch.leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
+    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
+    follower.log_end_offset = fetch.fetch_offset
+    follower.last_fetch_time_ms = fetch.handled_us // 1000
 
 
 @kernel
@@ -50,14 +64,25 @@ def on_recorded(follower, leader, fetch, params):
 
 
 @kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """Its log does not end where the leader's does, and it was not caught up within the lag time."""
+    return (
+        follower.log_end_offset != leader.log_end_offset
+        and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+    )
+
+
+@kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Eligible, and it has everything below the high watermark and the start of the leader's epoch."""
-    return follower.eligible != 0 and kafka_2_1.may_join(follower, leader, fetch, now_ms, params)
+    """It is eligible, and has everything below the high watermark and the start of the leader's epoch."""
+    return follower.eligible != 0 and follower.log_end_offset >= max(
+        leader.high_watermark, leader.leader_epoch_start_offset
+    )
 
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """It lacks nothing, or was caught up within the lag time."""
+    """Its log ends where the leader's does, or it was caught up within the lag time."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -66,13 +91,13 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def eligible(follower):
-    """Neither fenced nor shutting down, and heard of by this leader (KIP-903: its broker epoch is known)."""
+    """Neither fenced nor shutting down, and it has fetched from this leader (KIP-903: its broker epoch is known)."""
     return follower.eligible != 0 and follower.log_end_offset >= 0
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """The high watermark waits for the maximal ISR, and for caught-up followers (3.6: that may join it)."""
+    """The high watermark waits for the maximal ISR and for caught-up followers (3.6: only eligible ones)."""
     return follower.in_maximal_isr != 0 or (
         caught_up(follower, leader, now_ms, params)
         and (params.only_eligible_hold_high_watermark == 0 or eligible(follower))
@@ -86,7 +111,7 @@ RULE = Rule(
     begin_term=begin_term,
     on_recorded=on_recorded,
     may_join=may_join,
-    out_of_sync=kafka_2_1.out_of_sync,
+    out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     advances_on_commit=after_any_write,
     checks_per_lag_time=2,

@@ -20,13 +20,13 @@ Source: KAFKA-4485, description and its four guarantees.
 
 from udfs.jit import kernel
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule
-from udfs.rules.caught_up import grant_fresh_start, record_caught_up
 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
-    grant_fresh_start(follower, leader, in_isr, now_ms)
+    follower.last_fetch_leader_log_end_offset = leader.log_end_offset
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
     follower.last_fetch_time_ms = now_ms
     if leader_is_new:
         follower.log_end_offset = -1
@@ -35,8 +35,23 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 
 @kernel
+def record_caught_up(follower, fetch):
+    """Update the state of a follower by a fetch that was read without error.
+
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
+    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    """
+    if fetch.fetch_offset >= fetch.leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
+    elif fetch.fetch_offset >= follower.last_fetch_leader_log_end_offset:
+        follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, follower.last_fetch_time_ms)
+    follower.log_end_offset = fetch.fetch_offset
+    follower.last_fetch_time_ms = fetch.handled_us // 1000
+
+
+@kernel
 def on_recorded(follower, leader, fetch, params):
-    """A fetch that failed is none."""
+    """A fetch that failed changes nothing."""
     if fetch.error_code != 0:
         return NOTHING
     record_caught_up(follower, fetch)
@@ -51,12 +66,6 @@ def in_pseudo_isr(follower, now_ms, params):
 
 
 @kernel
-def may_join(follower, leader, fetch, now_ms, params):
-    """In the pseudo-ISR, and it has all that is committed."""
-    return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
-
-
-@kernel
 def overdue_at_ms(follower, leader, fetch, params):
     """Now if it lacks something that is committed, else the first millisecond beyond the lag time."""
     if follower.in_isr != 0 and 0 <= follower.log_end_offset < leader.high_watermark:
@@ -68,6 +77,12 @@ def overdue_at_ms(follower, leader, fetch, params):
 def out_of_sync(follower, leader, fetch, now_ms, params):
     """It left the pseudo-ISR, or its log became shorter than what is committed."""
     return now_ms >= overdue_at_ms(follower, leader, fetch, params)
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """In the pseudo-ISR, and it has all that is committed."""
+    return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
 
 
 @kernel

@@ -17,14 +17,11 @@ rule judges: the estimate, and the time since.
 Source: KIP-16, rejected alternatives.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from udfs.jit import kernel
 from udfs.records import UNKNOWN
-from udfs.rules import kafka_0_9
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
 
 LONGEST_MS = 2.0**40
 
@@ -58,12 +55,32 @@ def on_recorded(follower, leader, fetch, params):
     return TRY_TO_JOIN | ADVANCE_HIGH_WATERMARK
 
 
-RULE = replace(
-    kafka_0_9.RULE,
+@kernel
+def out_of_sync(follower, leader, fetch, now_ms, params):
+    """The estimate, and the time since, are more than the lag time."""
+    return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+
+
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """It has everything below the high watermark."""
+    return follower.log_end_offset >= leader.high_watermark
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the ISR and for nobody else."""
+    return follower.in_isr != 0
+
+
+RULE = Rule(
     id="kip-16-catch-up-time",
     in_force="rejected",
     source="KIP-16",
     begin_term=begin_term,
     on_recorded=on_recorded,
-    doc=__doc__,
+    may_join=may_join,
+    out_of_sync=out_of_sync,
+    holds_high_watermark=holds_high_watermark,
+    checks_per_lag_time=1,
 )

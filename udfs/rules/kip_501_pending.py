@@ -17,10 +17,22 @@ Source: KIP-501, solution 1.
 """
 
 from udfs.jit import kernel
-from udfs.rules import kafka_2_1, kafka_3_3, kafka_3_7
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, SHOW, TRY_TO_JOIN, Param, Rule, after_any_write
 
 HANDLED, ARRIVAL = 0, 1
+
+
+@kernel
+def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
+    """Members of the ISR count as caught up now, others as never; a new leader knows nobody's position."""
+    follower.last_caught_up_time_ms = now_ms if in_isr else 0
+    if leader_is_new:
+        follower.log_end_offset = -1
+        follower.last_fetch_leader_log_end_offset = -1
+        follower.last_fetch_time_ms = 0
+    else:
+        follower.last_fetch_leader_log_end_offset = leader.log_end_offset
+        follower.last_fetch_time_ms = now_ms if in_isr else 0
 
 
 @kernel
@@ -75,26 +87,67 @@ def on_completed(follower, leader, fetch, params):
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
     """None of its fetches is pending, it lacks something, and was not caught up within the lag time."""
-    return follower.pending_fetch == 0 and kafka_2_1.out_of_sync(follower, leader, fetch, now_ms, params)
+    return (
+        follower.pending_fetch == 0
+        and follower.log_end_offset != leader.log_end_offset
+        and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
+    )
 
 
-PENDING_FROM = Param("from when on a fetch is pending: an io thread takes it, it arrives", 0, ("handled", "arrival"))
+@kernel
+def may_join(follower, leader, fetch, now_ms, params):
+    """It is eligible, and has everything below the high watermark and the start of the leader's epoch."""
+    return follower.eligible != 0 and follower.log_end_offset >= max(
+        leader.high_watermark, leader.leader_epoch_start_offset
+    )
+
+
+@kernel
+def caught_up(follower, leader, now_ms, params):
+    """Its log ends where the leader's does, or it was caught up within the lag time."""
+    return (
+        follower.log_end_offset == leader.log_end_offset
+        or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
+    )
+
+
+@kernel
+def eligible(follower):
+    """Neither fenced nor shutting down, and it has fetched from this leader (KIP-903: its broker epoch is known)."""
+    return follower.eligible != 0 and follower.log_end_offset >= 0
+
+
+@kernel
+def holds_high_watermark(follower, leader, fetch, now_ms, params):
+    """The high watermark waits for the maximal ISR and for eligible caught-up followers."""
+    return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
+
+
+@kernel
+def may_advance(leader, params):
+    """Not while the committed ISR is smaller than min.insync.replicas, or than the assignment if that is less."""
+    return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
+
 
 RULE = Rule(
     id="kip-501-pending",
     in_force="proposed",
     source="KIP-501, solution 1",
-    begin_term=kafka_3_3.begin_term,
+    begin_term=begin_term,
     on_arrival=on_arrival,
     on_read=on_read,
     on_recorded=on_recorded,
     on_completed=on_completed,
-    may_join=kafka_3_3.may_join,
+    may_join=may_join,
     out_of_sync=out_of_sync,
-    holds_high_watermark=kafka_3_7.holds_high_watermark,
-    may_advance=kafka_3_7.may_advance,
+    holds_high_watermark=holds_high_watermark,
+    may_advance=may_advance,
     advances_on_commit=after_any_write,
     checks_per_lag_time=2,
     isr_write_in_background=True,
-    params={"pending_from": PENDING_FROM},
+    params={
+        "pending_from": Param(
+            "from when on a fetch is pending: an io thread takes it, it arrives", 0, ("handled", "arrival")
+        )
+    },
 )
