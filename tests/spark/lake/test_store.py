@@ -106,8 +106,10 @@ def test_other_schema_is_refused_and_named(lake: Lake) -> None:
     )
     with pytest.raises(
         SchemaError, match="no column lag_ms bigint; cluster_id is int, not string; unknown column more"
-    ):
+    ) as refused:
         lake.ensure(SMALL)
+    assert "small" in refused.value.message
+    assert "move this table away" in refused.value.hint
     with pytest.raises(SchemaError):
         lake.read("small")
 
