@@ -121,7 +121,7 @@ def _row(name: str, rows: int, found: Mapping[str, float]) -> list[str]:
 KERNELS = """
 import time
 from benchmarks import kernel, log
-from isr_batch.compiled import keep_compiled
+from isr_batch.replay.kernel_cache import keep_compiled
 rows = kernel.read_only(log.log_of(log.Plan(1000, 2)))
 begun = time.perf_counter()
 keep_compiled()
