@@ -7,7 +7,7 @@ from typing import Any
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import turn
 from isr_batch.lake.maintain import maintain as compact_and_clean
-from isr_batch.lake.run_log import Counts
+from isr_batch.lake.run_log import Counts, Run
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
 from isr_batch.replay.days import mark
 from isr_batch.replay.packing import pack_stale_days
@@ -31,8 +31,9 @@ def replay_window(
     lake: Lake,
     runs: Sequence[RuleRun],
     window: Window = Window(),  # noqa: B008 frozen
+    run: Run | None = None,
     step: Step = silently,
-) -> Counts:
+) -> None:
     """Replay a window through the rules and bring everything that is made of it up to date.
 
     The days are marked as done last. A command that is killed before leaves them unmarked, so that `backfill` does
@@ -45,13 +46,11 @@ def replay_window(
         Rules with their parameters.
     window : Window
         Days to replay; all by default.
+    run : Run, optional
+        Takes the events read and the rows written of each step as soon as it is done, so that the log of runs has them
+        also when a later step fails.
     step : callable
         Shows progress.
-
-    Returns
-    -------
-    Counts
-        Events read, rows written.
 
     Raises
     ------
@@ -60,17 +59,19 @@ def replay_window(
     SchemaError
         When a result table was written by another version.
     """
+    run = run or Run()
     lake.require(OUTPUT_TABLES)
     with turn(lake):
         with step(f"replay {len(runs)} rules") as shown:
             summary = replay(lake, runs, window)
-            replayed = Counts(summary.rows_in, sum(summary.rows_out.values()))
-            shown |= {"rows_read": replayed.rows_in, "rows": replayed.rows_out}
+            counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
+            run.add(counts)
+            shown |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
         with step("compare the rules") as shown:
-            compared = Counts(rows_out=write_disagreements(lake, window) + write_scores(lake))
-            shown |= {"rows": compared.rows_out}
+            counts = Counts(rows_out=write_disagreements(lake, window) + write_scores(lake))
+            run.add(counts)
+            shown |= {"rows": counts.rows_out}
         mark(lake, window, runs, summary.fingerprints)
-    return replayed + compared
 
 
 def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:

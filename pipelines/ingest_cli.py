@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isr_batch.errors import NoInputError
-from isr_batch.lake.addresses import is_address
 from pipelines.job import (
     Catalog,
     Cluster,
@@ -18,6 +17,7 @@ from pipelines.job import (
     Release,
     open_job,
     recorded_run,
+    require_path,
     settings_of,
 )
 from pipelines.output import Output
@@ -45,7 +45,8 @@ def find_logs_of_clusters(
         When the release is none, or names and settings do not fit the folder.
     """
     if not folder.is_dir():  # before Spark is imported
-        raise NoInputError(f"there is no folder {folder}", "give the folder that holds a folder for each broker")
+        what = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
+        raise NoInputError(what, "give the folder that holds a folder for each broker")
     from isr_batch.ingest.broker_logs import find_clusters
     from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
     from isr_batch.ingest.kafka_logs.log_folder import find_logs, require_release
@@ -104,8 +105,7 @@ def table(
     from isr_batch.ingest.own_table.mapping import load_mapping
 
     mapping = load_mapping(file, cluster)
-    if not is_address(path) and not Path(path).exists():
-        raise NoInputError(f"there is no file or folder {path}", "give the table of fetches")
+    require_path(path, "give the file or folder of the table of fetches")
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "ingest") as done:
         from isr_batch.ingest.broker_logs import require_clean

@@ -1,5 +1,6 @@
 """What commands share: their options, settings, and a lake to work on."""
 
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,9 @@ From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
 
 
+_CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
+
+
 @dataclass(frozen=True)
 class Job:
     """What a command that works on a lake has at hand."""
@@ -56,6 +60,21 @@ def settings_of(env: str | None, rules: str | None = None, params: list[str] | N
     return load_settings(env, {"replay": replay} if replay else {})
 
 
+def require_path(path: str, what_to_do: str) -> None:
+    """Find a missing path before Spark starts, if it can only be a path of this machine.
+
+    Under spark-submit, or with Hadoop's configuration, a path without a scheme may belong to the cluster's file system.
+
+    Raises
+    ------
+    NoInputError
+        When there is no such file or folder.
+    """
+    elsewhere = is_address(path) or any(name in os.environ for name in _CLUSTER)
+    if not elsewhere and not Path(path).exists():
+        raise NoInputError(f"there is no {path}", what_to_do)
+
+
 def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | None, *, new: bool = False) -> Job:
     """Start Spark on a lake; only a ``new`` one may be missing.
 
@@ -68,8 +87,8 @@ def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | N
     """
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
-    if lake and not new and not is_address(lake) and not Path(lake).is_dir():
-        raise NoInputError(f"there is no folder {lake}, so no lake", "isr-batch run --logs DIR --lake LAKE makes one")
+    if lake and not new:
+        require_path(lake, "isr-batch run --logs DIR --lake LAKE makes a lake")
     with out.step("start Spark"):
         from isr_batch.lake.lake import Lake
         from isr_batch.lake.run_log import new_run_id
@@ -94,4 +113,4 @@ def replay_window(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun
     from isr_batch.nightly import replay_window as replay
     from isr_batch.replay.replay import rule_runs
 
-    done.add(replay(job.lake, runs or rule_runs(job.settings.replay), window, job.out.step))
+    replay(job.lake, runs or rule_runs(job.settings.replay), window, done, job.out.step)

@@ -17,9 +17,10 @@ from rich.console import Console
 
 from isr_batch import errors
 from isr_batch.doctor import examine
-from isr_batch.errors import IsrBatchError
+from isr_batch.errors import IsrBatchError, NoInputError
 from isr_batch.settings import Settings
 from pipelines import cli
+from pipelines.job import require_path
 from pipelines.output import Output
 from tests.unit.test_commands_told import check
 
@@ -152,6 +153,14 @@ def test_a_missing_path_is_found_before_spark_starts(isr_batch: Run, arguments: 
     assert code == 3
     assert "nowhere" in err
     assert not out
+
+
+def test_a_path_of_a_cluster_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoInputError, match="nowhere"):
+        require_path("nowhere", "")
+    require_path("s3a://bucket/nowhere", "")
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")  # fs.defaultFS may be another file system
+    require_path("nowhere", "")
 
 
 def test_error_for_programs(isr_batch: Run) -> None:
