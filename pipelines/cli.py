@@ -11,7 +11,7 @@ from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained
 from isr_batch.lake.addresses import is_address
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
-from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs
+from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs, look
 from pipelines.job import (
     Catalog,
     Cluster,
@@ -26,6 +26,8 @@ from pipelines.job import (
     Release,
     Rules,
     Set,
+    StampFormat,
+    TimeZone,
     To,
     open_job,
     recorded_run,
@@ -50,6 +52,7 @@ app = typer.Typer(
 rules_app = typer.Typer(no_args_is_help=True, help="Which rules there are, and what they mean.")
 config_app = typer.Typer(no_args_is_help=True, help="What is set.")
 app.add_typer(ingest_app, name="ingest")
+app.command(epilog="Example: isr-batch look data/samples")(look)
 app.add_typer(rules_app, name="rules")
 app.add_typer(config_app, name="config")
 
@@ -108,6 +111,7 @@ def _show_match(job: Job, summary: "ValidationSummary") -> None:
 @app.command(epilog="Example: isr-batch run --logs data/samples --lake build/lake")
 def run(
     logs: Logs, lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
+    stamp_format: StampFormat = None, time_zone: TimeZone = None,
     file: Annotated[
         Path | None, typer.Option("--out", help="The report; by default report.html in a lake that is a folder.")
     ] = None,
@@ -116,13 +120,13 @@ def run(
     """Ingest, replay, validate, report in one go."""
     out = Output(quiet=quiet, as_json=as_json)
     settings = settings_of(env, rules, params)
-    clusters = find_logs_of_clusters(logs, cluster, release, to_replay=True)
+    found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone, to_replay=True)
     from isr_batch.scoring.broker_check import require_match  # takes Spark, which a wrong path need not wait for
 
     job = open_job(out, settings, lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     with recorded_run(job, "run") as done:
-        ingest_logs(job, done, clusters, release)
+        ingest_logs(job, done, found)
         replay_window(job, done, Window())
         matches = _validate(job, done)
         rows = _side_by_side(job)

@@ -1,5 +1,6 @@
 """`isr-batch ingest`: what goes into a lake, from brokers' logs or from a table of one's own."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ from pipelines.job import (
     LakePath,
     Quiet,
     Release,
+    StampFormat,
+    TimeZone,
     open_job,
     recorded_run,
     require_path,
@@ -23,6 +26,7 @@ from pipelines.job import (
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
+    from isr_batch.ingest.kafka_logs.log_folder import LogFolder, LogOptions
     from isr_batch.lake.run_log import Run
 
 ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fetches, into a lake.")
@@ -32,39 +36,91 @@ NOTE_COLUMNS = ("about", "found", "next_time")
 LACKING_COLUMNS = ("missing", "what_the_results_lack")
 
 
+@dataclass(frozen=True)
+class FoundLogs:
+    """The clusters in a folder: name to folder and what lies in it; and how they are to be read."""
+
+    clusters: "dict[str, tuple[Path, LogFolder]]"
+    release: str | None
+    options: "LogOptions"
+
+
 def find_logs_of_clusters(
-    folder: Path, cluster: str | None, release: str | None, *, to_replay: bool
-) -> dict[str, Path]:
+    folder: Path, cluster: str | None, release: str | None, stamp_format: str | None, zones: list[str] | None,
+    *, to_replay: bool,
+) -> FoundLogs:  # fmt: skip
     """Find the clusters in a folder before anything is started.
 
     Raises
     ------
     NoInputError
         When there is nothing to read, or nothing to replay.
+    QualityGateError
+        When a log is in a layout that is not read.
     UsageError
-        When the release is none, or names and settings do not fit the folder.
+        When the release is none, stamps are not in UTC, or names and settings do not fit the folder.
     """
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
         raise NoInputError(what, "give the folder that holds a folder for each broker")
     from isr_batch.ingest.broker_logs import find_clusters
     from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
-    from isr_batch.ingest.kafka_logs.log_folder import find_logs, require_release
+    from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable
+    from isr_batch.ingest.kafka_logs.settings_files import require_release
+    from isr_batch.ingest.kafka_logs.time_zones import require_utc
 
     require_release(release)
-    clusters = find_clusters(folder, cluster)
+    options = LogOptions.parse(stamp_format, zones or [])
+    clusters = find_clusters(folder, cluster, options)
+    for _, found in clusters.values():
+        require_readable(found)
+        require_utc(found.files)
     if to_replay:
-        require_follower_fetches(folder, [find_logs(logs) for logs in clusters.values()])
-    return clusters
+        require_follower_fetches(folder, [found for _, found in clusters.values()])
+    return FoundLogs(clusters, release, options)
 
 
-def ingest_logs(job: Job, done: "Run", clusters: dict[str, Path], release: str | None) -> None:
+def show_files(out: Output, name: str, found: "LogFolder") -> None:
+    """Print what lies in a folder: the files that are read, and those that are not, with the reason."""
+    from isr_batch.ingest.kafka_logs.overview import FILE_COLUMNS, LEFT_OUT_COLUMNS, file_rows, left_out_rows
+
+    out.table(f"Logs of {name}", file_rows(found), FILE_COLUMNS)
+    left_out = left_out_rows(found)
+    if left_out:
+        out.table(f"Files of {name} that are not read", left_out, LEFT_OUT_COLUMNS)
+
+
+def look(
+    logs: Annotated[Path, typer.Argument(metavar="DIR", help="The logs of one cluster, or a folder per cluster.")],
+    cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
+    quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Say what a folder of logs holds and what can be analysed, without reading it all and without Spark."""
+    out = Output(quiet=quiet, as_json=as_json)
+    if not logs.is_dir():
+        raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
+    from isr_batch.ingest.broker_logs import find_clusters
+    from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable
+    from isr_batch.ingest.kafka_logs.overview import FINDING_COLUMNS, findings
+    from isr_batch.ingest.kafka_logs.time_zones import require_utc
+
+    clusters = find_clusters(logs, cluster, LogOptions.parse(stamp_format, time_zone or []))
+    for name, (_, found) in clusters.items():
+        show_files(out, name, found)
+        out.table(f"What can be done with {name}", [each._asdict() for each in findings(found)], FINDING_COLUMNS)
+    for _, found in clusters.values():
+        require_readable(found)
+        require_utc(found.files)
+
+
+def ingest_logs(job: Job, done: "Run", logs: FoundLogs) -> None:
     """Ingest the clusters that were found."""
     from isr_batch.ingest.broker_logs import ingest_kafka_logs, require_clean
 
-    for name, logs in clusters.items():
-        with job.out.step(f"ingest {logs}") as facts:
-            ingest = ingest_kafka_logs(job.lake, logs, name, release)
+    for name, (folder, found) in logs.clusters.items():
+        show_files(job.out, name, found)
+        with job.out.step(f"ingest {folder}") as facts:
+            ingest = ingest_kafka_logs(job.lake, folder, name, logs.release, logs.options)
             counts = ingest.counts
             done.add(counts)
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
@@ -80,13 +136,14 @@ def ingest_logs(job: Job, done: "Run", clusters: dict[str, Path], release: str |
 def kafka_logs(
     logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
+    stamp_format: StampFormat = None, time_zone: TimeZone = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Read the request, server and state-change logs of brokers."""
-    clusters = find_logs_of_clusters(logs, cluster, release, to_replay=False)
+    found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone, to_replay=False)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "ingest") as done:
-        ingest_logs(job, done, clusters, release)
+        ingest_logs(job, done, found)
         _pack(job)
 
 

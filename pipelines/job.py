@@ -33,6 +33,14 @@ Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the clu
 Release = Annotated[
     str | None, typer.Option(metavar="X.Y.Z", help="Of the brokers, where their logs do not tell (or tell it wrongly).")
 ]
+StampFormat = Annotated[
+    str | None,
+    typer.Option("--stamp-format", metavar="FORMAT", help="Of ambiguous stamps, such as '%d/%m/%Y %H:%M:%S,%f'."),
+]
+TimeZone = Annotated[
+    list[str] | None,
+    typer.Option("--time-zone", metavar="[BROKER=]ZONE", help="Of stamps that name none; by default UTC."),
+]
 Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]

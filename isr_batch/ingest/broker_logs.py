@@ -1,5 +1,6 @@
 """Broker logs into a lake."""
 
+from collections import defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.errors import QualityGateError, UsageError
 from isr_batch.ingest.ingested_files import (
     Ingested,
     Plan,
@@ -23,8 +24,9 @@ from isr_batch.ingest.ingested_files import (
 )
 from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
 from isr_batch.ingest.kafka_logs.assumptions import Note
+from isr_batch.ingest.kafka_logs.broker_ids import names_a_day
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
-from isr_batch.ingest.kafka_logs.log_folder import find_logs
+from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
 from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import take_runs_apart
@@ -52,20 +54,26 @@ _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_i
            COVERAGE.name: "broker_id"}  # fmt: skip
 
 
-def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path]:
+def find_clusters(
+    folder: Path, cluster_id: str | None = None, options: LogOptions = LogOptions()  # noqa: B008 frozen
+) -> dict[str, tuple[Path, LogFolder]]:  # fmt: skip
     """Find the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
+
+    Folders with the same broker's logs, none of them named after a day or hour, are clusters of their own.
 
     Parameters
     ----------
     folder : Path
-        With a folder per broker, or a folder per cluster.
+        With the logs of the brokers of one cluster, or a folder per cluster.
     cluster_id : str, optional
         Name of the one cluster; by default a cluster is named like its folder.
+    options : LogOptions, optional
+        What the operator says about the stamps.
 
     Returns
     -------
-    dict of str to Path
-        Folders by the name of their cluster.
+    dict of str to (Path, LogFolder)
+        Folders by the name of their cluster, and what lies in each.
 
     Raises
     ------
@@ -74,15 +82,18 @@ def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path
     UsageError
         When one name is given for several clusters.
     """
-    try:
-        find_logs(folder)
-    except NoInputError:
-        inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-        clusters = {path.name: path for path in inside if _has_logs(path)}
-        if not clusters:
-            raise
-    else:
-        clusters = {folder.resolve().name: folder}
+    whole = find_logs(folder, options)
+    inside = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
+    clusters = {folder.resolve().name: (folder, whole)}
+    of_folder: dict[str, set[int]] = defaultdict(set)
+    for file in whole.files:
+        if file.broker_id is not None and file.kind != PROPERTIES:
+            first, *rest = Path(file.name.partition("!/")[0]).parts
+            of_folder[first if len(rest) > 1 else ""].add(file.broker_id)
+    shared = sum(map(len, of_folder.values())) > len(set().union(*of_folder.values()))
+    lone = len(of_folder) == 1 and len(next(iter(of_folder.values()))) > 1
+    if "" not in of_folder and (shared or lone) and not any(map(names_a_day, of_folder)):
+        clusters = {name: (inside[name], find_logs(inside[name], options)) for name in sorted(of_folder)}
     if cluster_id is None:
         return clusters
     if len(clusters) > 1:
@@ -94,14 +105,6 @@ def find_clusters(folder: Path, cluster_id: str | None = None) -> dict[str, Path
     return {cluster_id: only}
 
 
-def _has_logs(folder: Path) -> bool:
-    try:
-        find_logs(folder)
-    except NoInputError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class Ingest:
     """What an ingest did: its counts, and what became of every line; no tallies when there was nothing new."""
@@ -111,7 +114,9 @@ class Ingest:
     notes: list[Note] = field(default_factory=list)
 
 
-def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str, release: str | None = None) -> Ingest:
+def ingest_kafka_logs(
+    lake: Lake, folder: Path, cluster_id: str, release: str | None = None, options: LogOptions = LogOptions()  # noqa: B008
+) -> Ingest:  # fmt: skip
     """Put what a folder of broker logs says into the lake, unless it is there already.
 
     `isr_batch.ingest.ingested_files` says which rows of earlier ingests are replaced. Quarantine holds what was refused
@@ -127,6 +132,8 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str, release: str | 
         The cluster's name.
     release : str, optional
         Of the brokers, in place of what their logs or ``cluster.yaml`` say.
+    options : LogOptions, optional
+        What the operator says about the stamps.
 
     Raises
     ------
@@ -136,7 +143,7 @@ def ingest_kafka_logs(lake: Lake, folder: Path, cluster_id: str, release: str | 
         When lines were lost or counted twice on the way; nothing was written.
     """
     known = _known(lake, cluster_id)
-    work = plan(survey(lake.spark, folder, lambda file: beginnings(known, file)), known)
+    work = plan(survey(lake.spark, folder, lambda file: beginnings(known, file), options), known)
     if release:
         work.found.given = replace(work.found.given, release=release)
     if work.nothing_new and not release and all(lake.has(table.name) for table in INPUT_TABLES):

@@ -92,19 +92,24 @@ def plan(found: LogFolder, known: list[Ingested]) -> Plan:
     superseded = [record for record in known if any(_began_as(file, record) for file in found.files)]
     gone = [record for record in known if record not in superseded and record.kind != PROPERTIES]
     taken = {record.source_file for record in gone}
+    named: dict[tuple[str, str | None], str] = {}  # a file may hold several logs, and is listed for each
     files = []
     for file in found.files:
+        if (file.path, file.source) in named:
+            files.append(replace(file, name=named[file.path, file.source]))
+            continue
         before = {r.source_file for r in superseded if _began_as(file, r) and _plain(r.source_file) == file.name}
         name, number = (min(before) if before else file.name), 1
         while name in taken:
             number += 1
             name = f"{file.name} ({number})"
         taken.add(name)
+        named[file.path, file.source] = name
         files.append(replace(file, name=name))
     told = {_identity(record.source_file, record.size_bytes, record.content_hash) for record in known
             if record.code_version == __version__}  # fmt: skip
     there = {_identity(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
-    return Plan(LogFolder(files, found.brokers, found.refused, found.given), superseded, gone, there <= told)
+    return Plan(replace(found, files=files), superseded, gone, there <= told)
 
 
 def _plain(name: str) -> str:

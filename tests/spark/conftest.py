@@ -28,7 +28,7 @@ def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFa
     if made:
         return Lake(spark_session, str(ROOT / made), "test")
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("samples")), "test")
-    for name, folder in find_clusters(ROOT / "data" / "samples", None).items():
+    for name, (folder, _) in find_clusters(ROOT / "data" / "samples", None).items():
         ingest_kafka_logs(lake, folder, name)
     runs = rule_runs(ReplaySettings())
     done = replay(lake, runs)

@@ -142,9 +142,13 @@ def test_clusters_are_found_and_named(tmp_path: Path) -> None:
         broker.mkdir(parents=True)
         (broker / "server.log").touch()
     (tmp_path / "notes").mkdir()
-    assert broker_logs.find_clusters(tmp_path) == {"a": tmp_path / "a", "b": tmp_path / "b"}
-    assert broker_logs.find_clusters(tmp_path / "a") == {"a": tmp_path / "a"}
-    assert broker_logs.find_clusters(tmp_path / "a", "x") == {"x": tmp_path / "a"}
+
+    def folders(folder: Path, name: str | None = None) -> dict[str, Path]:
+        return {name: folder for name, (folder, _) in broker_logs.find_clusters(folder, name).items()}
+
+    assert folders(tmp_path) == {"a": tmp_path / "a", "b": tmp_path / "b"}
+    assert folders(tmp_path / "a") == {"a": tmp_path / "a"}
+    assert folders(tmp_path / "a", "x") == {"x": tmp_path / "a"}
     with pytest.raises(UsageError, match="a, b, which cannot all be x"):
         broker_logs.find_clusters(tmp_path, "x")
     for folder in ("notes", "nowhere"):

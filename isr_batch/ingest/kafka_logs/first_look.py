@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from isr_batch.errors import NoInputError
-from isr_batch.ingest.kafka_logs.file_content import BadFileError, chunks
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogFolder
+from isr_batch.ingest.log_files.content import BadFileError, chunks
 
 LOOK_AT_BYTES = 64 << 20
 """Bytes searched per file. Followers fetch at least twice a second: a log of this size without a fetch has none."""
@@ -33,7 +33,7 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
         raise NoInputError(
             f"{folder} has no request log, and only a request log has the followers' fetches", _GETTING_LOGS
         )
-    if not any(_has_follower(file.path) for file in requests):
+    if not any(has_follower_fetch(file.path) for file in requests):
         names = ", ".join(file.name for file in requests[:NAMES]) + (", ..." if len(requests) > NAMES else "")
         raise NoInputError(
             f"the request logs in {folder} ({names}) have no follower fetch",
@@ -41,7 +41,8 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
         )
 
 
-def _has_follower(path: str) -> bool:
+def has_follower_fetch(path: str) -> bool:
+    """Whether a follower's fetch is in the first lines of a file."""
     read, tail = 0, b""
     try:
         for chunk in chunks(path):

@@ -82,13 +82,12 @@ def account_of(
     of_interest : dict of str to DataFrame
         Lines of the other logs that are of a kind that is read.
     quarantine : DataFrame
-        All that was refused or is doubtful, with ``rows_kept``.
+        All that was refused or is doubtful, with ``log`` and ``rows_kept``.
     """
-    kind_of = {file.name: file.kind for file in found.files}
     refused: Counter[tuple[str, str]] = Counter()
-    lines = quarantine.where("source_line IS NOT NULL AND NOT rows_kept").groupBy("source_file", "reason").count()
+    lines = quarantine.where("source_line IS NOT NULL AND NOT rows_kept").groupBy("log", "reason").count()
     for row in lines.collect():
-        refused[kind_of[row["source_file"]], row["reason"]] += row["count"]
+        refused[row["log"], row["reason"]] += row["count"]
 
     account = []
     for kind, frame in raw.items():

@@ -1,6 +1,7 @@
 """Read log files as numbered lines: one task per compressed file or range of an uncompressed one, block by block."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -9,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch.ingest.kafka_logs.file_content import BadFileError, Fingerprint, chunks, fingerprint
-from isr_batch.ingest.kafka_logs.log_folder import LogFile
+from isr_batch.ingest.kafka_logs.log_folder import LogFile, with_lines
+from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, Fingerprinter, chunks, fingerprint
+from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, Codes, KindFinder
+from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Converter, Layout, Lines
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 8 << 20
@@ -28,13 +31,17 @@ _SCHEMA = pa.schema([
 ])  # fmt: skip
 _LOOKED_AT = (
     "number INT, size_bytes BIGINT, content_bytes BIGINT, content_hash STRING, lines BIGINT, "
-    "cut_offsets ARRAY<BIGINT>, cut_lines ARRAY<BIGINT>, beginnings ARRAY<STRING>"
+    "cut_offsets ARRAY<BIGINT>, cut_lines ARRAY<BIGINT>, beginnings ARRAY<STRING>, counts ARRAY<BIGINT>"
 )
 _LOOKED_AT_SCHEMA = pa.schema([
     ("number", pa.int32()), ("size_bytes", pa.int64()), ("content_bytes", pa.int64()), ("content_hash", pa.string()),
     ("lines", pa.int64()), ("cut_offsets", pa.list_(pa.int64())), ("cut_lines", pa.list_(pa.int64())),
-    ("beginnings", pa.list_(pa.string())),
+    ("beginnings", pa.list_(pa.string())), ("counts", pa.list_(pa.int64())),
 ])  # fmt: skip
+_PARTS = (
+    "number INT, broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT, "
+    "layout STRING, default STRING, kind STRING, source STRING, first BOOLEAN"
+)
 
 
 class FileRange(NamedTuple):
@@ -48,14 +55,34 @@ class FileRange(NamedTuple):
 WHOLE = FileRange()
 
 
+class Selection(NamedTuple):
+    """Which lines of a file are read, and how they are laid out.
+
+    ``kind`` and ``source`` None: all of them. ``first``: whether problems of the whole file are reported.
+    """
+
+    layout: Layout = KAFKAS_OWN
+    default: str = REQUEST
+    kind: str | None = None
+    source: str | None = None
+    first: bool = True
+
+
 def look_at(spark: SparkSession, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
-    """Compute the fingerprints of all files, each with hashes of the prefixes whose lengths are asked for."""
+    """Compute the fingerprints of all files, each with hashes of the prefixes whose lengths are asked for.
+
+    Returns
+    -------
+    list of LogFile
+        A file with lines of several logs is listed once for each, with their number.
+    """
     if not files:
         return []
     listed = spark.createDataFrame(
-        [(n, file.path, lengths) for n, (file, lengths) in enumerate(zip(files, beginnings, strict=True))],
-        "number INT, path STRING, beginnings ARRAY<BIGINT>",
-    )
+        [(n, file.path, lengths, file.layout.to_text(), file.default, file.source)
+         for n, (file, lengths) in enumerate(zip(files, beginnings, strict=True))],
+        "number INT, path STRING, beginnings ARRAY<BIGINT>, layout STRING, default STRING, source STRING",
+    )  # fmt: skip
     found = listed.repartitionById(len(files), "number").mapInArrow(_fingerprints, _LOOKED_AT).collect()
     of = {
         row["number"]: Fingerprint(
@@ -64,20 +91,42 @@ def look_at(spark: SparkSession, files: list[LogFile], beginnings: list[list[int
         )
         for row in found
     }  # fmt: skip
-    return [replace(file, held=of[n]) for n, file in enumerate(files)]
+    counted = {
+        (files[row["number"]].path, files[row["number"]].source): Counter(
+            dict(zip(BROKER_KINDS, row["counts"], strict=True))
+        )
+        for row in found if files[row["number"]].kind in BROKER_KINDS
+    }  # fmt: skip
+    return with_lines([replace(file, held=of[n]) for n, file in enumerate(files)], counted)
 
 
 def _fingerprints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for file in batch.to_pylist():
-            held = fingerprint(file["path"], file["beginnings"])
+            held, counts = counted(
+                file["path"], file["beginnings"],
+                Selection(Layout.from_text(file["layout"]), file["default"], None, file["source"]),
+            )  # fmt: skip
             row = {
                 "number": file["number"], "size_bytes": held.size_bytes, "content_bytes": held.content_bytes,
                 "content_hash": held.content_hash, "lines": held.lines,
                 "cut_offsets": [offset for offset, _ in held.cuts], "cut_lines": [line for _, line in held.cuts],
-                "beginnings": sorted(held.beginnings),
+                "beginnings": sorted(held.beginnings), "counts": [counts[kind] for kind in BROKER_KINDS],
             }  # fmt: skip
             yield pa.RecordBatch.from_pylist([row], schema=_LOOKED_AT_SCHEMA)
+
+
+def counted(path: str, beginnings: Sequence[int], selected: Selection) -> tuple[Fingerprint, Counter[str]]:
+    """Compute the fingerprint of a file, and count its lines by log, in one pass."""
+    taken = Fingerprinter(path, beginnings)
+    counts: Counter[str] = Counter()
+    if selected.default not in BROKER_KINDS:
+        return fingerprint(path, beginnings), counts
+    for _, codes in _sorted_lines(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True):
+        if codes is not None:
+            for code, number in zip(*np.unique(codes, return_counts=True), strict=True):
+                counts[BROKER_KINDS[code]] += int(number)
+    return taken.fingerprint(), counts
 
 
 def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
@@ -86,20 +135,21 @@ def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
     A damaged or binary file yields the lines before the damage, and a row with ``problem``.
     """
     parts = [
-        (number, file.broker_id, file.name, file.path, *part)
+        (number, file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default,
+         None if file.alone else file.kind, file.source, file.first)
         for number, (file, part) in enumerate((file, part) for file in files for part in _ranges(file))
-    ]
+    ]  # fmt: skip
     if not parts:
         return spark.createDataFrame([], LINES)
-    listed = spark.createDataFrame(
-        parts,
-        "number INT, broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT",
-    )
+    listed = spark.createDataFrame(parts, _PARTS)
     return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_ranges, LINES)
 
 
 def _ranges(file: LogFile) -> Iterator[FileRange]:
     assert file.held is not None
+    if not file.layout.unchanged:  # a line may be cut into parts, or depend on the one before it
+        yield FileRange(0, file.held.size_bytes)
+        return
     ends = [offset for offset, _ in file.held.cuts[1:]]
     for (offset, line), end in zip(file.held.cuts, [*ends, file.held.size_bytes], strict=True):
         yield FileRange(offset, end, line)
@@ -109,38 +159,93 @@ def _lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
     for batch in batches:
         for part in batch.to_pylist():
             yield from lines_of_file(
-                part["path"], part["name"], part["broker_id"], FileRange(part["start"], part["end"], part["first_line"])
+                part["path"], part["name"], part["broker_id"],
+                FileRange(part["start"], part["end"], part["first_line"]),
+                selected=Selection(Layout.from_text(part["layout"]), part["default"], part["kind"], part["source"],
+                                   part["first"]),
             )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class LongLine:
-    """A line above the size limit: its first bytes, and its length in bytes."""
+    """A line above the size limit: its first bytes, its length in bytes, and its number."""
 
     head: bytes
     size: int
+    number: int = 0
 
 
-def lines_of_file(
-    path: str, name: str, broker_id: int | None, part: FileRange = WHOLE, block_bytes: int = BLOCK_BYTES
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Yield the numbered lines of a file or of a range of it, and a row for each problem."""
-    number = part.first_line
+def lines_of_file(  # noqa: PLR0913 a file, and how it is read
+    path: str,
+    name: str,
+    broker_id: int | None,
+    part: FileRange = WHOLE,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    selected: Selection = Selection(),  # noqa: B008 frozen
+) -> Iterator[pa.RecordBatch]:
+    """Yield the numbered lines of a file or of a range of it in Kafka's own layout, and a row for each problem."""
+    wanted = None if selected.kind is None else BROKER_KINDS.index(selected.kind)
+    empty = part.first_line == 1
+    stream = chunks(path, part.start, part.end)
+    for found, codes in _sorted_lines(stream, selected, part.first_line, block_bytes, is_mixed=wanted is not None):
+        if isinstance(found, BadFileError):
+            if selected.first:
+                yield _problem(broker_id, name, None, found.reason, found.detail)
+            empty = False
+            continue
+        empty = False
+        if isinstance(found, LongLine):
+            if codes is None or codes[0] == wanted:
+                head = found.head.decode("utf-8", "replace").replace("\0", "\ufffd")
+                detail = f"{found.size} bytes, begins with {head}"
+                yield _problem(broker_id, name, found.number, "line too long", detail)
+            continue
+        values, numbers = found.values, pa.array(found.numbers)
+        if wanted is not None and codes is not None and not (codes == wanted).all():
+            mask = pa.array(codes == wanted)
+            values, numbers = values.filter(mask), numbers.filter(mask)
+        if len(values):
+            yield _batch(broker_id, name, numbers, values)
+    if empty and selected.first:
+        yield _problem(broker_id, name, None, "empty file", None)
+
+
+def _sorted_lines(
+    stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
+) -> Iterator[tuple[Lines | LongLine | BadFileError, Codes | None]]:
+    """Yield the lines of the source in Kafka's own layout, and what is wrong; if mixed, with the code of each log."""
+    converter = Converter(selected.layout)
+    kinds = KindFinder(selected.default) if is_mixed else None
+    number, bad, last_source = first_line, None, None
+
+    def sort(lines: Lines) -> tuple[Lines, Codes | None]:
+        nonlocal last_source
+        if selected.source is not None and lines.sources is not None:
+            sources = pc.fill_null_forward(pa.concat_arrays([pa.array([last_source], pa.string()), lines.sources]))[1:]
+            last_source = sources[-1].as_py() if len(sources) else last_source
+            own = pc.fill_null(pc.equal(sources, selected.source), False)
+            lines = Lines(lines.values.filter(own), lines.numbers[np.asarray(own)], None)
+        return lines, kinds.codes(lines.values) if kinds else None
+
     try:
-        for block in _whole_lines(chunks(path, part.start, part.end), block_bytes):
+        for block in _whole_lines(stream, block_bytes):
             if isinstance(block, LongLine):
-                head = block.head.decode("utf-8", "replace").replace("\0", "\ufffd")
-                detail = f"{block.size} bytes, begins with {head}"
-                yield _problem(broker_id, name, number, "line too long", detail)
+                mark = pa.array([block.head.decode("utf-8", "replace")])
+                yield replace(block, number=number), kinds.codes(mark) if kinds else None
                 number += 1
                 continue
             values = _split(block.removeprefix(BYTE_ORDER_MARK) if number == 1 else block)
-            yield _batch(broker_id, name, pa.array(np.arange(number, number + len(values))), values)
+            numbers = np.arange(number, number + len(values))
             number += len(values)
-        if number == 1:
-            yield _problem(broker_id, name, None, "empty file", None)
-    except BadFileError as bad:
-        yield _problem(broker_id, name, None, bad.reason, bad.detail)
+            yield sort(converter.convert(values, numbers))
+    except BadFileError as error:
+        bad = error
+    rest = converter.rest()
+    if len(rest.values):
+        yield sort(rest)
+    if bad:
+        yield bad, None
 
 
 def _split(block: bytes) -> pa.Array:

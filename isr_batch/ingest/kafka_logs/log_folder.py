@@ -1,39 +1,77 @@
-"""Find the broker logs in a folder, and read server.properties and cluster.yaml."""
+"""Find the broker logs in a folder, whatever they are called, and read server.properties and cluster.yaml."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from isr_batch.errors import NoInputError, UsageError
-from isr_batch.ingest.kafka_logs.file_content import Fingerprint
+from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.ingest.kafka_logs.broker_ids import Candidate, Refused, id_of, owners
 from isr_batch.ingest.kafka_logs.partition_listing import is_listing
+from isr_batch.ingest.kafka_logs.settings_files import (
+    FETCHERS,
+    LAG_TIME,
+    MIN_ISR,
+    Broker,
+    ClusterSettings,
+    int_of,
+    number_of,
+    read_cluster_settings,
+    read_properties,
+)
+from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, is_archive, members
+from isr_batch.ingest.log_files.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
+from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, Unreadable
+from isr_batch.ingest.log_files.look import look_at
+from isr_batch.ingest.log_files.stamps import form_of, zone_of
 
-REQUEST, SERVER, STATE_CHANGE, METADATA = "request", "server", "state-change", "metadata"
-KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA)
 PROPERTIES, SNAPSHOT = "properties", "snapshot"
+__all__ = ["KINDS", "METADATA", "REQUEST", "SERVER", "STATE_CHANGE"]
 
+_ROTATED = r"([.-].+)?"
 LOG_NAMES = {
-    REQUEST: re.compile(r"(kafka-)?request\.log(\..+)?"),
-    SERVER: re.compile(r"server\.log(\..+)?"),
-    STATE_CHANGE: re.compile(r"state-change\.log(\..+)?"),
+    REQUEST: re.compile(rf"(kafka-)?request\.log{_ROTATED}"),
+    SERVER: re.compile(rf"server\.log{_ROTATED}"),
+    STATE_CHANGE: re.compile(rf"state-change\.log{_ROTATED}"),
 }
 """File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
+NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?|.*[-_.]?gc\.log.*")
+"""Logs that lie beside them, from which nothing is read."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
-LAG_TIME, MIN_ISR, FETCHERS = "replica.lag.time.max.ms", "min.insync.replicas", "num.replica.fetchers"
 CLUSTER_FILE = "cluster.yaml"
-PROPERTIES_BYTES = 1 << 20
-MAX_INT = (1 << 31) - 1
+MAX_DEPTH = 6
+SHOWN = 3
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file to read; ``name`` is its path relative to the folder, ``broker_id`` is None outside a broker's folder.
+    """A file to read, or the lines of one log in it.
 
-    ``held`` is its fingerprint, None until it has been computed.
+    Parameters
+    ----------
+    kind : str
+        Which log; a file may hold several, and is then listed once for each.
+    broker_id : int or None
+        None outside a broker's logs.
+    name : str
+        Path relative to the folder; with the source in brackets if the file has several.
+    path : str
+        Of the file; of a member of an archive, as `isr_batch.ingest.log_files.content.members` gives it.
+    held : Fingerprint, optional
+        None until it has been computed; its lines are those of this log.
+    layout : Layout
+    default : str
+        The log that lines which do not tell belong to.
+    source : str or None
+        The container or host whose lines these are; None for all lines.
+    alone : bool
+        Whether all lines of the source are of this kind.
+    first : bool
+        Whether what is wrong with the file as a whole is reported with this entry.
     """
 
     kind: str
@@ -41,40 +79,19 @@ class LogFile:
     name: str
     path: str
     held: Fingerprint | None = None
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A file, or a line of it, that could not be used, and why."""
-
-    source_file: str
-    reason: str
-    detail: str | None
-
-
-@dataclass(frozen=True)
-class Broker:
-    """A broker's settings for a replay; None where server.properties does not have them."""
-
-    broker_id: int
-    replica_lag_time_max_ms: int | None
-    min_insync_replicas: int | None
-    num_replica_fetchers: int | None = None
-
-
-@dataclass(frozen=True)
-class ClusterSettings:
-    """Release and settings given by the operator, in ``cluster.yaml`` or by an option: for what no log has."""
-
-    release: str | None = None
-    replica_lag_time_max_ms: int | None = None
-    min_insync_replicas: int | None = None
-    num_replica_fetchers: int | None = None
+    layout: Layout = KAFKAS_OWN
+    default: str = SERVER
+    source: str | None = None
+    alone: bool = True
+    first: bool = True
 
 
 @dataclass
 class LogFolder:
     """The broker logs and settings found in a folder.
+
+    ``refused`` goes into quarantine; ``unreadable`` are broker logs in a layout that is not read; ``left_out`` are
+    files from which nothing is read, each with the reason.
 
     ``earlier`` are the last terms of logs that were ingested before, as dicts: leader_id, topic, partition_id,
     leader_epoch, assigned, start_us, end_us, and ``isr`` at the end.
@@ -83,7 +100,9 @@ class LogFolder:
     files: list[LogFile] = field(default_factory=list)
     brokers: dict[int, Broker] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
-    given: ClusterSettings = ClusterSettings()
+    unreadable: list[Refused] = field(default_factory=list)
+    left_out: list[Refused] = field(default_factory=list)
+    given: ClusterSettings = field(default_factory=ClusterSettings)
     earlier: list[dict[str, Any]] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[LogFile]:
@@ -91,10 +110,50 @@ class LogFolder:
         return [file for file in self.files if file.kind == kind]
 
 
-def find_logs(folder: Path) -> LogFolder:
-    """List the broker logs in ``folder``: one subfolder per broker, metadata dumps beside them.
+@dataclass(frozen=True)
+class LogOptions:
+    """What an operator says about the stamps of the logs.
 
-    Anything with a log's name that is not a plain file inside the folder is listed in ``refused`` and never opened.
+    Parameters
+    ----------
+    stamp_format : str, optional
+        As Python's strftime has it, for stamps of an ambiguous form.
+    zones : dict of (int or None) to str
+        Time zone of stamps that name none, by broker; None is the one of all other brokers.
+    """
+
+    stamp_format: str | None = None
+    zones: dict[int | None, str] = field(default_factory=dict)
+
+    def zone(self, broker_id: int | None) -> str | None:
+        """Look up a broker's time zone."""
+        return self.zones.get(broker_id, self.zones.get(None))
+
+    @classmethod
+    def parse(cls, stamp_format: str | None, zones: Iterable[str]) -> "LogOptions":
+        """Read the options of a command; a zone is ``ZONE`` for all brokers, or ``BROKER=ZONE``.
+
+        Raises
+        ------
+        UsageError
+            When one of them cannot be read.
+        """
+        if stamp_format is not None:
+            form_of(stamp_format)
+        of_broker: dict[int | None, str] = {}
+        for text in zones:
+            broker, equals, zone = text.partition("=")
+            zone_of(zone if equals else text)
+            if equals and int_of(broker) is None:
+                raise UsageError(f"{broker} is not the id of a broker", "write it like --time-zone 1=Europe/Helsinki")
+            of_broker[int_of(broker) if equals else None] = zone if equals else text
+        return cls(stamp_format, of_broker)
+
+
+def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
+    """Find the broker logs in ``folder`` and its subfolders, by what their lines say, and metadata dumps beside them.
+
+    Anything that is not a plain file inside the folder is never opened.
 
     Raises
     ------
@@ -105,122 +164,183 @@ def find_logs(folder: Path) -> LogFolder:
     """
     found = LogFolder()
     root = folder.resolve()
-    for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if entry.name == CLUSTER_FILE and not _why_not(root, entry):
-            found.given = read_cluster_settings(entry)
-            _add_file(found, root, PROPERTIES, None, entry)
-        elif TEXT_NAME.fullmatch(entry.name) and not _why_not(root, entry) and is_listing(entry):
-            _add_file(found, root, SNAPSHOT, None, entry)
-        elif METADATA_NAME.fullmatch(entry.name):
-            _add_file(found, root, METADATA, None, entry)
-        elif entry.is_dir():
-            _add_broker(found, root, entry)
-    if not any(file.broker_id is not None for file in found.files):
+    candidates: list[Candidate] = []
+    properties: dict[Path, dict[str, str]] = {}
+    for path in _files(found, root, folder, folder):
+        own_folder = path.parent == folder
+        if own_folder and path.name == CLUSTER_FILE:
+            found.given = read_cluster_settings(path)
+            _add_file(found, PROPERTIES, None, folder, path)
+        elif path.suffix == ".properties":
+            properties[path] = read_properties(path)
+        elif own_folder and TEXT_NAME.fullmatch(path.name) and is_listing(path):
+            _add_file(found, SNAPSHOT, None, folder, path)
+        elif own_folder and METADATA_NAME.fullmatch(path.name):
+            _add_file(found, METADATA, None, folder, path)
+        else:
+            candidates += _candidates(found, folder, path, options)
+    _add_candidates(found, folder, candidates, properties, options)
+    if not any(file.broker_id is not None for file in found.files) and not found.unreadable:
+        left = "; ".join(f"{each.source_file}: {each.reason}" for each in found.left_out[:SHOWN])
         raise NoInputError(
-            f"No broker logs in {folder}",
-            "Expected one folder per broker, with request.log, server.log or state-change.log "
-            "(also rotated, .gz or .zst) and server.properties.",
+            f"No broker logs in {folder}" + (f" ({left}{'; ...' if found.left_out[SHOWN:] else ''})" if left else ""),
+            "Expected request.log, server.log or state-change.log of each broker, or what its container printed "
+            "(also rotated, .gz, .zst, .xz, .bz2, .zip or .tar.gz); one folder per broker is best.",
         )
     return found
 
 
-def read_cluster_settings(path: Path) -> ClusterSettings:
-    """Read ``cluster.yaml``: ``release``, and settings by their Kafka names.
-
-    Raises
-    ------
-    UsageError
-        With every mistake.
-    """
-    import yaml  # executors read lines of logs, and have no YAML
-
-    names = {"release": "release", LAG_TIME: "replica_lag_time_max_ms", MIN_ISR: "min_insync_replicas",
-             FETCHERS: "num_replica_fetchers"}  # fmt: skip
+def _files(found: LogFolder, root: Path, folder: Path, top: Path, depth: int = 0) -> Iterator[Path]:
     try:
-        stated = yaml.safe_load(path.read_bytes()[:PROPERTIES_BYTES].decode(errors="replace")) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path.name} is not YAML", str(error).replace("\n", " ")) from error
-    if not isinstance(stated, dict):
-        raise UsageError(
-            f"{path.name} has no settings", "write lines like `release: 3.6.2` or `replica.lag.time.max.ms: 30000`"
-        )
-    mistakes = [f"{name}: unknown setting" for name in stated if name not in names]
-    values: dict[str, Any] = {}
-    for name, field_name in names.items():
-        if name not in stated:
-            continue
-        text = str(stated[name])
-        values[field_name] = text if name == "release" else _int(text)
-        if name == "release" and not is_release(text):
-            mistakes.append(f"release: {text} does not look like 3.6.2")
-        elif values[field_name] is None:
-            mistakes.append(f"{name}: {text} is not a number")
-    if mistakes:
-        raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"the known settings are {', '.join(names)}")
-    return ClusterSettings(**values)
-
-
-def is_release(text: str) -> bool:
-    """Whether a text is the number of a Kafka release from 0.8 on, the first with a rule."""
-    numbers = [int(number) for number in text.split(".")] if re.fullmatch(r"\d{1,2}(\.\d{1,3}){1,3}", text) else []
-    return numbers >= [0, 8]
-
-
-def require_release(text: str | None) -> None:
-    """Fail if the value of an option is not a Kafka release.
-
-    Raises
-    ------
-    UsageError
-        With an example of a release.
-    """
-    if text is not None and not is_release(text):
-        raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")
-
-
-def _add_broker(found: LogFolder, root: Path, folder: Path) -> None:
-    try:
-        logs = list(_logs_in(folder))
+        entries = sorted(folder.iterdir()) if folder.is_dir() else []
     except OSError as error:
-        found.refused.append(Refused(_printable(folder.name), "unreadable folder", error.strerror))
+        found.refused.append(Refused(_printable(_name(top, folder)), "unreadable folder", error.strerror))
         return
-    if not logs:
-        return
-    if not folder.resolve().is_relative_to(root):
-        found.refused.append(Refused(_printable(folder.name), "link out of the folder", "its logs were left out"))
-        return
-    properties = folder / "server.properties"
-    settings = _read_properties(root, properties)
-    number = settings.get("node.id") or settings.get("broker.id") or "".join(re.findall(r"\d+$", folder.name))
-    if not settings:
-        detail = f"taken for broker {number} by the folder's name" if number else "and the folder's name has no number"
-        found.refused.append(Refused(_printable(f"{folder.name}/{properties.name}"), "no server.properties", detail))
-    broker_id = _int(number)
-    if broker_id is None:
-        found.refused.append(Refused(_printable(folder.name), "no broker id", "its logs were left out"))
-        return
-    numbers = (_number(settings, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
-    found.brokers.setdefault(broker_id, Broker(broker_id, *numbers))
-    if settings:
-        _add_file(found, root, PROPERTIES, broker_id, properties)
-    for kind, path in logs:
-        _add_file(found, root, kind, broker_id, path)
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        is_log = any(name.fullmatch(entry.name) for name in LOG_NAMES.values())
+        reason = _why_not(root, entry)
+        if reason == "not a file" and entry.is_dir() and not is_log:
+            if depth < MAX_DEPTH:
+                yield from _files(found, root, entry, top, depth + 1)
+        elif reason:
+            known = is_log or METADATA_NAME.fullmatch(entry.name) or entry.is_dir()
+            (found.refused if known else found.left_out).append(Refused(_printable(_name(top, entry)), reason, None))
+        else:
+            yield entry
 
 
-def _logs_in(folder: Path) -> Iterator[tuple[str, Path]]:
-    for path in sorted(folder.iterdir()):
-        for kind, name in LOG_NAMES.items():
-            if name.fullmatch(path.name):
-                yield kind, path
+def _name(top: Path, path: Path) -> str:
+    return path.name if path.parent == top else str(path.relative_to(top))
 
 
-def _add_file(found: LogFolder, root: Path, kind: str, broker_id: int | None, path: Path) -> None:
-    name = path.name if broker_id is None else f"{path.parent.name}/{path.name}"
-    reason = _why_not(root, path)
-    if reason:
-        found.refused.append(Refused(_printable(name), reason, None))
-    else:
-        found.files.append(LogFile(kind, broker_id, name, str(path.resolve())))
+def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions) -> Iterator[Candidate]:
+    """Look at a file, and at the files in an archive."""
+    paths = [str(path.resolve())]
+    if is_archive(path.name):
+        try:
+            paths = members(paths[0])
+        except BadFileError as bad:
+            found.refused.append(Refused(_name(folder, path), bad.reason, bad.detail))
+            return
+    for each in paths:
+        name = _name(folder, path) + each.removeprefix(str(path.resolve()))
+        base = Path(name).name
+        if NOT_NEEDED.fullmatch(base):
+            found.left_out.append(Refused(name, "not needed", "nothing in it is about fetches or the ISR"))
+            continue
+        kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
+        look = look_at(each, kind or SERVER, options.stamp_format)
+        for source, seen in look.sources.items():
+            if kind is None and not seen.of_use:
+                reason, detail = "nothing of use in it", str(look.layout)
+                if isinstance(look.layout, Unreadable):
+                    reason, detail = look.layout.reason, look.layout.detail
+                found.left_out.append(Refused(_printable(name), reason, detail))
+                continue
+            label = name if source is None else f"{name} [{source}]"
+            own_folder = (folder / name).parent
+            shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
+            yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)
+
+
+def _add_candidates(
+    found: LogFolder,
+    folder: Path,
+    candidates: list[Candidate],
+    properties: dict[Path, dict[str, str]],
+    options: LogOptions,
+) -> None:
+    of_folder = {path.parent: own for path, own in properties.items() if id_of(own)}
+    for each, owner in zip(candidates, owners(candidates, of_folder), strict=True):
+        found.refused += owner.remarks
+        broker_id = owner.broker_id
+        if broker_id is None:
+            continue
+        own = of_folder.get(each.folder, {})
+        own = own if int_of(id_of(own)) == broker_id else {}
+        if own or broker_id not in found.brokers:
+            numbers = (number_of(own, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
+            found.brokers[broker_id] = Broker(broker_id, *numbers)
+        _add_candidate(found, each, broker_id, options)
+    used = {each.folder for each in candidates}
+    for path in sorted(properties):
+        broker_id = int_of(id_of(properties[path]))
+        if path.parent in used and broker_id is not None and broker_id in found.brokers:
+            _add_file(found, PROPERTIES, broker_id, folder, path)
+
+
+def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
+    layout = each.look.layout
+    if isinstance(layout, Unreadable):
+        if layout.reason != "empty file" and each.known_name:
+            found.unreadable.append(Refused(_printable(each.name), layout.reason, layout.detail))
+        layout = KAFKAS_OWN
+    zone = options.zone(broker_id)
+    if zone:
+        layout = replace(layout, zone=zone)
+    kinds = [kind for kind in KINDS if each.seen.kinds[kind]] or [each.default]
+    if layout.whole_seconds and each.seen.of_use[REQUEST]:
+        found.unreadable.append(Refused(
+            each.name, "time stamps of whole seconds", "too coarse for requests: log milliseconds, as in %d{ISO8601}"
+        ))  # fmt: skip
+    for number, kind in enumerate(kinds):
+        found.files.append(LogFile(
+            kind, broker_id, _printable(each.name), each.look.path, None, layout, each.default, each.source,
+            alone=len(kinds) == 1, first=number == 0,
+        ))  # fmt: skip
+
+
+def require_readable(found: LogFolder) -> None:
+    """Fail if a broker log is in a layout that is not read.
+
+    Raises
+    ------
+    QualityGateError
+        With the files, their first lines, and what is read.
+    """
+    if not found.unreadable:
+        return
+    named = "; ".join(f"{each.source_file}: {each.reason} ({each.detail})" for each in found.unreadable[:SHOWN])
+    raise QualityGateError(
+        f"{len(found.unreadable)} of the logs cannot be read: {named}" + ("; ..." if found.unreadable[SHOWN:] else ""),
+        "read are stamps like 2026-11-21 16:30:12,613, with or without T, zone and brackets, then level, logger and "
+        "message, or JSON events. For other stamps give --stamp-format '%d/%m/%Y %H:%M:%S,%f'; or move the file away",
+    )
+
+
+def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Counter[str]]) -> list[LogFile]:
+    """List each file once for each log that has lines in it, with the number of these lines.
+
+    Parameters
+    ----------
+    files : iterable of LogFile
+        With fingerprints.
+    counts : dict
+        Lines by log, by path and source of the file.
+    """
+    listed: list[LogFile] = []
+    seen: set[tuple[str, str | None]] = set()
+    for file in files:
+        key = file.path, file.source
+        if key not in counts or key in seen:
+            if key not in counts:
+                listed.append(file)
+            continue
+        seen.add(key)
+        assert file.held is not None
+        kinds = [kind for kind in KINDS if counts[key][kind]] or [file.kind]
+        listed += [
+            replace(file, kind=kind, alone=len(kinds) == 1, first=number == 0,
+                    held=replace(file.held, lines=counts[key][kind]))
+            for number, kind in enumerate(kinds)
+        ]  # fmt: skip
+    return listed
+
+
+def _add_file(found: LogFolder, kind: str, broker_id: int | None, folder: Path, path: Path) -> None:
+    found.files.append(LogFile(kind, broker_id, _printable(_name(folder, path)), str(path.resolve()), default=kind))
 
 
 def _why_not(root: Path, path: Path) -> str | None:
@@ -238,23 +358,3 @@ def _why_not(root: Path, path: Path) -> str | None:
 def _printable(name: str) -> str:
     # Names are bytes to the system; those that are no UTF-8 would fail wherever the name is written.
     return name.encode(errors="surrogateescape").decode(errors="replace")
-
-
-def _read_properties(root: Path, path: Path) -> dict[str, str]:
-    if _why_not(root, path):
-        return {}
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(PROPERTIES_BYTES).decode(errors="replace")
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
-    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
-
-
-def _number(settings: dict[str, str], name: str) -> int | None:
-    return _int(settings.get(name, ""))
-
-
-def _int(text: str) -> int | None:
-    return int(text) if re.fullmatch("[0-9]{1,10}", text) and int(text) <= MAX_INT else None

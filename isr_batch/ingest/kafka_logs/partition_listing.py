@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from isr_batch.ingest.kafka_logs.file_content import BadFileError, chunks
+from isr_batch.ingest.log_files.content import BadFileError, chunks
 
 MAX_BYTES = 256 << 20
 LOOK_AT_BYTES = 1 << 14

@@ -31,6 +31,7 @@ from isr_batch.ingest.kafka_logs import (
     session_partitions,
 )
 from isr_batch.ingest.kafka_logs.assumptions import Note, notes
+from isr_batch.ingest.kafka_logs.broker_ids import Refused
 from isr_batch.ingest.kafka_logs.line_account import Tally, account_of, require_balance
 from isr_batch.ingest.kafka_logs.request_log import FILE, REFUSED
 from isr_batch.lake.tables import inputs as contracts
@@ -55,6 +56,8 @@ class KafkaLogs:
         The parsed logs, checkpointed; ``requests`` has one row per line, the others one row per line of interest.
     notes : list of Note
         For the user: what the rows are based on.
+    quarantined : DataFrame
+        What was refused or is doubtful, with the ``log`` that each row is of.
     """
 
     tables: dict[str, DataFrame]
@@ -64,6 +67,7 @@ class KafkaLogs:
     server: DataFrame
     state_changes: DataFrame
     records: DataFrame
+    quarantined: DataFrame
     notes: list[Note] = field(default_factory=list)
 
     def account(self) -> list[Tally]:
@@ -79,7 +83,7 @@ class KafkaLogs:
             log_folder.STATE_CHANGE: self.state_changes.where("message IS NOT NULL"),
             log_folder.METADATA: self.records.where("NOT malformed AND problem IS NULL"),
         }
-        tallies = account_of(self.found, self.raw, self.requests, of_interest, self.tables[contracts.QUARANTINE.name])
+        tallies = account_of(self.found, self.raw, self.requests, of_interest, self.quarantined)
         require_balance(tallies)
         return tallies
 
@@ -102,7 +106,10 @@ class KafkaLogs:
 
 
 def survey(
-    spark: SparkSession, folder: Path, beginnings: Callable[[log_folder.LogFile], list[int]] = lambda _: []
+    spark: SparkSession,
+    folder: Path,
+    beginnings: Callable[[log_folder.LogFile], list[int]] = lambda _: [],
+    options: log_folder.LogOptions = log_folder.LogOptions(),  # noqa: B008 frozen
 ) -> log_folder.LogFolder:
     """List the logs in a folder, and compute the fingerprint of each.
 
@@ -117,21 +124,23 @@ def survey(
         As for `read_kafka_logs`.
     beginnings : callable
         Returns the prefix lengths of a file, in decompressed bytes, whose hashes are wanted.
+    options : LogOptions
+        What the operator says about the stamps.
 
     Raises
     ------
     NoInputError
         When the folder holds no broker log.
     """
-    found = log_folder.find_logs(folder)
+    found = log_folder.find_logs(folder, options)
     looked_at = lines.look_at(spark, found.files, [beginnings(file) for file in found.files])
-    seen: dict[tuple[str, int | None, str], str] = {}
+    seen: dict[tuple[str, int | None, str | None, str], str] = {}
     found.files = []
     for file in looked_at:
         assert file.held is not None
-        first = seen.setdefault((file.kind, file.broker_id, file.held.content_hash), file.name)
+        first = seen.setdefault((file.kind, file.broker_id, file.source, file.held.content_hash), file.name)
         if file.held.content_bytes and first != file.name and file.kind != log_folder.PROPERTIES:
-            found.refused.append(log_folder.Refused(file.name, "copy of another file", f"holds what {first} holds"))
+            found.refused.append(Refused(file.name, "copy of another file", f"holds what {first} holds"))
         else:
             found.files.append(file)
     return found
@@ -184,9 +193,12 @@ def read_kafka_logs(
     )
     records = keep(metadata_log.parse_metadata(raw[log_folder.METADATA]))
     listings = _listings(found)
-    names = metadata_log.topic_names(records).unionAll(server_log.topic_ids(state_changes))
     listed_ids = [pair for listing in listings for pair in listing.topic_ids.items()]
-    names = names.unionAll(spark.createDataFrame(listed_ids, "topic_id STRING, topic STRING"))
+    names = (
+        metadata_log.topic_names(records)
+        .unionAll(server_log.topic_ids(state_changes))
+        .unionAll(spark.createDataFrame(listed_ids, "topic_id STRING, topic STRING"))
+    )
     sources = leader_epochs.Sources(
         requests, server, state_changes, records,
         settings=small(_settings(server, requests, found)),
@@ -231,6 +243,7 @@ def read_kafka_logs(
         fetch_log.going_back(fetched),
         fetch_log.not_assigned(fetched, led),
     ]
+    quarantined = keep(_quarantine(spark, found, sources, doubtful))
     frames = {
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: append_log.append_log(produced, fetched, shrinks, led, stretches),
@@ -241,14 +254,12 @@ def read_kafka_logs(
         ),
         contracts.BROKER_EVENTS.name: _broker_events(sources, silent, broker_events.check_events(checks, processes)),
         COVERAGE.name: _coverage(spark, stretches, server, state_changes),
-        contracts.QUARANTINE.name: keep(
-            _quarantine(spark, found, sources, doubtful).withColumn("ingest_run", F.lit(run_id))
-        ),
+        contracts.QUARANTINE.name: quarantined.withColumn("ingest_run", F.lit(run_id)),
     }  # fmt: skip
     conformed = {table.name: _conform(frames[table.name], table, cluster_id) for table in contracts.INPUT_TABLES}
     unnamed = _unnamed(rows, sources.topic_names)
     return KafkaLogs(
-        conformed, found, raw, requests, server, state_changes, records, notes(stretches, rows, unnamed)
+        conformed, found, raw, requests, server, state_changes, records, quarantined, notes(stretches, rows, unnamed)
     )  # fmt: skip
 
 
@@ -268,7 +279,7 @@ def _listings(found: log_folder.LogFolder) -> list[partition_listing.Listing]:
         listing, bad = partition_listing.read_listing(Path(file.path))
         listings.append(listing)
         if bad:
-            found.refused.append(log_folder.Refused(file.name, bad.reason, bad.detail))
+            found.refused.append(Refused(file.name, bad.reason, bad.detail))
     return listings
 
 
@@ -354,20 +365,25 @@ def _quarantine(
     )
     columns = ("source_file", "source_line", "reason", "detail", "raw", "rows_kept")
     refused = [
-        sources.requests.where(F.col("kind").isin(REFUSED, FILE)),
+        (log_folder.REQUEST, sources.requests.where(F.col("kind").isin(REFUSED, FILE))),
         *(
-            frame.where("problem IS NOT NULL").withColumn("reason", F.col("problem"))
-            for frame in (sources.server, sources.state_changes, sources.metadata)
+            (log, frame.where("problem IS NOT NULL").withColumn("reason", F.col("problem")))
+            for log, frame in (
+                (log_folder.SERVER, sources.server), (log_folder.STATE_CHANGE, sources.state_changes),
+                (log_folder.METADATA, sources.metadata),
+            )
         ),
-        server_log.unreadable_lines(sources.server, sources.state_changes),
-        sources.metadata.where("malformed").withColumn("reason", F.lit("malformed metadata record")),
-    ]
+        *server_log.unreadable_lines(sources.server, sources.state_changes).items(),
+        (log_folder.METADATA,
+         sources.metadata.where("malformed").withColumn("reason", F.lit("malformed metadata record"))),
+    ]  # fmt: skip
     every = folder.withColumn("rows_kept", F.lit(False))
     missing = F.lit(None).cast("string")
-    for part, kept in [*((part, False) for part in refused), *((part, True) for part in doubtful)]:
+    for log, part, kept in [*((log, part, False) for log, part in refused), *((None, part, True) for part in doubtful)]:
         known = part.withColumns({name: missing for name in columns[:-1] if name not in part.columns})
         known = known.withColumn("rows_kept", F.lit(kept))
-        every = every.unionByName(known.select(*columns), allowMissingColumns=True)
+        known = known.select(*columns, F.lit(log).cast("string").alias("log"))
+        every = every.unionByName(known, allowMissingColumns=True)
     return every
 
 

@@ -3,7 +3,6 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs.log_folder import LAG_TIME, MIN_ISR, Broker, ClusterSettings
 from isr_batch.ingest.kafka_logs.request_log import RAW_CHARACTERS, stamp_us
 from isr_batch.ingest.kafka_logs.server_log_zookeeper import (
     INT,
@@ -15,6 +14,8 @@ from isr_batch.ingest.kafka_logs.server_log_zookeeper import (
     int_list,
 )
 from isr_batch.ingest.kafka_logs.server_log_zookeeper import SOURCE as _SOURCE
+from isr_batch.ingest.kafka_logs.settings_files import LAG_TIME, MIN_ISR, Broker, ClusterSettings
+from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
 from udfs.rules import RELEASED_RULES
 
 _PARTITION = rf"(\S+)-({INT})"
@@ -130,16 +131,18 @@ def _said(lines: DataFrame, words: str, pattern: str) -> DataFrame:
     return said.where(F.rlike("said", F.lit(pattern)))
 
 
-def unreadable_lines(server: DataFrame, state_changes: DataFrame) -> DataFrame:
-    """List the lines about a shrink or a term that have an unknown form: source, reason, raw."""
+def unreadable_lines(server: DataFrame, state_changes: DataFrame) -> dict[str, DataFrame]:
+    """List the lines about a shrink or a term that have an unknown form, by log: source, reason, raw."""
     said = in_new_words(F.col("message"))
     shrink = server.where(F.contains("message", F.lit("Shrinking ISR")) & ~F.rlike(said, F.lit(_SHRINK)))
     term = state_changes.where(F.rlike("message", F.lit(r"\] (Leader|Follower) \S+ .*starts at leader epoch"))
                                & ~F.rlike("message", F.lit(f"{_LEADER}|{_FOLLOWER}")))  # fmt: skip
     raw = F.substring("message", 1, RAW_CHARACTERS).alias("raw")
-    return shrink.select(*_SOURCE, F.lit("Shrinking ISR line of an unknown form").alias("reason"), raw).unionAll(
-        term.select(*_SOURCE, F.lit("leader or follower line of an unknown form").alias("reason"), raw)
-    )
+    reasons = "Shrinking ISR line of an unknown form", "leader or follower line of an unknown form"
+    return {
+        SERVER: shrink.select(*_SOURCE, F.lit(reasons[0]).alias("reason"), raw),
+        STATE_CHANGE: term.select(*_SOURCE, F.lit(reasons[1]).alias("reason"), raw),
+    }
 
 
 def isr_updated_lines(server: DataFrame) -> DataFrame:

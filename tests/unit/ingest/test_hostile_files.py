@@ -10,10 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs import file_content, lines
-from isr_batch.ingest.kafka_logs.file_content import fingerprint
+from isr_batch.ingest.kafka_logs import lines
 from isr_batch.ingest.kafka_logs.lines import WHOLE, FileRange, lines_of_file
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, find_logs
+from isr_batch.ingest.log_files import content as file_content
+from isr_batch.ingest.log_files.content import fingerprint
 
 MB = 1 << 20
 
@@ -33,7 +34,7 @@ def read(
 ) -> list[tuple[int | None, str | None, str | None]]:
     return [
         (row["source_line"], row["value"], row["problem"])
-        for batch in lines_of_file(str(path), path.name, 1, part, block_bytes)
+        for batch in lines_of_file(str(path), path.name, 1, part, block_bytes=block_bytes)
         for row in batch.to_pylist()
     ]
 
@@ -130,7 +131,7 @@ def test_a_bomb_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_ranges_of_a_plain_file_are_its_lines_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_content, "CHUNK_BYTES", 64)
-    text = b"".join(b"line %d %s\n" % (n, b"z" * (n * 37 % 211)) for n in range(400)) + b"no end"
+    text = b"".join(b"[2 line %d %s\n" % (n, b"z" * (n * 37 % 211)) for n in range(400)) + b"no end"
     path = write(tmp_path / "a", text)
     for range_bytes in (1, 50, 1000, 10**6):
         held = fingerprint(str(path), range_bytes=range_bytes)

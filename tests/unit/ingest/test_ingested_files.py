@@ -7,8 +7,8 @@ import pytest
 
 from isr_batch import __version__
 from isr_batch.ingest.ingested_files import Ingested, Span, beginnings, covered, kept_time, plan, records, rows_of_files
-from isr_batch.ingest.kafka_logs.file_content import Fingerprint
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogFile, LogFolder
+from isr_batch.ingest.log_files.content import Fingerprint
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

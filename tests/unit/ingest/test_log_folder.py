@@ -7,7 +7,8 @@ import pytest
 
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.kafka_logs.lines import lines_of_file
-from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, Broker, find_logs
+from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, find_logs
+from isr_batch.ingest.kafka_logs.settings_files import Broker
 
 
 def write(path: Path, data: bytes = b"x\n") -> Path:

@@ -1,0 +1,144 @@
+"""Find out which broker wrote the lines of a file: the lines themselves say it best."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from isr_batch.ingest.kafka_logs.settings_files import int_of
+from isr_batch.ingest.log_files.look import Look, Seen
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A file, or a line of it, that could not be used, and why."""
+
+    source_file: str
+    reason: str
+    detail: str | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The lines of one source in a file, before it is known whose they are.
+
+    Parameters
+    ----------
+    name : str
+        As in the lake.
+    folder : Path
+        That the file is in; ``label`` is its name for people.
+    look : Look
+    default : str
+        The log that the file is named after, and ``known_name`` whether it is named after one.
+    source : str or None
+        Container or host.
+    seen : Seen
+        What the lines hold.
+    """
+
+    name: str
+    folder: Path
+    label: str
+    look: Look
+    default: str
+    known_name: bool
+    source: str | None
+    seen: Seen
+
+    @property
+    def stem(self) -> str:
+        """Name without what differs between the logs of one broker: folder, kind, date and compression."""
+        text = self.source or Path(self.name).name
+        text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
+        return _without_dates(text).strip(".-_ ")
+
+    @property
+    def in_names(self) -> int | None:
+        """The number at the end of the source, of the folder, or in the file's name."""
+        for text, pattern in (
+            (self.source or "", r"(\d+)\D*$"), (_without_dates(self.label), r"(\d+)$"), (self.stem, r"(\d+)\D*$")
+        ):  # fmt: skip
+            found = re.search(pattern, text)
+            if found:
+                return int_of(found[1])
+        return None
+
+
+_DATE = r"20\d\d-?\d\d-?\d\d([-T._]?\d\d(?!\d))*"
+
+
+def _without_dates(name: str) -> str:
+    return re.sub(_DATE, "", name)
+
+
+def names_a_day(folder: str) -> bool:
+    """Whether a folder is named after a year, a day or an hour."""
+    return bool(re.search(_DATE, folder) or re.fullmatch(r"(\w+=)?(20)?\d\d(-\d\d)?", folder))
+
+
+class Owner(NamedTuple):
+    """The broker that wrote a candidate's lines (None: not known), and what contradicts it or is missing."""
+
+    broker_id: int | None
+    remarks: list[Refused]
+
+
+def owners(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[str, str]]) -> list[Owner]:
+    """Find the broker of each candidate.
+
+    In this order: its own lines; the lines of the other files in its folder, if they all name one broker; the lines of
+    files called alike in other folders; server.properties; a number in a name.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+    properties : mapping of Path to mapping
+        Settings by folder.
+    """
+    by_folder: dict[Path, Counter[int]] = {}
+    by_stem: dict[str, Counter[int]] = {}
+    for each in candidates:
+        if each.seen.broker_id is not None:
+            by_folder.setdefault(each.folder, Counter())[each.seen.broker_id] += 1
+            by_stem.setdefault(each.stem, Counter())[each.seen.broker_id] += 1
+    found, noted = [], set()
+    for each in candidates:
+        beside = set(by_folder.get(each.folder, ()))
+        alike = set(by_stem.get(each.stem, ())) if each.stem else set()
+        own = properties.get(each.folder)
+        stated = int_of(id_of(own)) if own else None
+        by_lines = each.seen.broker_id
+        for numbers in (beside, alike):
+            if by_lines is None and len(numbers) == 1:
+                (by_lines,) = numbers
+        # properties with an id that is none: then the folder's name may be as wrong
+        in_names = None if own and stated is None else each.in_names
+        broker_id = next((n for n in (by_lines, stated, in_names) if n is not None), None)
+        first = each.folder not in noted and each.source is None
+        noted.add(each.folder)
+        remarks = list(_remarks(each.label, by_lines, stated, in_names)) if first else []
+        found.append(Owner(broker_id, remarks))
+    return found
+
+
+def _remarks(label: str, by_lines: int | None, stated: int | None, in_names: int | None) -> Iterator[Refused]:
+    properties = f"{label}/server.properties"
+    if by_lines is None and stated is None and in_names is None:
+        yield Refused(label, "no broker id", "its logs were left out")
+    elif stated is None:
+        how = f"{by_lines} by the lines of its logs" if by_lines is not None else f"{in_names} by the folder's name"
+        yield Refused(properties, "no server.properties", f"taken for broker {how}")
+    elif by_lines not in {None, stated}:
+        detail = f"it is of broker {stated}, and the lines of the logs beside it are of broker {by_lines}"
+        yield Refused(properties, "another broker's server.properties", detail)
+    if by_lines is not None and in_names not in {None, by_lines}:
+        detail = f"the lines are of broker {by_lines}, the name says {in_names}"
+        yield Refused(label, "a name with another number", detail)
+
+
+def id_of(properties: Mapping[str, str]) -> str:
+    """Read the broker's id in its properties; empty if they have none."""
+    return properties.get("node.id") or properties.get("broker.id") or ""

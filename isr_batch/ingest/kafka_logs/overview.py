@@ -1,0 +1,102 @@
+"""Describe a folder of logs without reading it all: files, layouts, brokers, times, and what can be analysed."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from isr_batch.ingest.kafka_logs.first_look import has_follower_fetch
+from isr_batch.ingest.kafka_logs.log_folder import LogFolder
+from isr_batch.ingest.log_files.content import file_of
+from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE
+from isr_batch.ingest.log_files.look import Seen, look_at
+
+FILE_COLUMNS = ("file", "broker", "logs", "layout", "from", "until", "mb")
+LEFT_OUT_COLUMNS = ("file", "reason", "detail")
+FINDING_COLUMNS = ("about", "found", "next")
+
+
+class Finding(NamedTuple):
+    """Something that the logs allow or lack, and what to do about it."""
+
+    about: str
+    found: str
+    next: str
+
+
+def file_rows(found: LogFolder) -> list[dict[str, Any]]:
+    """List the files that are read, each with the keys of `FILE_COLUMNS`; times are of their first and last lines."""
+    rows = []
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for file in found.files:
+        kinds[file.name].append(file.kind)
+    for file in found.files:
+        if not file.first:
+            continue
+        seen = (
+            look_at(file.path, file.default).sources.get(file.source, Seen()) if file.kind in BROKER_KINDS else Seen()
+        )
+        rows.append({
+            "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
+            "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
+            "from": _without_day(seen.first), "until": _without_day(seen.last),
+            "mb": round(Path(file_of(file.path)).stat().st_size / 1e6, 1),
+        })  # fmt: skip
+    return rows
+
+
+def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
+    """List the files that are not read, with the reason."""
+    return [
+        {"file": each.source_file, "reason": each.reason, "detail": each.detail}
+        for each in [*found.unreadable, *found.left_out]
+    ]
+
+
+def findings(found: LogFolder) -> list[Finding]:
+    """Say what can be analysed with these logs, and what is missing."""
+    return list(_findings(found))
+
+
+def _findings(found: LogFolder) -> Iterator[Finding]:
+    logs: dict[int, set[str]] = defaultdict(set)
+    fetched: set[int] = set()
+    versions: set[str] = set()
+    for file in found.files:
+        if file.broker_id is None or file.kind not in BROKER_KINDS:
+            continue
+        logs[file.broker_id].add(file.kind)
+        versions |= look_at(file.path, file.default).sources.get(file.source, Seen()).versions
+        if file.kind == REQUEST and has_follower_fetch(file.path):
+            fetched.add(file.broker_id)
+    if fetched:
+        yield Finding("replay", f"the partitions that broker {_list(fetched)} leads, under every rule", "")
+    without = set(logs) - fetched
+    if without:
+        what = "what server.log tells of shrinks only" if any(SERVER in logs[b] for b in without) else "nothing"
+        yield Finding(f"broker {_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log")
+    lacking = {b for b in fetched if SERVER not in logs[b]}
+    if lacking:
+        yield Finding(
+            f"broker {_list(lacking)}", "no server.log: the replay cannot be compared with what the broker did",
+            "add server.log",
+        )  # fmt: skip
+    lacking = {b for b in fetched if STATE_CHANGE not in logs[b]}
+    if lacking:
+        yield Finding(
+            f"broker {_list(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
+            "add state-change.log, or the output of kafka-topics --describe",
+        )  # fmt: skip
+    release = found.given.release
+    if release or versions:
+        yield Finding("release", release or ", ".join(sorted(versions)), "")
+    else:
+        yield Finding("release", "in no line that was looked at", "--release X.Y.Z, if ingest does not find it either")
+
+
+def _without_day(stamp: str | None) -> str:
+    return (stamp or "")[:19]
+
+
+def _list(numbers: set[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))

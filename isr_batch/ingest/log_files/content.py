@@ -1,0 +1,273 @@
+"""Read the content of a log file: decompressed, within limits, and its fingerprint to recognise it by."""
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+CHUNK_BYTES = 1 << 20
+ZSTD_CHUNK_BYTES = 1 << 16
+"""Small, because a damaged zstd file loses the whole chunk with the damage; the gzip reader returns what it has."""
+
+RANGE_BYTES = 96 << 20
+"""Size of the ranges in which an uncompressed file is read, one task each."""
+
+MAX_RATIO, RATIO_COUNTS_FROM = 200, 64 << 20
+"""Request logs shrink to a 20th or 40th, quiet ones to a 100th. A small file of equal lines may do better."""
+
+MAX_UNPACKED_BYTES = 64 << 30
+"""A compressed file is one task; at this size it takes an hour or two, and nobody rotates so late."""
+
+
+class BadFileError(Exception):
+    """Raised when a file cannot be read any further; what was read before is good."""
+
+    def __init__(self, reason: str, detail: str | None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Size, line count and hashes of a file's content at the time it was read.
+
+    Parameters
+    ----------
+    size_bytes, content_bytes : int
+        On disk, and unpacked (as far as it is readable).
+    content_hash : str
+        SHA-256 of the unpacked bytes, in hex: the same before and after a rotation that compresses.
+    lines : int
+        Lines, the last one with or without an end.
+    cuts : tuple of (int, int)
+        Where the ranges of a plain file begin: offset of a line in bytes, its number from 1.
+    beginnings : frozenset of str
+        Hashes of the beginnings that were asked for and are there.
+    """
+
+    size_bytes: int
+    content_bytes: int
+    content_hash: str
+    lines: int
+    cuts: tuple[tuple[int, int], ...]
+    beginnings: frozenset[str]
+
+
+PACKED = (".gz", ".zst", ".xz", ".bz2")
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_MEMBER = "!/"
+MAX_MEMBERS = 10_000
+
+
+def file_of(path: str) -> str:
+    """Give the path of the file on disk: that of the archive, for a member of one."""
+    return path.partition(_MEMBER)[0]
+
+
+def is_archive(path: str) -> bool:
+    """Whether a file is an archive of files, by its name."""
+    return path.endswith(ARCHIVES)
+
+
+def is_packed(path: str) -> bool:
+    """Whether a file is compressed, or in an archive, by its name."""
+    return path.endswith(PACKED) or _MEMBER in path
+
+
+def members(path: str) -> list[str]:
+    """List the files in an archive, each as a path that `chunks` reads.
+
+    Raises
+    ------
+    BadFileError
+        When it is damaged, or holds too many files.
+    """
+    try:
+        if path.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                names = [info.filename for info in archive.infolist() if not info.is_dir()]
+        else:
+            with tarfile.open(path) as tar:
+                names = [member.name for member in tar if member.isfile()]
+    except _DAMAGED as error:
+        raise BadFileError("truncated or corrupt archive", str(error)) from error
+    if len(names) > MAX_MEMBERS:
+        raise BadFileError("too many files in an archive", f"{len(names)}, the limit is {MAX_MEMBERS}")
+    return [f"{path}{_MEMBER}{name}" for name in sorted(set(names))]
+
+
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, KeyError,
+            RuntimeError, NotImplementedError)  # fmt: skip
+
+
+def chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield the decompressed bytes of a file; of an uncompressed file, those from ``start`` to before ``end``.
+
+    Raises
+    ------
+    BadFileError
+        After the last good chunk.
+    """
+    try:
+        unpacked = 0
+        limit = os.stat(file_of(path)).st_size * MAX_RATIO  # noqa: PTH116 (os.stat, like the readers, follows links)
+        for chunk in _packed(path) if is_packed(path) else _plain(path, start, end):
+            if start + unpacked == 0 and b"\0" in chunk.partition(b"\n")[0]:
+                raise BadFileError("binary file", "a zero byte in its first line")
+            unpacked += len(chunk)
+            if is_packed(path) and (unpacked > max(limit, RATIO_COUNTS_FROM) or unpacked > MAX_UNPACKED_BYTES):
+                raise BadFileError(
+                    "decompression limit",
+                    f"more than {MAX_RATIO} times its size or {MAX_UNPACKED_BYTES >> 30} GiB: the rest was left out",
+                )
+            yield chunk
+    except _DAMAGED as error:
+        raise BadFileError(f"truncated or corrupt {_kind(path)} file", str(error)) from error
+    except OSError as error:
+        if error.errno is None:  # Arrow's codecs, bz2
+            raise BadFileError(f"truncated or corrupt {_kind(path)} file", str(error)) from error
+        raise BadFileError("unreadable file", error.strerror) from error
+
+
+def _kind(path: str) -> str:
+    kinds = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
+    name = next((kind for suffix, kind in kinds.items() if path.endswith(suffix)), "archive")
+    return "archive" if _MEMBER in path and not path.endswith(PACKED) else name
+
+
+def _plain(path: str, start: int, end: int | None) -> Iterator[bytes]:
+    with Path(path).open("rb") as stream:
+        at = stream.seek(start)
+        while chunk := stream.read(CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - at)):
+            at += len(chunk)
+            yield chunk
+
+
+def _packed(path: str) -> Iterator[bytes]:
+    archive, _, member = path.partition(_MEMBER)
+    with ExitStack() as opened:
+        if not member:
+            yield from _unpacked(path, path)
+            return
+        stream: IO[bytes] | None
+        if archive.endswith(".zip"):
+            stream = opened.enter_context(opened.enter_context(zipfile.ZipFile(archive)).open(member))
+        else:
+            stream = opened.enter_context(tarfile.open(archive)).extractfile(member)
+        if stream is not None:
+            yield from _unpacked(member, opened.enter_context(stream))
+
+
+def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
+    """Unpack a path, or an open stream of an archive."""
+    if name.endswith(".zst"):
+        if isinstance(file, str) and not os.stat(file).st_size:  # noqa: PTH116
+            return
+        source = file if isinstance(file, str) else pa.PythonFile(file, "r")
+        with pa.input_stream(source, compression="zstd") as packed:
+            while chunk := packed.read(ZSTD_CHUNK_BYTES):
+                yield chunk
+        return
+    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+    opener = next((open_ for suffix, open_ in openers.items() if name.endswith(suffix)), None)
+    if opener is None:
+        assert not isinstance(file, str)
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+        return
+    with opener(file) as stream:
+        # read would lose what a damaged file still gave before it raises.
+        while chunk := stream.read1(CHUNK_BYTES):
+            yield chunk
+
+
+class Fingerprinter:
+    """Takes the fingerprint of a file while its bytes pass by.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    beginnings : sequence of int
+        Prefix lengths, in decompressed bytes, whose hashes are wanted too.
+    range_bytes : int
+        Minimum size of a range.
+    """
+
+    def __init__(self, path: str, beginnings: Sequence[int] = (), range_bytes: int = RANGE_BYTES) -> None:
+        self.path = path
+        self.range_bytes = range_bytes
+        self.whole = hashlib.sha256()
+        self.wanted = sorted(set(beginnings), reverse=True)
+        self.hashes: set[str] = set()
+        self.size = self.newlines = 0
+        self.cuts = [(0, 1)]
+        self.last = b"\n"
+        try:
+            self.size_bytes = os.stat(file_of(path)).st_size  # noqa: PTH116
+        except OSError:
+            self.size_bytes = 0
+
+    def watch(self) -> Iterator[bytes]:
+        """Yield the chunks of the file, as long as it was at the start: it may be growing.
+
+        Raises
+        ------
+        BadFileError
+            After the last good chunk.
+        """
+        for chunk in chunks(self.path, end=self.size_bytes):
+            self._take(chunk)
+            yield chunk
+
+    def _take(self, chunk: bytes) -> None:
+        view = memoryview(chunk)
+        at = 0
+        while self.wanted and self.wanted[-1] <= self.size + len(chunk):
+            upto = self.wanted.pop() - self.size
+            self.whole.update(view[at:upto])
+            at = upto
+            self.hashes.add(self.whole.copy().hexdigest())
+        self.whole.update(view[at:])
+        if not is_packed(self.path):
+            self._cut(chunk)
+        self.size += len(chunk)
+        self.newlines += chunk.count(b"\n")
+        self.last = chunk[-1:]
+
+    def _cut(self, chunk: bytes) -> None:
+        next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
+        # A line without a stamp belongs to the line before it, so a range begins with a stamp.
+        line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1
+        if line_end >= 0:
+            self.cuts.append((self.size + line_end + 1, self.newlines + chunk.count(b"\n", 0, line_end + 1) + 1))
+
+    def fingerprint(self) -> "Fingerprint":
+        """Give the fingerprint of what has passed."""
+        return Fingerprint(
+            self.size_bytes, self.size, self.whole.hexdigest(), self.newlines + (self.last != b"\n"),
+            tuple(self.cuts), frozenset(self.hashes),
+        )  # fmt: skip
+
+
+def fingerprint(path: str, beginnings: Sequence[int] = (), range_bytes: int = RANGE_BYTES) -> Fingerprint:
+    """Compute the fingerprint of a file in one pass, as far as the file is readable; see `Fingerprinter`."""
+    taken = Fingerprinter(path, beginnings, range_bytes)
+    try:
+        for _ in taken.watch():
+            pass
+    except BadFileError:
+        pass  # reported when the lines are read
+    return taken.fingerprint()

@@ -1,0 +1,71 @@
+"""Which of a broker's logs a line belongs to: by its logger and its message, not by the name of its file."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+REQUEST, SERVER, STATE_CHANGE, METADATA = "request", "server", "state-change", "metadata"
+KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA)
+BROKER_KINDS = KINDS[:3]
+"""Logs that a broker writes, in the order of their codes."""
+
+Codes = npt.NDArray[np.int8]
+_REQUEST, _SERVER, _STATE_CHANGE = range(3)
+_NO_CODE = -1
+_STAMPED = r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:"
+_LOGGER = r" \([A-Za-z_$][\w$]*(?:\.[\w$]+)+\)\s*$"
+_ABOUT_STATE = r"^\[[^\]]*\] [A-Z]+ (?:\[(?:Broker|Controller) id=\d+[^\]]*\]|Broker \d+ |Controller \d+ epoch )"
+_REQUEST_MARK, _STATE_MARK = " Completed request:", "(state.change.logger)"
+
+
+class KindFinder:
+    """Sorts the lines of one file by log; a line without a stamp belongs to the line before it.
+
+    Parameters
+    ----------
+    default : str
+        The log that the file is named after; that of lines which do not tell.
+    """
+
+    def __init__(self, default: str) -> None:
+        self.default = BROKER_KINDS.index(default)
+        self.last = self.default
+
+    def codes(self, values: pa.StringArray) -> Codes:
+        """Find each line's log, as an index into `BROKER_KINDS`.
+
+        Parameters
+        ----------
+        values : string array
+            Lines in Kafka's own layout, in the order of the file.
+        """
+        if not len(values):
+            return np.empty(0, np.int8)
+        request = _mask(pc.match_substring(values, _REQUEST_MARK))
+        if request.all():
+            self.last = _REQUEST
+            return np.full(len(values), _REQUEST, np.int8)
+        others = values.filter(pa.array(~request))
+        codes = np.full(len(values), _REQUEST, np.int8)
+        codes[~request] = self._of_others(others)
+        own = codes != _NO_CODE
+        before = np.maximum.accumulate(np.where(own, np.arange(len(codes)), -1))
+        codes = np.where(before >= 0, codes[np.maximum(before, 0)], self.last).astype(np.int8)
+        self.last = int(codes[-1])
+        return codes
+
+    def _of_others(self, values: pa.StringArray) -> Codes:
+        stamped = _mask(pc.match_substring_regex(values, _STAMPED))
+        state = _mask(pc.match_substring(values, _STATE_MARK))
+        asked = _mask(pc.match_substring(values, "(kafka.request.logger)"))
+        named = _mask(pc.match_substring_regex(values, _LOGGER))
+        unnamed = self.default
+        if self.default == _SERVER:
+            state |= ~named & _mask(pc.match_substring_regex(values, _ABOUT_STATE))
+        codes = np.where(state, _STATE_CHANGE, np.where(asked, _REQUEST, np.where(named, _SERVER, unnamed)))
+        return np.where(stamped, codes, _NO_CODE).astype(np.int8)
+
+
+def _mask(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.fill_null(found, False))

@@ -1,0 +1,205 @@
+"""Look at the first lines of a file: its layout, its logs, and the brokers that wrote it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.log_files.content import BadFileError, chunks, file_of, is_packed
+from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, KindFinder
+from isr_batch.ingest.log_files.layouts import Converter, Layout, Unreadable, layout_of
+
+HEAD_BYTES = 1 << 20
+"""Bytes looked at at the beginning of a file, and at the end if it is not compressed."""
+LAYOUT_LINES = 400
+
+_BROKER = re.compile(
+    r"\[(?:Partition \S+ broker|Broker id|BrokerServer id|KafkaServer id|ReplicaManager broker|ReplicaFetcher replicaId"
+    r"|BrokerLifecycleManager id|ReplicaFetcherManager on broker|ReplicaAlterLogDirsManager on broker)[= ](\d{1,9})\b"
+    r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
+    r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
+)
+VERSION = re.compile(r"Kafka version ?: (\S+)")
+STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]")
+OF_USE = {
+    REQUEST: " Completed request:",
+    STATE_CHANGE: "state.change.logger",
+    SERVER: r"Shrinking ISR|Expanding ISR|ISR updated |Kafka version ?: |Created log for partition|Log4jController"
+    r"|\t(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = |starts at [Ll]eader [Ee]poch|Cached zkVersion",
+}
+"""What a line of each log looks like if anything is read from it."""
+
+
+@dataclass
+class Seen:
+    """What the looked-at lines of one source of a file hold."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    of_use: Counter[str] = field(default_factory=Counter)
+    brokers: Counter[int] = field(default_factory=Counter)
+    versions: set[str] = field(default_factory=set)
+    first: str | None = None
+    last: str | None = None
+
+    @property
+    def broker_id(self) -> int | None:
+        """The broker that most lines name."""
+        return self.brokers.most_common(1)[0][0] if self.brokers else None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look at a file found.
+
+    Parameters
+    ----------
+    path : str
+    layout : Layout or Unreadable
+    size_bytes : int
+        On disk.
+    sources : dict of (str or None) to Seen
+        By container or host; None is the only one of a file that names none.
+    """
+
+    path: str
+    layout: Layout | Unreadable
+    size_bytes: int
+    sources: dict[str | None, Seen]
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether a line was seen from which anything is read."""
+        return any(seen.of_use for seen in self.sources.values())
+
+
+def look_at(path: str, default: str = SERVER, stamp_format: str | None = None, zone: str | None = None) -> Look:
+    """Look at the first lines of a file, and at the last ones if it is not compressed.
+
+    Parameters
+    ----------
+    path : str
+    default : str
+        The log that the file is named after.
+    stamp_format, zone : str, optional
+        Of its stamps, as the operator gave them.
+    """
+    file = Path(file_of(path))
+    stat = file.stat() if file.exists() else None
+    key = (stat.st_size, stat.st_mtime_ns) if stat else None
+    return _look(path, default, stamp_format, zone, key)
+
+
+@lru_cache(maxsize=65536)
+def _look(path: str, default: str, stamp_format: str | None, zone: str | None, key: tuple[int, int] | None) -> Look:
+    size = key[0] if key else 0
+    parts = _parts(path, size)
+    head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
+    if not head:
+        return Look(path, Unreadable("empty file", ""), size, {None: Seen()})
+    layout = layout_of(head, stamp_format)
+    if isinstance(layout, Unreadable):
+        return Look(path, layout, size, {None: Seen()})
+    if zone:
+        layout = Layout(**{**layout.__dict__, "zone": zone})
+    converter = Converter(layout)
+    sources: dict[str | None, Seen] = {}
+    for part in _all_lines(path) if layout.has_sources else parts:
+        lines = converter.convert(pa.array(part, pa.string()), np.arange(len(part)))
+        names = lines.sources if layout.has_sources and lines.sources is not None else None
+        for name in pc.unique(names).to_pylist() if names is not None else [None]:
+            own = lines.values if name is None else lines.values.filter(pc.fill_null(pc.equal(names, name), False))
+            _note(sources.setdefault(name, Seen()), own, default)
+    named: dict[str | None, Seen] = {name: seen for name, seen in sources.items() if name is not None}
+    if len(named) > 1:
+        return Look(path, layout, size, named)
+    return Look(path, layout, size, {None: _merged(sources.values())})
+
+
+def _merged(seen: Iterable[Seen]) -> Seen:
+    merged = Seen()
+    for each in seen:
+        merged.kinds += each.kinds
+        merged.of_use += each.of_use
+        merged.brokers += each.brokers
+        merged.versions |= each.versions
+        merged.first = min(filter(None, (merged.first, each.first)), default=None)
+        merged.last = max(filter(None, (merged.last, each.last)), default=None)
+    return merged
+
+
+def _note(seen: Seen, values: pa.StringArray, default: str) -> None:
+    codes = KindFinder(default).codes(values)
+    for code, kind in enumerate(BROKER_KINDS):
+        count = int((codes == code).sum())
+        if count:
+            own = values.filter(pa.array(codes == code))
+            seen.kinds[kind] += count
+            used = pc.sum(pc.match_substring_regex(own, OF_USE[kind])).as_py()
+            seen.of_use[kind] += used or 0
+            if kind != REQUEST:
+                _note_brokers(seen, own)
+    stamped = values.filter(pc.match_substring_regex(values, STAMP.pattern))
+    if len(stamped):
+        stamps = pc.utf8_slice_codeunits(stamped, 1, 24)
+        seen.first = min(filter(None, (seen.first, pc.min(stamps).as_py())))
+        seen.last = max(filter(None, (seen.last, pc.max(stamps).as_py())))
+    seen.of_use = +seen.of_use
+
+
+def _note_brokers(seen: Seen, values: pa.StringArray) -> None:
+    for line in values.to_pylist():
+        found = _BROKER.search(line)
+        if found:
+            seen.brokers[int(next(filter(None, found.groups())))] += 1
+        elif (version := VERSION.search(line)) is not None:
+            seen.versions.add(version[1])
+
+
+def _parts(path: str, size: int) -> list[list[str]]:
+    """Read the beginning, and the end of a plain file, as lines."""
+    parts = [_first_lines(path)]
+    if not is_packed(path) and size > 2 * HEAD_BYTES:
+        with Path(path).open("rb") as stream:
+            stream.seek(size - HEAD_BYTES)
+            parts.append(_lines(stream.read(HEAD_BYTES))[1:])
+    return [part for part in parts if part]
+
+
+def _first_lines(path: str) -> list[str]:
+    read = b""
+    try:
+        for chunk in chunks(path):
+            read += chunk
+            if len(read) > HEAD_BYTES:
+                break
+    except BadFileError:
+        pass  # reported when the lines are read
+    if b"\0" in read[:4096]:
+        return []
+    lines = _lines(read[:HEAD_BYTES])
+    return lines[:-1] if len(read) > HEAD_BYTES and len(lines) > 1 else lines
+
+
+def _lines(data: bytes) -> list[str]:
+    return data.decode("utf-8-sig", "replace").replace("\r\n", "\n").removesuffix("\n").split("\n")
+
+
+def _all_lines(path: str) -> Iterable[list[str]]:
+    pending = b""
+    try:
+        for chunk in chunks(path):
+            pending += chunk
+            cut = pending.rfind(b"\n")
+            if cut >= 0:
+                yield _lines(pending[:cut])
+                pending = pending[cut + 1 :]
+    except BadFileError:
+        pass  # reported when the lines are read
+    if pending:
+        yield _lines(pending)

@@ -1,0 +1,250 @@
+"""What container runtimes and log collectors put in front of, or around, each line of a broker's log."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+_RFC3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
+BEGINS_AS_LOG = re.compile(
+    r"[\[({]?(?:\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[ /.-]\w{2,3}[ /.-]\d{2,4}|1\d{12}\b|[A-Z][a-z]{2} \d"
+    r"|(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b|\{\")"
+)
+"""How a line of a log begins: with a stamp, a level, or JSON."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Something in front of a line: its name for people, and a regular expression with the group ``rest``.
+
+    Groups besides: ``source``, the container or pod that wrote the line, and ``part``, which is P if the line goes on
+    in the next one.
+    """
+
+    name: str
+    pattern: str
+
+
+PREFIXES = (
+    Prefix("kubectl --prefix", r"^\[pod/(?P<source>[^/\]\s]+)/[^\]\s]+\] (?P<rest>.*)$"),
+    Prefix("CRI", rf"^{_RFC3339} (?:stdout|stderr) (?P<part>[FP])(?::\S+)? (?P<rest>.*)$"),
+    Prefix("docker compose", r"^(?P<source>[\w.-]+?)[ \t]*\| ?(?P<rest>.*)$"),
+    Prefix("journald", r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<source>\S+) [^\s\[:]+(?:\[\d+\])?: ?(?P<rest>.*)$"),
+    Prefix("journald short-iso", rf"^{_RFC3339} (?P<source>\S+) [^\s\[:]+(?:\[\d+\])?: ?(?P<rest>.*)$"),
+    Prefix("syslog", rf"^<\d+>1 {_RFC3339} (?P<source>\S+) \S+ \S+ \S+ (?:-|\[[^\]]*\]) ?(?P<rest>.*)$"),
+    Prefix("kubectl --timestamps", rf"^{_RFC3339} (?P<rest>.*)$"),
+    Prefix("aws logs tail", r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* (?P<source>[\w./-]+) (?P<rest>.*)$"),
+    Prefix("stern", r"^(?P<source>[a-z][\w.-]*[\w]) [a-z][\w.-]* (?P<rest>.*)$"),
+    Prefix("pod in brackets", r"^\[(?P<source>[a-z][\w.-]*-\d+)\] (?P<rest>.*)$"),
+    Prefix("grep", r"^(?P<source>[^\s:\[\]{}]+?):(?:\d+:)?(?P<rest>.*)$"),
+)
+ENVELOPE = "JSON envelope"
+"""The line is a field of a JSON object: docker's json-file, fluent-bit, an export of CloudWatch."""
+_LINE_FIELDS = ("log", "message", "MESSAGE", "@message", "msg")
+_SOURCE_FIELDS = ("kubernetes/pod_name", "logStreamName", "pod")
+_NAMED = {prefix.name: prefix for prefix in PREFIXES}
+MOST = 0.9
+"""Share of a file's lines that must have a prefix."""
+
+
+class Stripped(NamedTuple):
+    """Lines without a prefix, their sources (None: no such thing), and whether each goes on in the next."""
+
+    values: pa.StringArray
+    sources: pa.StringArray | None
+    goes_on: npt.NDArray[np.bool_] | None
+
+
+def prefix_of(lines: Sequence[str]) -> str | None:
+    """Find what is in front of most of these lines; None if a log's own line begins there.
+
+    A prefix counts only if something that looks like the beginning of a log line comes after it.
+    """
+    if _envelope_fields(lines):
+        return ENVELOPE
+    for prefix in PREFIXES:
+        pattern = re.compile(prefix.pattern)
+        found = [match for line in lines if (match := pattern.match(line))]
+        begins = sum(bool(BEGINS_AS_LOG.match(match["rest"].lstrip())) for match in found)
+        if len(found) >= MOST * len(lines) and begins and _is_needed(lines, found, begins):
+            return prefix.name
+    return None
+
+
+def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
+    """Whether what is left looks more like a log than the whole lines do."""
+    if not found[0]["rest"]:
+        return False
+    own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
+    return begins > own
+
+
+def strip(name: str, values: pa.StringArray) -> Stripped:
+    """Take a prefix off; a line without it stays as it is."""
+    if name.startswith(ENVELOPE):
+        return _unwrapped(name.removeprefix(ENVELOPE).strip(), values)
+    pattern = _NAMED[name].pattern
+    found = pc.extract_regex(values, pattern)
+    rest = pc.coalesce(pc.struct_field(found, "rest"), values)
+    source = pc.struct_field(found, "source") if "<source>" in pattern else None
+    goes_on = None
+    if "<part>" in pattern:
+        goes_on = np.asarray(pc.fill_null(pc.equal(pc.struct_field(found, "part"), "P"), False))
+    return Stripped(rest, source, goes_on)
+
+
+def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
+    objects = [each for line in lines if line.startswith("{") and isinstance(each := load(line), dict)]
+    if not objects or len(objects) < MOST * len(lines):
+        return None
+    for field in _LINE_FIELDS:
+        texts = [each[field] for each in objects if isinstance(each.get(field), str)]
+        stamped = sum(bool(BEGINS_AS_LOG.match(text.lstrip())) for text in texts)
+        if len(texts) >= MOST * len(objects) and stamped:
+            source = next((name for name in _SOURCE_FIELDS if isinstance(_at(objects[0], name), str)), None)
+            return field, source
+    return None
+
+
+def envelope_of(lines: Sequence[str]) -> str:
+    """Name an envelope with the fields that are read from it."""
+    fields = _envelope_fields(lines)
+    assert fields is not None
+    return f"{ENVELOPE} {json.dumps(fields)}"
+
+
+def _unwrapped(fields: str, values: pa.StringArray) -> Stripped:
+    field, source = json.loads(fields)
+    columns = read_fields(values, [field, source] if source else [field])
+    text = columns[0]
+    goes_on = None
+    if field == "log":  # docker cuts a long line after 16 KiB, and only its last part ends with a newline
+        goes_on = np.asarray(pc.fill_null(pc.invert(pc.ends_with(text, "\n")), False))
+        if goes_on.all():
+            goes_on = None  # the collector has taken the newlines off
+    rest = pc.coalesce(pc.utf8_rtrim(text, "\r\n"), values)
+    return Stripped(rest, columns[1] if source else None, goes_on)
+
+
+def read_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
+    """Read fields of lines that are JSON objects, as text; null where a line has no such field or is no JSON.
+
+    Parameters
+    ----------
+    values : string array
+    paths : sequence of str
+        Names; those of nested objects between slashes.
+    """
+    is_object = pc.starts_with(values, "{")
+    objects = values.filter(pc.fill_null(is_object, False))
+    if len(objects) == len(values):
+        return _fields(objects, paths)
+    place = np.full(len(values), -1)
+    place[np.asarray(pc.fill_null(is_object, False))] = np.arange(len(objects))
+    indices = pa.array(place, mask=place < 0)
+    return [column.take(indices) for column in _fields(objects, paths)]
+
+
+def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
+    if not len(objects):
+        return [pa.nulls(0, pa.string()) for _ in paths]
+    text = "\n".join(objects.to_pylist()).encode()
+    options = arrow_json.ParseOptions(explicit_schema=_schema(paths), unexpected_field_behavior="ignore")
+    try:
+        read = arrow_json.read_json(
+            pa.BufferReader(text), arrow_json.ReadOptions(block_size=len(text) + 1, use_threads=False), options
+        ).combine_chunks()
+        if read.num_rows == len(objects):
+            return [_as_text(_column(read, path)) for path in paths]
+    except pa.ArrowInvalid:
+        pass  # a damaged line, or a number where others have a text
+    parsed = [load(each) for each in objects.to_pylist()]
+    return [pa.array([text_at(each, path) for each in parsed], pa.string()) for path in paths]
+
+
+def _schema(paths: Sequence[str]) -> pa.Schema:
+    tree: dict[str, Any] = {}
+    for path in paths:
+        *parents, leaf = path.split("/")
+        at = tree
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[leaf] = pa.int64() if leaf in {"epochSecond", "nanoOfSecond", "timeMillis"} else pa.string()
+
+    def type_of(node: object) -> pa.DataType:
+        return pa.struct([(k, type_of(v)) for k, v in node.items()]) if isinstance(node, dict) else node
+
+    return pa.schema([(name, type_of(node)) for name, node in tree.items()])
+
+
+def _column(table: pa.Table, path: str) -> pa.Array:
+    first, *rest = path.split("/")
+    column = table.column(first)
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return pc.struct_field(column, rest) if rest else column
+
+
+def _as_text(column: pa.Array) -> pa.StringArray:
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())
+
+
+def load(line: str) -> object:
+    """Parse a line as JSON; None if it is none."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _at(each: object, path: str) -> object:
+    for name in path.split("/"):
+        each = each.get(name) if isinstance(each, dict) else None
+    return each
+
+
+def text_at(each: object, path: str) -> str | None:
+    """Read a field of a parsed object as text; None if there is no value."""
+    found = _at(each, path)
+    return None if found is None or isinstance(found, dict | list) else str(found)
+
+
+class Joiner:
+    """Joins the parts of lines that a container runtime has cut; keeps an unfinished line for the next block."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.number = 0
+
+    def join(
+        self, values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_]
+    ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
+        """Give the whole lines, each with the number of its first part."""
+        if not self.begun and not goes_on.any():
+            return values, numbers
+        ends = np.flatnonzero(~goes_on)
+        texts = values.to_pylist()
+        joined, firsts = [], []
+        for before, end in pairwise([-1, *ends.tolist()]):
+            firsts.append(self.number if self.begun else int(numbers[before + 1]))
+            joined.append("".join([*self.begun, *texts[before + 1 : end + 1]]))
+            self.begun = []
+        left = int(ends[-1]) + 1 if len(ends) else 0
+        if left < len(texts):
+            self.number = self.number if self.begun else int(numbers[left])
+            self.begun += texts[left:]
+        return pa.array(joined, pa.string()), np.array(firsts, np.int64)
+
+    def rest(self) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
+        """Give a line that has begun and has no end."""
+        begun, self.begun = self.begun, []
+        if not begun:
+            return pa.array([], pa.string()), np.empty(0, np.int64)
+        return pa.array(["".join(begun)]), np.array([self.number], np.int64)

@@ -1,0 +1,203 @@
+"""Time stamps of log lines: the forms that are read, and their conversion to UTC in Kafka's own form."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.errors import UsageError
+
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_TIME = r"(?P<H>[01]\d|2[0-3]):(?P<M>[0-5]\d):(?P<S>[0-5]\d|60)"
+_FRACTION = r"(?:[.,:](?P<f>\d{1,9}))?"
+_ZONE = r"(?: ?(?P<z>Z|UTC|GMT|[+-]\d\d(?::?[0-5]\d)?))?"
+_NAME = "(?P<b>[A-Z][a-z]{2})"
+_MONTH, _DAY = r"(?P<m>0[1-9]|1[0-2])", r"(?P<d>0[1-9]|[12]\d|3[01])"
+
+_DIRECTIVES = {
+    "Y": r"(?P<Y>\d{4})", "m": r"(?P<m>\d{1,2})", "d": r"(?P<d>\d{1,2})", "b": r"(?P<b>[A-Za-z]{3})",
+    "H": r"(?P<H>\d{1,2})", "M": r"(?P<M>\d\d)", "S": r"(?P<S>\d\d)", "f": r"(?P<f>\d{1,9})",
+    "z": r"(?P<z>Z|[+-]\d\d(?::?\d\d)?)", "y": r"(?P<y>\d\d)", "%": "%",
+}  # fmt: skip
+"""Directives of a stamp format that an operator gives, as in Python's strftime."""
+
+
+@dataclass(frozen=True)
+class StampForm:
+    """A form of time stamps: its name, and a regular expression with a group for each part.
+
+    Groups: Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), z (offset), and ms (epoch).
+    """
+
+    name: str
+    pattern: str
+
+    @cached_property
+    def text(self) -> str:
+        """The pattern with no groups, to be part of another."""
+        return re.sub(r"\(\?P<\w+>", "(?:", self.pattern)
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """Names of its groups."""
+        return frozenset(re.findall(r"\(\?P<(\w+)>", self.pattern))
+
+
+FORMS = (
+    StampForm("ISO 8601", rf"(?P<Y>\d{{4}})-{_MONTH}-{_DAY}[ T]{_TIME}{_FRACTION}{_ZONE}"),
+    StampForm("year/month/day", rf"(?P<Y>\d{{4}})/{_MONTH}/{_DAY}[ T]{_TIME}{_FRACTION}{_ZONE}"),
+    StampForm("basic ISO 8601", r"(?P<Y>20\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>[0-3]\d)T?"
+                                r"(?P<H>[0-2]\d)(?P<M>[0-5]\d)(?P<S>[0-5]\d)[.,]?(?P<f>\d{3})"),
+    StampForm("day month-name year",
+              rf"(?P<d>\d{{1,2}})[ /-]{_NAME}[ /-](?P<Y>\d{{4}})[ :]{_TIME}{_FRACTION}{_ZONE}"),
+    StampForm("month-name day, year", rf"{_NAME} (?P<d>\d{{1,2}}), (?P<Y>\d{{4}}) {_TIME}{_FRACTION}{_ZONE}"),
+    StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),
+)  # fmt: skip
+"""Forms that say the time in one way only."""
+
+AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
+TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
+ANY_STAMP = "(?:" + "|".join(form.text for form in FORMS) + ")"
+
+
+def form_of(name: str) -> StampForm:
+    """Look a form up by its name, or make one of an operator's format.
+
+    Raises
+    ------
+    UsageError
+        When a format has unknown directives, or does not tell a day and a time.
+    """
+    for form in FORMS:
+        if form.name == name:
+            return form
+    if "%" not in name:
+        raise UsageError(f"{name} is no format of time stamps", "write it like '%d/%m/%Y %H:%M:%S,%f'")
+    seen: list[str] = []
+
+    def part(found: "re.Match[str]") -> str:
+        if found[1] is None:
+            return re.escape(found[0])
+        if found[1] not in _DIRECTIVES or found[1] in seen:
+            raise UsageError(f"%{found[1]} cannot be read in the format {name}", f"known: %{' %'.join(_DIRECTIVES)}")
+        seen.append(found[1])
+        return _DIRECTIVES[found[1]]
+
+    pattern = re.sub(r"%(.)|[^%]", part, name)
+    if not {"d", "H", "M", "S"} <= set(seen) or not {"Y", "y"} & set(seen) or not {"m", "b"} & set(seen):
+        raise UsageError(f"the format {name} does not tell a day and a time", "write it like '%d/%m/%Y %H:%M:%S,%f'")
+    return StampForm(name, pattern)
+
+
+def zone_of(text: str) -> tzinfo:
+    """Parse a time zone: ``Europe/Helsinki``, ``UTC``, ``+02:00``.
+
+    Raises
+    ------
+    UsageError
+        When it is none.
+    """
+    offset = _offset_us(text)
+    if offset is not None:
+        return timezone(timedelta(microseconds=offset))
+    try:
+        return ZoneInfo(text)
+    except (ValueError, OSError) as error:
+        raise UsageError(f"{text} is not a time zone", "write it like Europe/Helsinki, UTC or +02:00") from error
+
+
+def _offset_us(text: str) -> int | None:
+    if text in {"Z", "UTC", "GMT"}:
+        return 0
+    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)?", text)
+    if not found:
+        return None
+    minutes = int(found[2]) * 60 + int(found[3] or 0)
+    return (-minutes if found[1] == "-" else minutes) * 60_000_000
+
+
+def in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
+    """Rewrite stamps as ``2026-11-21 16:30:12,613`` in UTC; null where a stamp has another form.
+
+    Parameters
+    ----------
+    stamps : string array
+        Each the whole stamp, without brackets.
+    form : StampForm
+    zone : str, optional
+        Of the stamps that name none; by default UTC.
+    """
+    if "ms" in form.groups:
+        found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), "ms")
+        return _printed(found.cast(pa.int64()).cast(pa.timestamp("ms")))
+    parts = pc.extract_regex(stamps, f"^{form.pattern}$")
+    valid = pc.is_valid(parts)
+
+    def part(name: str, width: int = 2) -> pa.StringArray:
+        return pc.utf8_lpad(pc.struct_field(parts, name), width, "0")
+
+    year = part("Y", 4) if "Y" in form.groups else pc.binary_join_element_wise("20", part("y"), "")
+    if "b" in form.groups:
+        number = pc.index_in(pc.utf8_lower(pc.struct_field(parts, "b")), pa.array(MONTHS))
+        month = pc.utf8_lpad(pc.add(number, 1).cast(pa.string()), 2, "0")
+    else:
+        month = part("m")
+    fraction = pa.array(["000"] * len(stamps)) if "f" not in form.groups else pc.utf8_slice_codeunits(
+        pc.utf8_rpad(pc.struct_field(parts, "f"), 3, "0"), 0, 3
+    )  # fmt: skip
+    day = pc.binary_join_element_wise(year, month, part("d"), "-")
+    time = pc.binary_join_element_wise(part("H"), part("M"), part("S"), ":")
+    text = pc.binary_join_element_wise(day, time, " ")
+    offsets = pc.struct_field(parts, "z") if "z" in form.groups else None
+    has_offset = offsets is not None and pc.any(pc.greater(pc.binary_length(offsets), 0)).as_py()
+    if not has_offset and zone is None:
+        return pc.if_else(valid, pc.binary_join_element_wise(text, fraction, ","), None)
+    naive = _parsed(pc.binary_join_element_wise(text, fraction, "."))
+    us = naive.cast(pa.timestamp("us")).cast(pa.int64())
+    if has_offset:
+        assert offsets is not None
+        encoded = pc.dictionary_encode(pc.fill_null(offsets, ""))
+        known = pa.array([_offset_us(text) if text else None for text in encoded.dictionary.to_pylist()], pa.int64())
+        shift = known.take(encoded.indices)
+    else:
+        shift = pa.nulls(len(stamps), pa.int64())
+    if zone is not None and shift.null_count:
+        local = _zone_shift_us(us, zone_of(zone))
+        shift = pc.coalesce(shift, local)
+    return _printed(pc.subtract(us, pc.fill_null(shift, 0)).cast(pa.timestamp("us")).cast(pa.timestamp("ms")))
+
+
+def _parsed(texts: pa.StringArray) -> pa.TimestampArray:
+    """Parse; null where there is no such day."""
+    try:
+        return texts.cast(pa.timestamp("ms"))
+    except pa.ArrowInvalid:
+        return pa.array([_one(text) for text in texts.to_pylist()], pa.timestamp("ms"))
+
+
+def _one(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+
+
+def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
+    """Offset of a zone at local times; it changes at full hours at most, so one look-up an hour is enough."""
+    hours = pc.divide(pc.fill_null(us, 0), 3_600_000_000)
+    encoded = pc.dictionary_encode(hours)
+    offsets = []
+    for hour in encoded.dictionary.to_pylist():
+        local = datetime.fromtimestamp(hour * 3600, UTC).replace(tzinfo=zone)
+        offset = local.utcoffset()
+        assert offset is not None
+        offsets.append(offset // timedelta(microseconds=1))
+    return pa.array(offsets, pa.int64()).take(encoded.indices)
+
+
+def _printed(times: pa.TimestampArray) -> pa.StringArray:
+    return pc.replace_substring(pc.strftime(times, "%Y-%m-%d %H:%M:%S"), ".", ",")
