@@ -81,13 +81,15 @@ def find_logs_of_clusters(
 
 
 def show_files(out: Output, name: str, found: "LogFolder") -> None:
-    """Print what lies in a folder: the files that are read, and those that are not, with the reason."""
-    from isr_batch.ingest.kafka_logs.overview import FILE_COLUMNS, LEFT_OUT_COLUMNS, file_rows, left_out_rows
+    """Print what lies in a folder: the files that are read, those that are not, and what can be done with them."""
+    from isr_batch.ingest.kafka_logs import overview
 
-    out.table(f"Logs of {name}", file_rows(found), FILE_COLUMNS)
-    left_out = left_out_rows(found)
+    out.table(f"Logs of {name}", overview.file_rows(found), overview.FILE_COLUMNS)
+    left_out = overview.left_out_rows(found)
     if left_out:
-        out.table(f"Files of {name} that are not read", left_out, LEFT_OUT_COLUMNS)
+        out.table(f"Files of {name} that are not read", left_out, overview.LEFT_OUT_COLUMNS)
+    findings = [each._asdict() for each in overview.findings(found)]
+    out.table(f"What can be done with {name}", findings, overview.FINDING_COLUMNS)
 
 
 def look(
@@ -101,13 +103,11 @@ def look(
         raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
     from isr_batch.ingest.broker_logs import find_clusters
     from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable
-    from isr_batch.ingest.kafka_logs.overview import FINDING_COLUMNS, findings
     from isr_batch.ingest.kafka_logs.time_zones import require_utc
 
     clusters = find_clusters(logs, cluster, LogOptions.parse(stamp_format, time_zone or []))
     for name, (_, found) in clusters.items():
         show_files(out, name, found)
-        out.table(f"What can be done with {name}", [each._asdict() for each in findings(found)], FINDING_COLUMNS)
     for _, found in clusters.values():
         require_readable(found)
         require_utc(found.files)

@@ -24,7 +24,7 @@ from isr_batch.ingest.ingested_files import (
 )
 from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
 from isr_batch.ingest.kafka_logs.assumptions import Note
-from isr_batch.ingest.kafka_logs.broker_ids import names_a_day
+from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
 from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
@@ -43,6 +43,8 @@ from isr_batch.lake.tables.inputs import (
 )
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
+BROKER_DEPTH = 2
+"""Parts of the name of a log in its broker's folder; deeper, it may be in that of a cluster."""
 LAST_US = 1_000_000
 """A term that ends so near to the end of its leader's log was not seen to end."""
 # Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
@@ -83,17 +85,22 @@ def find_clusters(
         When one name is given for several clusters.
     """
     whole = find_logs(folder, options)
-    inside = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
     clusters = {folder.resolve().name: (folder, whole)}
+    places = [(Path(file.name.partition("!/")[0]).parts, file.broker_id)
+              for file in whole.files if file.broker_id is not None and file.kind != PROPERTIES]  # fmt: skip
+    depth = min(map(len, (parts for parts, _ in places)), default=0)
     of_folder: dict[str, set[int]] = defaultdict(set)
-    for file in whole.files:
-        if file.broker_id is not None and file.kind != PROPERTIES:
-            first, *rest = Path(file.name.partition("!/")[0]).parts
-            of_folder[first if len(rest) > 1 else ""].add(file.broker_id)
+    for parts, broker_id in places:
+        if len(parts) == depth:
+            of_folder[parts[0]].add(broker_id)
     shared = sum(map(len, of_folder.values())) > len(set().union(*of_folder.values()))
     lone = len(of_folder) == 1 and len(next(iter(of_folder.values()))) > 1
-    if "" not in of_folder and (shared or lone) and not any(map(names_a_day, of_folder)):
-        clusters = {name: (inside[name], find_logs(inside[name], options)) for name in sorted(of_folder)}
+    if depth > BROKER_DEPTH and (shared or lone) and not any(map(names_a_day, of_folder)):
+        clusters = {name: (folder / name, find_logs(folder / name, options)) for name in sorted(of_folder)}
+        deeper = sorted({parts[0] for parts, _ in places} - set(clusters))
+        next(iter(clusters.values()))[1].left_out.extend(
+            Refused(name, "deeper than the other clusters", "read it by giving its own folder") for name in deeper
+        )
     if cluster_id is None:
         return clusters
     if len(clusters) > 1:

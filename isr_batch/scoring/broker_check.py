@@ -14,6 +14,7 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, QualityGateError
+from isr_batch.ingest.log_files.vendors import apache_release
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
@@ -129,7 +130,11 @@ def _rule_of_leaders(terms: DataFrame) -> DataFrame:
     leaders = terms.groupBy("cluster_id", "leader_id").agg(F.max("broker_version").alias("version"))
     versions = [row["version"] for row in leaders.select("version").distinct().collect() if row["version"]]
     rules = terms.sparkSession.createDataFrame(
-        [(v, rule_of_release(v), REGISTRY[rule_of_release(v)].checks_per_lag_time) for v in versions],
+        [
+            (v, rule, REGISTRY[rule].checks_per_lag_time)
+            for v in versions
+            for rule in [rule_of_release(apache_release(v))]
+        ],
         "version STRING, ran STRING, checks_per_lag_time INT",
     )
     return leaders.join(F.broadcast(rules), "version").drop("version")

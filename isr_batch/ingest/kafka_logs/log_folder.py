@@ -274,7 +274,7 @@ def _add_candidates(
 def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
     layout = each.look.layout
     if isinstance(layout, Unreadable):
-        if layout.reason != "empty file" and each.known_name:
+        if layout.reason not in {"empty file", "binary file"} and each.known_name:
             found.unreadable.append(Refused(_printable(each.name), layout.reason, layout.detail))
         layout = KAFKAS_OWN
     zone = options.zone(broker_id)

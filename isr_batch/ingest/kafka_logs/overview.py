@@ -10,6 +10,7 @@ from isr_batch.ingest.kafka_logs.log_folder import LogFolder
 from isr_batch.ingest.log_files.content import file_of
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.look import Seen, look_at
+from isr_batch.ingest.log_files.vendors import named_release
 
 FILE_COLUMNS = ("file", "broker", "logs", "layout", "from", "until", "mb")
 LEFT_OUT_COLUMNS = ("file", "reason", "detail")
@@ -39,7 +40,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
         rows.append({
             "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
             "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
-            "from": _without_day(seen.first), "until": _without_day(seen.last),
+            "from": _to_the_second(seen.first), "until": _to_the_second(seen.last),
             "mb": round(Path(file_of(file.path)).stat().st_size / 1e6, 1),
         })  # fmt: skip
     return rows
@@ -59,6 +60,7 @@ def findings(found: LogFolder) -> list[Finding]:
 
 
 def _findings(found: LogFolder) -> Iterator[Finding]:
+    yield from (Finding(each.source_file, f"{each.reason}: {each.detail}", "") for each in found.refused)
     logs: dict[int, set[str]] = defaultdict(set)
     fetched: set[int] = set()
     versions: set[str] = set()
@@ -87,14 +89,22 @@ def _findings(found: LogFolder) -> Iterator[Finding]:
             f"broker {_list(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
             "add state-change.log, or the output of kafka-topics --describe",
         )  # fmt: skip
-    release = found.given.release
-    if release or versions:
-        yield Finding("release", release or ", ".join(sorted(versions)), "")
-    else:
+    yield from _releases(found.given.release, versions)
+
+
+def _releases(given: str | None, versions: set[str]) -> Iterator[Finding]:
+    named = {version: named_release(version) for version in sorted(versions)}
+    unknown = [version for version, release in named.items() if release is None]
+    releases = [given] if given else [release for release in named.values() if release]
+    if unknown and not given:
+        yield Finding("release", f"{', '.join(unknown)} is no release that is known here", "--release X.Y.Z")
+    if releases:
+        yield Finding("release", ", ".join(releases), "")
+    elif not unknown:
         yield Finding("release", "in no line that was looked at", "--release X.Y.Z, if ingest does not find it either")
 
 
-def _without_day(stamp: str | None) -> str:
+def _to_the_second(stamp: str | None) -> str:
     return (stamp or "")[:19]
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
+from isr_batch.ingest.log_files.vendors import apache_release
 
 GIVEN = "given"
 FETCH_OF_RELEASE = (
@@ -35,7 +36,7 @@ def with_releases(led: list[dict[str, Any]], requests: DataFrame, release: str |
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
+    return [int(number) for number in re.findall(r"\d+", apache_release(version))]
 
 
 def oldest_release(requests: DataFrame) -> str | None:

@@ -16,6 +16,7 @@ from isr_batch.ingest.kafka_logs.server_log_zookeeper import (
 from isr_batch.ingest.kafka_logs.server_log_zookeeper import SOURCE as _SOURCE
 from isr_batch.ingest.kafka_logs.settings_files import LAG_TIME, MIN_ISR, Broker, ClusterSettings
 from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
+from isr_batch.ingest.log_files.vendors import named_release
 from udfs.rules import RELEASED_RULES
 
 _PARTITION = rf"(\S+)-({INT})"
@@ -251,9 +252,7 @@ def broker_settings(
     printed = printed.groupBy("broker_id").agg(
         *(F.max(F.when(F.col("setting") == name, F.col("number"))).alias(name) for name in (LAG_TIME, MIN_ISR))
     )
-    ran = server.groupBy("broker_id").agg(
-        F.max(F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))).alias("version")
-    )
+    ran = server.groupBy("broker_id").agg(F.max(_release(server)).alias("version"))
     starts = process_starts(server).groupBy("broker_id").agg(F.array_sort(F.collect_list("stamp_us")).alias("starts"))
     known = server.sparkSession.createDataFrame(
         [(b.broker_id, b.replica_lag_time_max_ms, b.min_insync_replicas) for b in brokers],
@@ -261,7 +260,7 @@ def broker_settings(
     )
     version = F.coalesce(F.lit(given.release).cast("string"), "version")
     release = F.coalesce(version, F.lit(assumed).cast("string"))
-    numbers = F.regexp_extract_all(release, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
+    numbers = _numbers(release)
     default_ms = F.when(numbers < F.array(F.lit(2), F.lit(5)), OLD_LAG_TIME_MS).otherwise(LAG_TIME_MS)
     stated = {"given": F.lit(given.replica_lag_time_max_ms).cast("bigint"), "properties": F.col("lag"),
               "logged": F.col(f"`{LAG_TIME}`")}  # fmt: skip
@@ -284,9 +283,25 @@ def broker_settings(
     )
 
 
+def _release(server: DataFrame) -> Column:
+    """Read the release in a line, as `named_release` names it; null in other lines, and where it is not known."""
+    printed = F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))
+    release = F.lit(None).cast("string")
+    for (text,) in server.select(printed).distinct().collect():
+        named = named_release(text or "")
+        release = F.when(printed == text, named).otherwise(release) if named else release
+    return release
+
+
+def _numbers(release: Column) -> Column:
+    """Take the numbers of a Kafka release as an array, without those of a vendor."""
+    apaches = F.coalesce(F.nullif(F.regexp_extract(release, r"\(Kafka ([\d.]+)\)$", 1), F.lit("")), release)
+    return F.regexp_extract_all(apaches, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
+
+
 def _checks_per_lag_time(version: Column) -> Column:
     """Look up how often a release checks the ISR per lag time; an unknown release counts as the newest."""
-    release = F.regexp_extract_all(version, F.lit(r"\d+"), F.lit(0)).cast("array<int>")
+    release = _numbers(version)
     checks = F.lit(None).cast("int")
     for since, rule in RELEASED_RULES:
         checks = F.when(release >= F.array(*(F.lit(number) for number in since)), rule.checks_per_lag_time).otherwise(
@@ -316,7 +331,7 @@ def process_of(instant_us: str) -> Column:
 def process_facts(server: DataFrame, settings: DataFrame) -> DataFrame:
     """Describe each process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
     stamped = server.where("message IS NOT NULL AND stamp_us IS NOT NULL").join(F.broadcast(settings), "broker_id")
-    version = F.nullif(F.regexp_extract("message", _VERSION, 1), F.lit(""))
+    version = _release(server)
     scheduled = F.when(F.rlike("message", F.lit(_CHECKS_SCHEDULED)), F.col("stamp_us"))
     return stamped.groupBy("broker_id", process_of("stamp_us").alias("process")).agg(
         F.max(version).alias("broker_version"), F.min(scheduled).alias("startup_us")

@@ -101,7 +101,7 @@ def _look(path: str, default: str, stamp_format: str | None, zone: str | None, k
     parts = _parts(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
     if not head:
-        return Look(path, Unreadable("empty file", ""), size, {None: Seen()})
+        return Look(path, Unreadable("binary file" if size else "empty file", ""), size, {None: Seen()})
     layout = layout_of(head, stamp_format)
     if isinstance(layout, Unreadable):
         return Look(path, layout, size, {None: Seen()})

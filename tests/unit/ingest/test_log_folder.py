@@ -1,11 +1,17 @@
 """Finding and reading log files, without Spark."""
 
+import bz2
 import gzip
+import io
+import lzma
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from isr_batch.errors import NoInputError
+from isr_batch.ingest.broker_logs import find_clusters
 from isr_batch.ingest.kafka_logs.lines import lines_of_file
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, find_logs
 from isr_batch.ingest.kafka_logs.settings_files import Broker
@@ -112,3 +118,102 @@ def test_a_gzip_name_without_gzip_inside_is_told(tmp_path: Path) -> None:
 
 def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
     assert read(tmp_path / "gone") == ([], "unreadable file")
+
+
+OWN_LINES = {
+    "server": "[2026-11-21 16:30:12,613] INFO [Partition t-0 broker={}] Shrinking ISR from 1,2 to 1 (a.b)",
+    "request": "[2026-11-21 16:30:12,613] DEBUG Completed request:{{}} (kafka.request.logger)",
+    "state-change": "[2026-11-21 16:30:12,613] INFO [Broker id={}] x (state.change.logger)",
+}
+
+
+def owners(folder: Path) -> dict[str, int | None]:
+    return {f"{file.name}: {file.kind}": file.broker_id for file in find_logs(folder).files}
+
+
+def test_the_lines_say_which_broker_it_is_before_a_folders_name_or_its_properties(tmp_path: Path) -> None:
+    for host, broker in ((17, 1), (18, 2)):
+        for log, line in OWN_LINES.items():
+            write(tmp_path / f"kafka-host-{host}" / f"{log}.log", line.format(broker).encode())
+    write(tmp_path / "kafka-host-18" / "server.properties", b"broker.id=7\nreplica.lag.time.max.ms=1\n")
+    found = find_logs(tmp_path)
+    assert {file.name: file.broker_id for file in found.files} == {
+        f"kafka-host-{host}/{log}.log": broker for host, broker in ((17, 1), (18, 2)) for log in OWN_LINES
+    }
+    assert found.brokers[2].replica_lag_time_max_ms is None, "the settings are another broker's"
+    assert {r.reason for r in found.refused} == {
+        "no server.properties", "a name with another number", "another broker's server.properties"
+    }  # fmt: skip
+
+
+def test_names_of_logrotate_with_a_date_and_every_compression(tmp_path: Path) -> None:
+    text = OWN_LINES["request"].format(1).encode()
+    packed = {".gz": gzip.compress(text), ".xz": lzma.compress(text), ".bz2": bz2.compress(text), "": text}
+    for suffix, data in packed.items():
+        write(tmp_path / "broker-1" / f"request.log-20261121{suffix}", data)
+    found = find_logs(tmp_path)
+    assert len(found.of_kind(REQUEST)) == len(packed)
+    for file in found.files:
+        assert read(Path(file.path)) == ([(1, text.decode())], None)
+
+
+@pytest.mark.parametrize("name", ["support.zip", "logs.tar.gz", "logs.tar"])
+def test_logs_in_an_archive(tmp_path: Path, name: str) -> None:
+    inside = {f"node-{n}/{log}.log": line.format(n).encode() for n in (1, 2) for log, line in OWN_LINES.items()}
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            for member, data in inside.items():
+                archive.writestr(member, data)
+    else:
+        with tarfile.open(tmp_path / name, "w:gz" if name.endswith("gz") else "w") as tar:
+            for member, data in inside.items():
+                entry = tarfile.TarInfo(member)
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+    found = find_logs(tmp_path)
+    assert {(file.name, file.broker_id) for file in found.files} == {
+        (f"{name}!/{member}", int(member[5])) for member in inside
+    }
+    for file in found.files:
+        (line,), problem = read(Path(file.path))
+        assert line[1].encode() == inside[file.name.partition("!/")[2]]
+        assert problem is None
+
+
+def test_a_damaged_archive_is_listed(tmp_path: Path) -> None:
+    write(tmp_path / "broker-1" / "server.log")
+    write(tmp_path / "broker-1" / "old.zip", b"PK no zip")
+    assert "truncated or corrupt archive" in {each.reason for each in find_logs(tmp_path).refused}
+
+
+def test_a_folder_an_hour_with_the_files_of_all_brokers(tmp_path: Path) -> None:
+    for hour in ("2026-11-21-16", "2026-11-21-17"):
+        for host, broker in (("a", 1), ("b", 2)):
+            for log, line in OWN_LINES.items():
+                write(tmp_path / hour / f"kafka-{host}-{log}.{hour}.log", line.format(broker).encode())
+    found = owners(tmp_path)
+    assert len(found) == 12
+    assert all(broker == (1 if "kafka-a" in name else 2) for name, broker in found.items())
+    assert list(find_clusters(tmp_path)) == [tmp_path.name], "hours are no clusters"
+
+
+def test_pods_are_no_clusters_and_clusters_are_no_pods(tmp_path: Path) -> None:
+    for cluster in ("east", "west"):
+        for pod in (0, 1):
+            write(tmp_path / cluster / f"kafka-{pod}" / "kafka" / "0.log", OWN_LINES["server"].format(pod).encode())
+    assert list(find_clusters(tmp_path)) == ["east", "west"]
+    assert list(find_clusters(tmp_path / "east")) == ["east"]
+    assert owners(tmp_path / "east") == {f"kafka-{pod}/kafka/0.log: server": pod for pod in (0, 1)}
+
+
+def test_every_file_that_is_not_read_is_listed_with_its_reason(tmp_path: Path) -> None:
+    write(tmp_path / "broker-1" / "server.log", OWN_LINES["server"].format(1).encode())
+    write(tmp_path / "broker-1" / "controller.log", b"x")
+    write(tmp_path / "broker-1" / "notes.md", b"see ticket\n")
+    write(tmp_path / "broker-1" / "app.log", b"[2026-11-21 16:30:12,613] INFO started (com.example.App)\n")
+    write(tmp_path / "broker-1" / "heap.hprof", b"JAVA PROFILE\0\0")
+    left = {Path(each.source_file).name: each.reason for each in find_logs(tmp_path).left_out}
+    assert left == {
+        "controller.log": "not needed", "notes.md": "no readable time stamps", "app.log": "nothing of use in it",
+        "heap.hprof": "binary file",
+    }  # fmt: skip

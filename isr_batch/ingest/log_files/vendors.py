@@ -1,0 +1,40 @@
+"""Translate the version that a broker prints into the Apache Kafka release that it is built from."""
+
+import re
+
+_NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+_CONFLUENT = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
+"""First number of a Confluent Platform release, and the Kafka release of its .0; its second number counts on."""
+_LAST_CONFLUENT_6 = 2
+"""6.2 is Kafka 2.8, the last of its line."""
+_NEWEST = (4, 99)
+_OLD_MAJOR = 0
+"""Releases before 1.0 have four numbers."""
+
+
+def named_release(printed: str) -> str | None:
+    """Name the Kafka release of a printed version; None if it is no version that is known.
+
+    Apache's own numbers stay as they are. Others are completed: ``7.6.1-ccs (Kafka 3.6)`` of Confluent Platform,
+    ``2.5.0.7.1.7.0-551 (Kafka 2.5.0)`` of distributions that put their number behind Kafka's.
+    """
+    found = _NUMBERS.match(printed)
+    if not found:
+        return None
+    major, minor = int(found[1]), int(found[2])
+    if major in _CONFLUENT:
+        since = _CONFLUENT[major]
+        if major == 6 and minor > _LAST_CONFLUENT_6:  # noqa: PLR2004 the line of 2.6 to 2.8
+            return None
+        return f"{printed} (Kafka {since[0]}.{since[1] + minor})"
+    if (major, minor) > _NEWEST:
+        return None
+    release = ".".join(found.groups("")[: 4 if major == _OLD_MAJOR else 3]).strip(".")
+    is_apaches = re.fullmatch(rf"{re.escape(release)}(-SNAPSHOT|-rc\d+|-IV\d+)?", printed)
+    return printed if is_apaches else f"{printed} (Kafka {release})"
+
+
+def apache_release(named: str) -> str:
+    """Give the Kafka release in a name that `named_release` made."""
+    found = re.search(r"\(Kafka ([\d.]+)\)$", named)
+    return found[1] if found else named
