@@ -68,6 +68,15 @@ class Selection(NamedTuple):
     first: bool = True
 
 
+@dataclass(frozen=True)
+class LongLine:
+    """A line above the size limit: its first bytes, its length in bytes, and its number."""
+
+    head: bytes
+    size: int
+    number: int = 0
+
+
 def look_at(spark: SparkSession, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
     """Compute the fingerprints of all files, each with hashes of the prefixes whose lengths are asked for.
 
@@ -122,11 +131,30 @@ def counted(path: str, beginnings: Sequence[int], selected: Selection) -> tuple[
     counts: Counter[str] = Counter()
     if selected.default not in BROKER_KINDS:
         return fingerprint(path, beginnings), counts
-    for _, codes in _sorted_lines(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True):
+    if selected.layout.unchanged and selected.source is None:
+        found: Iterator[Codes | None] = _codes_of_blocks(
+            _whole_lines(taken.watch(), BLOCK_BYTES), KindFinder(selected.default)
+        )
+    else:
+        found = (codes for _, codes in _sorted_lines(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True))
+    for codes in found:
         if codes is not None:
             for code, number in zip(*np.unique(codes, return_counts=True), strict=True):
                 counts[BROKER_KINDS[code]] += int(number)
     return taken.fingerprint(), counts
+
+
+def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: KindFinder) -> Iterator[Codes]:
+    """Sort lines in Kafka's own layout; most blocks are all requests, which their bytes show at once."""
+    try:
+        for block in blocks:
+            if isinstance(block, LongLine):
+                yield kinds.codes(pa.array([block.head.decode("utf-8", "replace")]))
+            else:
+                codes = kinds.all_requests(block)
+                yield codes if codes is not None else kinds.codes(_split(block))
+    except BadFileError:
+        pass  # reported when the lines are read
 
 
 def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
@@ -164,15 +192,6 @@ def _lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
                 selected=Selection(Layout.from_text(part["layout"]), part["default"], part["kind"], part["source"],
                                    part["first"]),
             )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class LongLine:
-    """A line above the size limit: its first bytes, its length in bytes, and its number."""
-
-    head: bytes
-    size: int
-    number: int = 0
 
 
 def lines_of_file(  # noqa: PLR0913 a file, and how it is read
