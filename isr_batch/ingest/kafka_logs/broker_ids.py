@@ -1,7 +1,7 @@
 """Find out which broker wrote the lines of a file: the lines themselves say it best."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,10 +58,11 @@ class Candidate:
     @property
     def in_names(self) -> int | None:
         """The number at the end of the source, of the folder, or in the file's name."""
-        for text, pattern in (
-            (self.source or "", r"(\d+)\D*$"), (_without_dates(self.label), r"(\d+)$"), (self.stem, r"(\d+)\D*$")
-        ):  # fmt: skip
-            found = re.search(pattern, text)
+        folders = [_without_dates(name) for name in reversed(self.label.split("/"))]
+        stem = "" if self.label and self.stem.isdigit() else self.stem  # 0.log of a pod is its first container
+        for text in (self.source or "", *folders, stem):
+            # kafka-1, my-kafka-1_uid, b-1.cluster.example.com
+            found = re.search(r"(\d+)$", text) or re.search(r"[-_](\d+)(?=[_.])", text)
             if found:
                 return int_of(found[1])
         return None
@@ -100,14 +101,17 @@ def owners(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[st
     """
     by_folder: dict[Path, Counter[int]] = {}
     by_stem: dict[str, Counter[int]] = {}
+    stems: dict[Path, set[str]] = defaultdict(set)
     for each in candidates:
         if each.seen.broker_id is not None:
             by_folder.setdefault(each.folder, Counter())[each.seen.broker_id] += 1
             by_stem.setdefault(each.stem, Counter())[each.seen.broker_id] += 1
+        stems[each.folder].add(each.stem)
     found, noted = [], set()
     for each in candidates:
         beside = set(by_folder.get(each.folder, ()))
-        alike = set(by_stem.get(each.stem, ())) if each.stem else set()
+        # Only in a folder that brokers share does a file's name stand for its broker.
+        alike = set(by_stem.get(each.stem, ())) if len(stems[each.folder]) > 1 else set()
         own = properties.get(each.folder)
         stated = int_of(id_of(own)) if own else None
         by_lines = each.seen.broker_id

@@ -45,7 +45,7 @@ _FIELDS = {
     "logger": ("logger", "loggerName", "logger_name", "log.logger", "log/logger", "category", "name"),
 }
 _NANOS = "instant/nanoOfSecond"
-_OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] ")
+_OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
 """Share of a file's stamped lines that its layout must fit."""
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")

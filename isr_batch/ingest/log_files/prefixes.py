@@ -42,17 +42,23 @@ PREFIXES = (
     Prefix("syslog", rf"^<\d+>1 {_RFC3339} (?P<source>\S+) \S+ \S+ \S+ (?:-|\[[^\]]*\]) ?(?P<rest>.*)$"),
     Prefix("kubectl --timestamps", rf"^{_RFC3339} (?P<rest>.*)$"),
     Prefix("aws logs tail", r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* (?P<source>[\w./-]+) (?P<rest>.*)$"),
+    Prefix("logcli", r"^\S+ \{[^}]*?\b(?:pod|instance|host)=\"(?P<source>[^\"]+)\"[^}]*\} (?P<rest>.*)$"),
     Prefix("stern", r"^(?P<source>[a-z][\w.-]*[\w]) [a-z][\w.-]* (?P<rest>.*)$"),
     Prefix("pod in brackets", r"^\[(?P<source>[a-z][\w.-]*-\d+)\] (?P<rest>.*)$"),
     Prefix("grep", r"^(?P<source>[^\s:\[\]{}]+?):(?:\d+:)?(?P<rest>.*)$"),
 )
 ENVELOPE = "JSON envelope"
 """The line is a field of a JSON object: docker's json-file, fluent-bit, an export of CloudWatch."""
-_LINE_FIELDS = ("log", "message", "MESSAGE", "@message", "msg")
-_SOURCE_FIELDS = ("kubernetes/pod_name", "logStreamName", "pod")
+_LINE_FIELDS = ("log", "message", "MESSAGE", "@message", "msg", "_raw", "line", "textPayload", "jsonPayload/message",
+                "_source/message", "event/original")  # fmt: skip
+_SOURCE_FIELDS = ("kubernetes/pod_name", "kubernetes/pod/name", "resource/labels/pod_name", "logStreamName", "pod",
+                  "_HOSTNAME", "_source/host/name")  # fmt: skip
 _NAMED = {prefix.name: prefix for prefix in PREFIXES}
+_DOCKERS = "log"
 MOST = 0.9
 """Share of a file's lines that must have a prefix."""
+SOME = 0.05
+"""Share of the lines in an envelope that must begin as a log does; a broker's settings are hundreds that do not."""
 
 
 class Stripped(NamedTuple):
@@ -106,9 +112,9 @@ def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
     if not objects or len(objects) < MOST * len(lines):
         return None
     for field in _LINE_FIELDS:
-        texts = [each[field] for each in objects if isinstance(each.get(field), str)]
+        texts = [text for each in objects if isinstance(text := _at(each, field), str)]
         stamped = sum(bool(BEGINS_AS_LOG.match(text.lstrip())) for text in texts)
-        if len(texts) >= MOST * len(objects) and stamped:
+        if len(texts) >= MOST * len(objects) and stamped > (0 if field == _DOCKERS else SOME * len(texts)):
             source = next((name for name in _SOURCE_FIELDS if isinstance(_at(objects[0], name), str)), None)
             return field, source
     return None
@@ -126,7 +132,7 @@ def _unwrapped(fields: str, values: pa.StringArray) -> Stripped:
     columns = read_fields(values, [field, source] if source else [field])
     text = columns[0]
     goes_on = None
-    if field == "log":  # docker cuts a long line after 16 KiB, and only its last part ends with a newline
+    if field == _DOCKERS:  # docker cuts a long line after 16 KiB, and only its last part ends with a newline
         goes_on = np.asarray(pc.fill_null(pc.invert(pc.ends_with(text, "\n")), False))
         if goes_on.all():
             goes_on = None  # the collector has taken the newlines off

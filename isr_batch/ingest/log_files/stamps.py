@@ -50,7 +50,7 @@ class StampForm:
 FORMS = (
     StampForm("ISO 8601", rf"(?P<Y>\d{{4}})-{_MONTH}-{_DAY}[ T]{_TIME}{_FRACTION}{_ZONE}"),
     StampForm("year/month/day", rf"(?P<Y>\d{{4}})/{_MONTH}/{_DAY}[ T]{_TIME}{_FRACTION}{_ZONE}"),
-    StampForm("basic ISO 8601", r"(?P<Y>20\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>[0-3]\d)T?"
+    StampForm("basic ISO 8601", r"(?P<Y>20\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>[0-3]\d)[T ]?"
                                 r"(?P<H>[0-2]\d)(?P<M>[0-5]\d)(?P<S>[0-5]\d)[.,]?(?P<f>\d{3})"),
     StampForm("day month-name year",
               rf"(?P<d>\d{{1,2}})[ /-]{_NAME}[ /-](?P<Y>\d{{4}})[ :]{_TIME}{_FRACTION}{_ZONE}"),
