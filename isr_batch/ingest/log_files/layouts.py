@@ -192,7 +192,7 @@ def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadabl
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
     bracketed = [re.match(_THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
-    whole = not any(re.search(r"[.,]\d{1,9}$|:\d{3,9}$|\d{13}", _without_zone(match["stamp"])) for match in matches)
+    whole = not any(re.search(r"[.,]\d{1,9}$|:\d{3,9}$|\d{9}$", _without_zone(match["stamp"])) for match in matches)
     own = name in {LOGGER_LAST, NO_LOGGER} and all(_OWN.match(line) for line in stamped)
     shortened = name == LOGGER_LAST and not any("." in match["logger"] for match in matches)
     has_thread = name in {LOGGER_LAST, NO_LOGGER} and threads >= _FITS * len(matches)
