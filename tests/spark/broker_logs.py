@@ -162,7 +162,7 @@ def write_cases(folder: Path) -> None:
     _write_appends(folder)
 
     case = Leader(folder, TERMS)
-    case.server(started(40), f"[{stamp(41)}] INFO [BrokerServer id=1] Transition from SHUTDOWN to STARTING (k)")
+    case.server(started(40), f"[{stamp(41)}] INFO [BrokerServer id={TERMS}] Transition from SHUTDOWN to STARTING (k)")
     case.terms(
         case.leads(5, 4, 0), case.leads(15, 5, 3, others=""), case.follows(20, 6),
         case.leads(30, 7, 5), case.leads(45, 7, 5),

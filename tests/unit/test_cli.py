@@ -367,8 +367,8 @@ def test_no_terminal_is_too_narrow_for_a_number_or_a_rule(width: int) -> None:
 
 
 SHRINK = (
-    "[2026-11-21 {}:30:51,034] INFO [Partition busy-0 broker=1] Shrinking ISR from 1,2 to 1. Leader: "
-    "(highWatermark: 5, endOffset: 6). Out of sync replicas: (brokerId: 2, endOffset: 5, lastCaughtUpTimeMs: 1795278645931). (a.Partition)"
+    "[2026-11-21 {}:30:51,034] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1. Leader: (highWatermark: 5, "
+    "endOffset: 6). Out of sync replicas: (brokerId: 2, endOffset: 5, lastCaughtUpTimeMs: 1795278645931). (a.Partition)"
 )
 
 
