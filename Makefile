@@ -14,7 +14,7 @@ ROUNDS ?= 3
 PAGE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip archive clean
+.PHONY: help run check test test-all bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip archive clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,11 +22,18 @@ help: ## list the targets
 run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, report (LOGS=..., LAKE=...)
 	$(BIN)/isr-batch run --logs $(LOGS) --lake $(LAKE)
 
+check: $(VENV)/test.stamp ## style, layers, types, and the tests that need neither Spark nor compiled kernels
+	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type
+	$(BIN)/python -m pytest -q --numprocesses=2 -m "not spark and not compiles and not nightly"
+
 # Of two cores each has one of the two that take minutes, and the types fill in what the shorter one leaves.
-test: $(VENV)/test.stamp java ## lint, types, layers, the main job on the sample logs, and every test
+test: $(VENV)/test.stamp java ## style, layers, types, the main job on the sample logs, and all tests but the long ones
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint sample kernels type
 	rm -rf build/witnesses
-	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=80
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=40 -m "not long and not nightly"
+
+test-all: $(VENV)/test.stamp java ## after `make test`: the long tests (tests/conftest.py lists them), and what all have shown
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=40 -m "long and not nightly"
 	$(BIN)/python -m docs.generate.witnesses
 
 setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars; and Java where Debian has none
@@ -73,7 +80,7 @@ sample: $(VENV)/run.stamp
 	rm -rf $(SAMPLE)
 	$(BIN)/isr-batch run --logs data/samples --lake $(SAMPLE)
 
-witnesses: $(VENV)/test.stamp ## write what the last `make test` has shown into docs/witnesses.md, docs/stories.md and docs/confusion.md
+witnesses: $(VENV)/test.stamp ## write what the last `make test test-all` has shown into docs/witnesses.md, docs/stories.md and docs/confusion.md
 	$(BIN)/python -m docs.generate.witnesses --write
 
 bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., PAGE=...)

@@ -30,12 +30,28 @@ def pytest_configure(config: pytest.Config) -> None:
 UNIT = Path(__file__).parent / "unit"
 
 
+COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.py", "test_benchmarks.py",
+            "test_documents.py")  # fmt: skip
+"""Folders and files of unit tests that need compiled kernels, or draw many pages; `make check` leaves them out."""
+
+LONG = {
+    "spark/ingest/test_mid_term.py": "ingests recorded clusters again for each of some cuts",
+    "spark/replay/test_kills.py": "starts a JVM for each of the commands that it kills",
+    "spark/replay/test_windows.py": "replays each log in one go and day by day",
+    "spark/replay/test_soak.py": "replays until memory would show a leak",
+    "spark/scoring/test_recorded_clusters.py": "ingests and replays every recorded cluster",
+    "spark/ingest/test_hostile_logs.py": "reads 100,000 mutated lines",
+    "spark/test_cluster.py": "starts a cluster of processes",
+}
+"""Files whose tests take a minute or more, and why: `make test-all` runs them."""
+
 LONGEST_FIRST = (
     "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_generate.py", "test_kafka_logs.py",
 )  # fmt: skip
 """Files whose tests take minutes in all."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests that use Spark, and run them last, so that a quick mistake shows quickly.
 
@@ -44,6 +60,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark_session" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+        parts = item.path.relative_to(UNIT.parent).parts
+        if "/".join(parts) in LONG:
+            item.add_marker("long")
+        if parts[0] == "conformance" or (parts[0] == "unit" and parts[1] in COMPILES):
+            item.add_marker("compiles")
     first = {name: place for place, name in enumerate(LONGEST_FIRST)}
     one_of_several = hasattr(config, "workerinput")
 
