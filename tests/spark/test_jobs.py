@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.kafka_logs.line_account import Tally
+from isr_batch.ingest.kafka_logs.log_folder import LogFolder, LogOptions
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts, recorded
 from isr_batch.lake.tables.contract import Table
@@ -24,6 +25,7 @@ from isr_batch.scoring.broker_check import ValidationSummary, require_match, sum
 from isr_batch.scoring.scores import rules_side_by_side
 from isr_batch.window import Window
 from pipelines import cli
+from pipelines.ingest_cli import FoundLogs
 from udfs.batches.replay import RuleRun
 
 PARAMS = '{"replica_lag_time_max_ms": 10000}'
@@ -168,7 +170,8 @@ def test_run_ends_with_tables_report_and_exit_code(
         vars(module).update(**functions)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr("isr_batch.scoring.broker_check.validate", summary)
-    monkeypatch.setattr(cli, "find_logs_of_clusters", lambda *_, **__: {"c": tmp_path})
+    found = FoundLogs({"c": (tmp_path, LogFolder())}, None, LogOptions())
+    monkeypatch.setattr(cli, "find_logs_of_clusters", lambda *_, **__: found)
     monkeypatch.setattr(
         broker_logs,
         "ingest_kafka_logs",
