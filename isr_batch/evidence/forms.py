@@ -60,6 +60,9 @@ _RECEIVED = re.compile(
     rf"controllerEpoch=\d+, leader=(-?{_INT}), leaderEpoch={_INT}, isr=\[?((?:{_INTS})?)\]?, "
     rf"(?:zkVersion|partitionEpoch)=({_INT})"
 )
+_BROKER = re.compile(
+    rf"\[Broker id=({_INT})\]|\bBroker ({_INT}) received|^\S+ \S+ \w+ \[Partition \S+ broker=({_INT})\]"
+)
 _FOR_PARTITION = re.compile(rf"for partition (\S+)-({_INT})(?!\S*\d)")
 _LISTED_ISR = re.compile(rf"\bisr=\[((?:{_INTS})?)\]")
 _LISTED_EPOCH = re.compile(rf"\bpartitionEpoch=({_INT})")
@@ -92,14 +95,18 @@ def find(lines: pa.Table) -> Found:
     stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
     spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
     found.span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
-    wanted = lines.filter(pc.match_substring_regex(lines["message"], _OF_INTEREST))
+    wanted = lines.filter(pc.match_substring_regex(lines["message"], OF_INTEREST))
     wanted = wanted.sort_by([("stamp_us", "ascending"), ("source_file", "ascending"), ("source_line", "ascending")])
+    first_in: dict[tuple[int, int, str], str] = {}
     for batch in wanted.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
             place = Place(row["source_file"], row["source_line"])
             if row["stamp_us"] is None:
                 _take_setting(found, row["broker_id"], row["message"])
-            else:
+                continue
+            # Copies of a log may overlap.
+            line = row["broker_id"], row["stamp_us"], row["message"]
+            if first_in.setdefault(line, place.source_file) == place.source_file:
                 _take(found, _Line(row["broker_id"], place, row["stamp_us"], _in_new_words(row["message"])))
     # Clients in a broker print the version too, so it is a start only where nothing better is in the log.
     found.process_starts = {
@@ -181,11 +188,13 @@ def _take_stayed(found: Found, line: _Line) -> None:
 def _take_received(found: Found, line: _Line) -> None:
     """Read a LeaderAndIsr request that a broker received as leader: the controller's word on the ISR."""
     match = _RECEIVED.search(line.text)
-    if not match or int(match[3]) != line.broker_id:
+    if not match:
         return
     named = match if match[1] else _FOR_PARTITION.search(line.text, match.end())
     if named:
-        found.states.append(_state(line, (named[1], named[2]), (match[4], match[5]), "started"))
+        state = _state(line, (named[1], named[2]), (match[4], match[5]), "started")
+        if state.leader_id == int(match[3]):
+            found.states.append(state)
 
 
 def _take_start(found: Found, line: _Line) -> None:
@@ -197,8 +206,10 @@ def _take_start(found: Found, line: _Line) -> None:
 def _state(line: _Line, partition: tuple[str, str], state: tuple[str | None, str | None], source: str) -> IsrState:
     """Make a state of the broker whose line it is from the texts of the ISR and of the partition epoch."""
     isr, epoch = state
+    named = _BROKER.search(line.text)
+    broker_id = int(named[1] or named[2] or named[3]) if named else line.broker_id
     return IsrState(
-        line.place, line.at_us, line.broker_id, (partition[0], int(partition[1])), None if isr is None else _ints(isr),
+        line.place, line.at_us, broker_id, (partition[0], int(partition[1])), None if isr is None else _ints(isr),
         int(epoch) if epoch else None, source,
     )  # fmt: skip
 
@@ -238,8 +249,8 @@ _MARKERS: Final[dict[str, Callable[[Found, _Line], None]]] = {
     TROUBLE: _take_trouble,
 }
 _READERS: Final = [(re.compile(marker), take) for marker, take in _MARKERS.items()]
-_OF_INTEREST: Final = "|".join([*_MARKERS, r"^\s+(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = "])
-"""Without lookaround, which RE2 does not know."""
+OF_INTEREST: Final = "|".join([*_MARKERS, r"^\s+(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = "])
+"""Pattern of all lines that are read here, for RE2: without lookaround."""
 
 
 def _find_elections(found: Found) -> None:

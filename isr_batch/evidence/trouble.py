@@ -36,7 +36,9 @@ _PATTERNS = {
 TROUBLE = "|".join(_PATTERNS.values())
 """One pattern for all, without lookaround, which RE2 does not know."""
 _COMPILED = {kind: re.compile(pattern) for kind, pattern in _PATTERNS.items()}
-_FETCHER = re.compile(r"\[ReplicaFetcher replicaId=\d+, leaderId=(\d{1,10})|\[ReplicaFetcherThread-\d+-(\d{1,10})")
+_FETCHER = re.compile(
+    r"\[ReplicaFetcher replicaId=(\d{1,10}), leaderId=(\d{1,10})|\[ReplicaFetcherThread-\d+-(\d{1,10})"
+)
 _OF_PARTITION = re.compile(r"\b[Pp]artition (\S+?)-(\d{1,10})(?=[\s,;.:]|$)")
 
 
@@ -44,10 +46,10 @@ def trouble_of(text: str, broker_id: int, place: Place, at_us: int) -> Trouble |
     """Read a line about a follower's trouble; None when it is none."""
     for kind, pattern in _COMPILED.items():
         if pattern.search(text):
-            fetcher = _FETCHER.search(text)
-            partition = _OF_PARTITION.search(text)
+            fetcher, partition = _FETCHER.search(text), _OF_PARTITION.search(text)
             return Trouble(
-                place, at_us, broker_id, kind, int(fetcher[1] or fetcher[2]) if fetcher else None,
+                place, at_us, int(fetcher[1]) if fetcher and fetcher[1] else broker_id, kind,
+                int(fetcher[2] or fetcher[3]) if fetcher else None,
                 (partition[1], int(partition[2])) if partition else None,
             )  # fmt: skip
     return None

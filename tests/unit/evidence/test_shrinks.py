@@ -227,6 +227,31 @@ def test_the_controller_removes_without_a_shrinking_line() -> None:
     assert [row["made_by"] for row in by_leader] == ["leader"]
 
 
+def test_a_line_says_itself_whose_it_is() -> None:
+    """The folder's number may be no broker id."""
+    started = "[Broker id=1] Leader t-0 starts at leader epoch {} from offset 0 with high watermark 0 ISR [{}]"
+    trouble = "[ReplicaFetcher replicaId=3, leaderId=1, fetcherId=0] Error in response for fetch request"
+    row = rows(of_brokers(b0=[(0, started.format(0, "1,2,3")), (9, shrink(1, 2))], b7=[(5, trouble)]))[-1]
+    assert (row["leader_id"], row["trouble"], row["made_by"]) == (1, "fetch_failed", "leader")
+    (gone,) = rows(of_brokers(b0=[(0, started.format(0, "1,2,3")), (9, started.format(1, "1,2"))]))
+    assert (gone["leader_id"], gone["made_by"]) == (1, "controller")
+
+
+def test_a_leader_and_isr_request_tells_the_controllers_removals() -> None:
+    """TRACE of releases before 2.5."""
+    new = (
+        "[Broker id=1] Received LeaderAndIsr request PartitionState(controllerEpoch=1, leader=1, leaderEpoch={e}, "
+        "isr={isr}, zkVersion={e}, replicas=1,2,3) correlation id 3 from controller 1 epoch 1 for partition t-0"
+    )
+    old = (
+        "Broker 1 received LeaderAndIsr request PartitionState(controllerEpoch=1, leader=1, leaderEpoch={e}, "
+        "isr=[{isr}], zkVersion={e}, replicas=[1, 2, 3]) correlation id 3 from controller 1 epoch 1 for partition [t,0]"
+    )
+    for form in (new, old):
+        (row,) = rows(of_brokers(b1=[(0, form.format(e=1, isr="1,2,3")), (9, form.format(e=2, isr="1,2"))]))
+        assert (row["replica_id"], row["made_by"], row["topic"], row["leader_id"]) == (3, "controller", "t", 1)
+
+
 def test_what_came_shortly_before() -> None:
     setting = [(0, "Kafka version: 3.9.1")]
     created = "Created log for partition t-0 in /d/t-0 with properties {}"
