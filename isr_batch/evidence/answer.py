@@ -15,8 +15,8 @@ Row = dict[str, Any]
 _USED = [
     "topic", "partition_id", "leader_id", "replica_id", "change_time", "made_by", "records_behind",
     "last_caught_up_time_ms", "lag_ms", "replica_lag_time_max_ms", "returned_ms", "returned_source", "under_min_isr",
-    "under_min_isr_ms", "write_outcome", "retry", "storm_time", "pair_checks", "suspect", "suspect_broker", "strength",
-    "reason", "evidence_lines", "after_event", "trouble", "source_file", "source_line",
+    "under_min_isr_ms", "write_outcome", "failing_ms", "retry", "storm_time", "pair_checks", "suspect",
+    "suspect_broker", "strength", "reason", "evidence_lines", "after_event", "trouble", "source_file", "source_line",
 ]  # fmt: skip
 STORMS = 3
 """Storms that are described; the largest."""
@@ -135,7 +135,7 @@ def answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
 
 
 def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
-    if not rows:
+    if not found:
         return "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
     suspects: Counter[str] = Counter()
     for storm in found:
@@ -146,9 +146,10 @@ def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     )
     most = suspects.most_common(1)[0][0]
     also = f" Most of the shrinks point at {most}." if most != _who(first) else ""
+    until = _until(first.first, max(row["change_time"] for row in rows))
     return (
         f"{_count(len(rows), 'replica')} left the ISR in {_count(len(found), 'storm')}, from {first.first:%Y-%m-%d} "
-        f"{_clock(first.first)} to {_clock(max(row['change_time'] for row in rows))} UTC. First to drop out was "
+        f"{_clock(first.first)} to {until} UTC. First to drop out was "
         f"{_who(first)}, {since} ({SUSPICION.get(first.strength, 'no evidence')}).{also}"
     )
 
@@ -225,14 +226,12 @@ def _under_min_isr(rows: Sequence[Row]) -> str:
     return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
 
 
-def _others(rows: Iterable[Row]) -> str:
+def _others(rows: Sequence[Row]) -> str:
     """Say what else is in the log: the controller's removals, failed writes, trouble of followers, what came before."""
     counts = Counter(
         what
         for row in rows
         for what in (
-            "removed by the controller" if row["made_by"] == CONTROLLER else None,
-            "ISR writes that failed" if row["write_outcome"] == FAILED else None,
             f"in the follower's own log just before: {KINDS[row['trouble']]}" if row["trouble"] else None,
             f"right after {'an' if row['after_event'] == 'election' else 'a'} {row['after_event'].replace('_', ' ')}"
             if row["after_event"]
@@ -240,7 +239,26 @@ def _others(rows: Iterable[Row]) -> str:
         )
         if what
     )
-    return f"Also: {'; '.join(f'{number} {what}' for what, number in counts.items())}." if counts else ""
+    parts = [_removed(rows), _failed(rows), *(f"{number} {what}" for what, number in counts.items())]
+    return f"Also: {'; '.join(filter(None, parts))}." if any(parts) else ""
+
+
+def _removed(rows: Iterable[Row]) -> str:
+    removed = [row for row in rows if row["made_by"] == CONTROLLER]
+    back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
+    came = f", {len(back)} back after {_span(back)} ms" if back else ""
+    return f"{len(removed)} removed by the controller{came}" if removed else ""
+
+
+def _failed(rows: Iterable[Row]) -> str:
+    failed = [row for row in rows if row["write_outcome"] == FAILED]
+    longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
+    went_on = (
+        f" (broker {longest['leader_id']} went on for {longest['failing_ms']} ms without knowing that it no longer led)"
+        if longest and longest["failing_ms"]
+        else ""
+    )
+    return f"{len(failed)} not written{went_on}" if failed else ""
 
 
 def shown_rows(evidence: pa.Table, most: int = 40) -> list[Row]:
@@ -263,6 +281,10 @@ def _shown(row: Row) -> Row:
         "lag_ms": row["lag_ms"], "records_behind": row["records_behind"], "back_after_ms": said,
         "same_check": row["check_replicas"], "suspect": suspect, "evidence": row["strength"],
     }  # fmt: skip
+
+
+def _until(first: datetime, last: datetime) -> str:
+    return _clock(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {_clock(last)}"
 
 
 def _clock(time: datetime) -> str:

@@ -175,8 +175,9 @@ def _take_updated(found: Found, line: _Line) -> None:
 
 def _take_failed(found: Found, line: _Line) -> None:
     if match := _WRITE_FAILED.search(line.text):
-        partition, old_version = (match[1], int(match[2])), match[4].startswith("Cached")
-        found.failed.append(FailedWrite(line.place, line.at_us, int(match[3]), partition, old_version))
+        pending = re.search(r"\bPending(Shrink|Expand)Isr\b", line.text)
+        shrinks = pending[1] == "Shrink" if pending else None
+        found.failed.append(FailedWrite(line.place, line.at_us, int(match[3]), (match[1], int(match[2])), shrinks))
 
 
 def _take_stayed(found: Found, line: _Line) -> None:

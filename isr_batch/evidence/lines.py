@@ -61,13 +61,13 @@ class IsrState:
 
 @dataclass(frozen=True)
 class FailedWrite:
-    """A line that says that an ISR write of a leader failed; ``old_version``: others had changed the partition."""
+    """A line that says that an ISR write of a leader failed; ``shrinks`` is None where the kind is not said."""
 
     place: Place
     at_us: int
     leader_id: int
     partition: tuple[str, int]
-    old_version: bool
+    shrinks: bool | None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Shrink:
 
     Times are microseconds, ``*_ms`` milliseconds. ``returned_source`` and ``under_min_isr_source`` are exact, at_most
     (the time is an upper bound), or None. ``write`` is done, failed, or None where nothing tells. ``retry``: the leader
-    repeats a shrink that had not been written. ``failing_ms``: how long the leader went on failing to write.
+    repeats a shrink that had not been written. ``failing_ms``: for how long, if its writes failed more than once.
     """
 
     place: Place
@@ -139,7 +139,9 @@ class _History:
             if event.leader_id != attempt.leader_id:
                 continue
             if isinstance(event, FailedWrite):
-                return FAILED
+                if event.shrinks in (None, attempt.shrinks):
+                    return FAILED
+                continue
             if isinstance(event, Attempt):
                 return None
             if event.isr is not None and set(event.isr) == set(attempt.isr_after):
@@ -172,15 +174,15 @@ class _History:
         lag = lag_time_ms(self._found, one.leader_id)
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
-    def _failing_ms(self, n: int, attempt: Attempt) -> int:
-        """Time until the last failed write of a leader, before it writes or learns that it does not lead."""
-        last_us = attempt.at_us
+    def _failing_ms(self, n: int, attempt: Attempt) -> int | None:
+        """Time until the last failed write of a leader, before it writes or learns better; None if one write failed."""
+        last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWrite):
-                last_us = event.at_us
+                last_us, failures = event.at_us, failures + 1
             elif event.leader_id == attempt.leader_id and isinstance(event, IsrState):
                 break
-        return (last_us - attempt.at_us) // 1000
+        return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
         """Find the highest partition epoch that any line before each event has named, and at the end; -1 for none."""

@@ -69,6 +69,22 @@ def test_the_answer_to_logs_without_a_shrink() -> None:
     assert shown_rows(evidence(of_brokers())) == []
 
 
+def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_know() -> None:
+    started = "[Broker id=1] Leader t-0 starts at leader epoch {} from offset 0 with high watermark 0 ISR [{}]"
+    only = answer(
+        evidence(of_brokers(b1=[(n * 100, started.format(n, isr)) for n, isr in enumerate(("1,2", "1", "1,2"))]))
+    )
+    assert only[0].startswith("No leader dropped a replica")
+    assert only[-2].startswith("Also: 1 removed by the controller, 1 back after 100000 ms")
+    shrink = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
+    failed = "[Partition t-0 broker=1] Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR"
+    zombie = answer(evidence(of_brokers(b1=[(at, text) for n in range(3) for at, text in (
+        (n * 5, shrink), (n * 5 + 0.5, failed)
+    )])))  # fmt: skip
+    assert zombie[0].startswith("1 replica left the ISR in 1 storm")
+    assert "3 not written (broker 1 went on for 10500 ms without knowing that it no longer led)" in zombie[-2]
+
+
 def test_the_last_line_knows_of_a_request_log() -> None:
     assert "replay's tables" in answer(evidence(of_folder(SERVER_LOG_ONLY)), request_log=True)[-1]
 

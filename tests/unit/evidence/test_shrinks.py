@@ -203,6 +203,14 @@ def test_a_failed_write_and_its_retries() -> None:
     assert [(row["suspect"], row["strength"]) for row in found[:2]] == [("leader", "strong")] * 2
 
 
+def test_an_expand_that_the_controller_refuses_is_no_failed_shrink() -> None:
+    refused = "[Partition t-0 broker=1] Failed to alter partition to Pending{}Isr(x) since the controller rejected it"
+    (kept,) = rows(of_brokers(b1=[(0, shrink(1, 2)), (1, refused.format("Expand")), (2, updated(1, 2, 3, epoch=3))]))
+    assert (kept["write_outcome"], kept["returned_ms"]) == (None, 2000)
+    (failed,) = rows(of_brokers(b1=[(0, shrink(1, 2)), (1, refused.format("Shrink"))]))
+    assert (failed["write_outcome"], failed["failing_ms"]) == ("failed", None)
+
+
 def test_an_equal_shrink_soon_after_is_a_retry_and_a_later_one_shows_that_the_replica_was_back() -> None:
     version = (0, "Kafka version: 2.1.1")
     soon, again = rows(of_brokers(b1=[version, (100, shrink(1, 2)), (105, shrink(1, 2))]))
