@@ -93,13 +93,14 @@ class _Scales:
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
         self._leaders = leaders
         self._bursts: dict[int, list[Burst]] = defaultdict(list)  # by the broker that was dropped
-        self._everybody: dict[int, list[ExpirationCheck]] = defaultdict(list)
         for check in checks:
             for burst in check.bursts.values():
                 self._bursts[burst.replica_id].append(burst)
-            if check.dropped_everybody:
-                self._everybody[check.leader_id].append(check)
         self._of_leader = {check.number: self._leader(check) for check in checks}
+        self._woke: dict[int, list[ExpirationCheck]] = defaultdict(list)  # after a silence, by leader
+        for check in checks:
+            if check.dropped_everybody or self._of_leader[check.number].strength == STRONG:
+                self._woke[check.leader_id].append(check)
         self._of_follower = {
             (check.number, burst.replica_id): self._follower(burst)
             for check in checks
@@ -144,45 +145,56 @@ class _Scales:
         ]
 
     def _leader(self, check: ExpirationCheck) -> Finding:
-        """Weigh whether the leader was silent."""
-        broker, late = check.leader_id, check.late_ms is not None and check.late_ms >= LATE_MS
-        said_late = f"the check came {check.late_ms} ms late by the rhythm of its other checks"
-        if not check.dropped_everybody:
-            if late and len(check.alone) == len(check.partitions):
-                why = f"Broker {broker} dropped its only follower in sync, and {said_late}: it may have been silent."
-                return Finding(WEAK, why)
-            return Finding(NONE)
-        signs, lines = [], []
-        apart = check.starts_apart_ms
-        if apart is not None and apart <= SAME_START_MS:
-            signs.append(f"all were last caught up within {apart} ms of each other")
-        if (first := _first_back(check.rows)) and first.returned_place:
-            signs.append(f"broker {first.replica_id} was back after {first.returned_ms} ms")
-            lines.append(first.returned_place)
-        if late:
-            signs.append(said_late)
+        """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs it takes."""
+        signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
-        itself = self._by_others(broker, bursts[0])
-        if itself:
-            signs.append(f"broker {itself[0].leader_id} dropped it, as a follower, at the same time")
-            lines.append(itself[0].place)
         of = f"{_count(len(bursts), 'follower')} of {_count(len(check.partitions), 'partition')}"
-        what = f"Broker {broker} dropped {of} at one check"
-        if all(self._by_others(burst.replica_id, burst) for burst in bursts):
-            if not itself:
+        what = f"Broker {check.leader_id} dropped {of} at one check"
+        if len(bursts) > 1 and all(self._by_others(burst.replica_id, burst) for burst in bursts):
+            if not (check.dropped_everybody and "itself" in signs):
                 return Finding(NONE)
             why = f"{what}, others dropped these too, and it: all were silent at once, or a clock was set."
-            return Finding(WEAK, why, tuple(lines), everyone=True)
-        strong = len(signs) > 1 and (apart is None or apart <= SAME_START_MS)
-        why = f"{'; '.join([what, *signs])}: the sign of a leader that was silent."
-        return Finding(STRONG if strong else WEAK, why, tuple(lines))
+            return Finding(WEAK, why, lines, everyone=True)
+        if check.dropped_everybody:
+            strength = STRONG if len(signs) > 1 else WEAK
+        elif len(bursts) > 1:
+            strength = (NONE, NONE, WEAK, STRONG, STRONG)[len(signs)]
+        elif "late" in signs and "itself" in signs:
+            strength = STRONG if "soon" in signs else WEAK
+        else:
+            strength = WEAK if "late" in signs and len(check.alone) == len(check.partitions) else NONE
+        apart = check.starts_apart_ms
+        if strength == STRONG and apart is not None and apart > SAME_START_MS:
+            strength = WEAK
+        end = "the sign of a leader that was silent" if strength == STRONG else "the leader may have been silent"
+        return Finding(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
+
+    def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[Place, ...]]:
+        """List what speaks for a leader that was silent, by name, and the lines."""
+        signs: dict[str, str] = {}
+        lines: list[Place] = []
+        apart = check.starts_apart_ms
+        if apart is not None and apart <= SAME_START_MS:
+            signs["together"] = f"all were last caught up within {apart} ms of each other"
+        if (first := _first_back(check.rows)) and first.returned_place:
+            signs["soon"] = f"broker {first.replica_id} was back after {first.returned_ms} ms"
+            lines.append(first.returned_place)
+        if check.late_ms is not None and check.late_ms >= LATE_MS:
+            signs["late"] = f"the check came {check.late_ms} ms late by the rhythm of its other checks"
+        itself = next(
+            (drops for burst in check.bursts.values() if (drops := self._by_others(check.leader_id, burst))), []
+        )
+        if itself:
+            signs["itself"] = f"broker {itself[0].leader_id} dropped it, as a follower, at the same time"
+            lines.append(itself[0].place)
+        return signs, tuple(lines)
 
     def _follower(self, burst: Burst) -> Finding:
         """Weigh whether the follower was silent."""
         others = self._by_others(burst.replica_id, burst)
         own = [
             check
-            for check in self._everybody[burst.replica_id]
+            for check in self._woke[burst.replica_id]
             if any(burst.same_time(each) for each in check.bursts.values())
         ]
         woke = f", and it dropped its own {_count(len(own[0].bursts), 'follower')} at once" if own else ""

@@ -1,5 +1,6 @@
 """Who is suspected, how strongly and why, in clusters of which the fault is known."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -161,6 +162,25 @@ def test_a_late_check_is_a_sign_of_a_leader_that_was_held_up() -> None:
     assert (row["check_late_ms"], row["suspect"], row["strength"]) == (2700, "leader", "weak")
     unknown = rows(of_brokers(b1=logs))[-1]
     assert (unknown["check_late_ms"], unknown["suspect"]) == (None, "link_or_follower")
+
+
+def test_a_leader_that_wakes_up_may_drop_one_follower_here_and_another_there() -> None:
+    rhythm = [(at, old("t-9", 1, "1,2,3", "1,2")) for at in (20, 40, 60)]
+    waking = [
+        (102.7, old("t-0", 1, "1,2,3", "1,2")), (102.71, old("t-1", 1, "1,2,3", "1,3")),
+        (103.9, expand("t-0", 1, "1,2", "1,2,3")),
+    ]  # fmt: skip
+    setting = pa.Table.from_pylist([{
+        "broker_id": 1, "source_file": "b1/server.log", "source_line": 99, "stamp_us": None,
+        "message": "\treplica.lag.time.max.ms = 10000",
+    }], schema=of_brokers().schema)  # fmt: skip
+
+    def leaders(**others: Sequence[tuple[float, str]]) -> set[tuple[str, str]]:
+        found = rows(pa.concat_tables([of_brokers(b1=[*rhythm, *waking], **others), setting]))
+        return {(row["suspect"], row["strength"]) for row in found if row["leader_id"] == 1 and row["source_line"] > 3}
+
+    assert leaders() == {("leader", "weak")}
+    assert leaders(b2=[(100, old("u-0", 2, "2,1,3", "2,3"))]) == {("leader", "strong")}
 
 
 def test_flapping_is_counted_in_checks_of_the_pair() -> None:
