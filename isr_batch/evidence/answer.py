@@ -161,7 +161,7 @@ def _about(storm: Storm) -> str:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
     return (
         f"{_clock(storm.first)}, {_count(storm.replicas, 'replica')} of {_count(storm.partitions, 'partition')}: "
-        f"{_who(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. {storm.reason} "
+        f"this points at {_who(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. {storm.reason} "
         f"[{', '.join(storm.lines[:3])}]"
     )
 

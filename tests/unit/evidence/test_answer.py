@@ -21,14 +21,14 @@ def test_the_answer_names_both_kinds_and_what_cannot_be_said() -> None:
         "broker 1, since about 16:30:45.931 (strong evidence). Most of the shrinks point at broker 2 or the link to it."
     )
     assert said[1].startswith(
-        "16:30:50.618, 5 replicas of 4 partitions: broker 1 (strong evidence); not all were seen to come back. "
-        "Broker 1 dropped 2 followers of 1 partition at one check; "
+        "16:30:50.618, 5 replicas of 4 partitions: this points at broker 1 (strong evidence); not all were seen to "
+        "come back. Broker 1 dropped 2 followers of 1 partition at one check; "
     )
     assert said[1].endswith(
         "the sign of a leader that was silent. [broker-1/server.log:4, broker-1/server.log:6, broker-2/server.log:4]"
     )
     assert said[2].startswith(
-        "16:31:06.360, 6 replicas of 6 partitions: broker 2 or the link to it (strong evidence); "
+        "16:31:06.360, 6 replicas of 6 partitions: this points at broker 2 or the link to it (strong evidence); "
         "not all were seen to come back. Only broker 1 dropped broker 2"
     )
     assert said[3:-1] == [
