@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained
+from isr_batch.errors import BUG_EXIT_CODE, NothingToReplayError, UsageError, explained
 from isr_batch.lake.addresses import is_address
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
-from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs
+from pipelines.evidence_cli import run_on_server_logs
+from pipelines.ingest_cli import find_logs_of_clusters, have_server_logs, ingest_app, ingest_logs
 from pipelines.job import (
     Catalog,
     Cluster,
@@ -113,14 +114,22 @@ def run(
     ] = None,
     rules: Rules = None, params: Set = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Ingest, replay, validate, report in one go."""
+    """Ingest, replay, validate, report in one go; without follower fetches, say what server.log alone tells."""
     out = Output(quiet=quiet, as_json=as_json)
     settings = settings_of(env, rules, params)
-    clusters = find_logs_of_clusters(logs, cluster, release, to_replay=True)
+    file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
+    try:
+        clusters = find_logs_of_clusters(logs, cluster, release, to_replay=True)
+    except NothingToReplayError as missing:
+        clusters = find_logs_of_clusters(logs, cluster, release, to_replay=False)
+        if not have_server_logs(clusters):
+            raise
+        job = open_job(out, settings, lake, catalog, new=True)
+        run_on_server_logs(job, clusters, release, file, missing)
+        return
     from isr_batch.scoring.broker_check import require_match  # takes Spark, which a wrong path need not wait for
 
     job = open_job(out, settings, lake, catalog, new=True)
-    file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, clusters, release)
         replay_window(job, done, Window())

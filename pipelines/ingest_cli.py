@@ -58,6 +58,13 @@ def find_logs_of_clusters(
     return clusters
 
 
+def have_server_logs(clusters: dict[str, Path]) -> bool:
+    """Whether any cluster has a server.log or a state-change.log."""
+    from isr_batch.ingest.kafka_logs.log_folder import SERVER, STATE_CHANGE, find_logs
+
+    return any(file.kind in (SERVER, STATE_CHANGE) for logs in clusters.values() for file in find_logs(logs).files)
+
+
 def ingest_logs(job: Job, done: "Run", clusters: dict[str, Path], release: str | None) -> None:
     """Ingest the clusters that were found."""
     from isr_batch.ingest.broker_logs import ingest_kafka_logs, require_clean

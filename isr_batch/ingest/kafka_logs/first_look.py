@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from isr_batch.errors import NoInputError
+from isr_batch.errors import NothingToReplayError
 from isr_batch.ingest.kafka_logs.file_content import BadFileError, chunks
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogFolder
 
@@ -25,17 +25,17 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
 
     Raises
     ------
-    NoInputError
+    NothingToReplayError
         With what is missing, and how to get it.
     """
     requests = [file for cluster in found for file in cluster.of_kind(REQUEST)]
     if not requests:
-        raise NoInputError(
+        raise NothingToReplayError(
             f"{folder} has no request log, and only a request log has the followers' fetches", _GETTING_LOGS
         )
     if not any(_has_follower(file.path) for file in requests):
         names = ", ".join(file.name for file in requests[:NAMES]) + (", ..." if len(requests) > NAMES else "")
-        raise NoInputError(
+        raise NothingToReplayError(
             f"the request logs in {folder} ({names}) have no follower fetch",
             f"only partition leaders log them, as requests on the inter-broker listener. {_GETTING_LOGS}",
         )
