@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from isr_batch.evidence.before import ELECTION, RESTART, TOPIC_CREATED
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
 from isr_batch.evidence.suspects import EITHER, STRONG, WEAK
 from isr_batch.evidence.trouble import KINDS
@@ -25,6 +26,7 @@ WITHOUT_REQUEST_LOG = (
     "cannot say what a follower had fetched, who waited for whom, or what another rule would have done. "
     "docs/getting-logs.md shows how to switch the request log on for the next time."
 )
+_EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
 SUSPICION = {STRONG: "strong evidence", WEAK: "weak evidence"}
 COLUMNS = (
     "at", "partition", "leader", "lost", "lag_ms", "records_behind", "back_after_ms", "same_check", "suspect",
@@ -233,9 +235,7 @@ def _others(rows: Sequence[Row]) -> str:
         for row in rows
         for what in (
             f"in the follower's own log just before: {KINDS[row['trouble']]}" if row["trouble"] else None,
-            f"right after {'an' if row['after_event'] == 'election' else 'a'} {row['after_event'].replace('_', ' ')}"
-            if row["after_event"]
-            else None,
+            f"right after {_EVENTS[row['after_event']]}" if row["after_event"] else None,
         )
         if what
     )

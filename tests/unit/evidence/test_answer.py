@@ -59,6 +59,7 @@ def test_the_answer_has_ten_lines_at_most() -> None:
     said = answer(evidence(lines))
     assert len(said) == 10
     assert "1 in the follower's own log just before: its log directory failed" in said[-2]
+    assert "right after the topic's creation" in said[-2]
     assert "no rule was compared" in said[-1]
 
 
