@@ -45,6 +45,10 @@ class NoInputError(IsrBatchError):
     exit_code = 3
 
 
+class NothingToReplayError(NoInputError):
+    """When logs have no fetch of a follower; server.log may answer something all the same."""
+
+
 class QualityGateError(IsrBatchError):
     """When results were written but should not be relied on: too much in quarantine, or a replay unlike the broker."""
 

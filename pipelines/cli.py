@@ -11,7 +11,8 @@ from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained
 from isr_batch.lake.addresses import is_address
 from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_instant, parse_window
-from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs, look
+from pipelines.evidence_cli import run_on_server_logs
+from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs, look, nothing_to_replay
 from pipelines.job import (
     Catalog,
     Cluster,
@@ -117,14 +118,18 @@ def run(
     ] = None,
     rules: Rules = None, params: Set = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Ingest, replay, validate, report in one go."""
+    """Ingest, replay, validate, report in one go; without follower fetches, say what server.log alone tells."""
     out = Output(quiet=quiet, as_json=as_json)
     settings = settings_of(env, rules, params)
-    found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone, to_replay=True)
+    file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
+    found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
+    missing = nothing_to_replay(logs, found)
+    if missing:
+        run_on_server_logs(open_job(out, settings, lake, catalog, new=True), found, file, missing)
+        return
     from isr_batch.scoring.broker_check import require_match  # takes Spark, which a wrong path need not wait for
 
     job = open_job(out, settings, lake, catalog, new=True)
-    file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, found)
         replay_window(job, done, Window())

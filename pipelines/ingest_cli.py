@@ -26,6 +26,7 @@ from pipelines.job import (
 from pipelines.output import Output
 
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
+    from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.kafka_logs.log_folder import LogFolder, LogOptions
     from isr_batch.lake.run_log import Run
 
@@ -46,15 +47,14 @@ class FoundLogs:
 
 
 def find_logs_of_clusters(
-    folder: Path, cluster: str | None, release: str | None, stamp_format: str | None, zones: list[str] | None,
-    *, to_replay: bool,
+    folder: Path, cluster: str | None, release: str | None, stamp_format: str | None, zones: list[str] | None
 ) -> FoundLogs:  # fmt: skip
     """Find the clusters in a folder before anything is started.
 
     Raises
     ------
     NoInputError
-        When there is nothing to read, or nothing to replay.
+        When there is nothing to read.
     QualityGateError
         When a log is in a layout that is not read.
     UsageError
@@ -64,7 +64,6 @@ def find_logs_of_clusters(
         what = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
         raise NoInputError(what, "give the folder that holds a folder for each broker")
     from isr_batch.ingest.broker_logs import find_clusters
-    from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
     from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable
     from isr_batch.ingest.kafka_logs.settings_files import require_release
     from isr_batch.ingest.kafka_logs.time_zones import require_utc
@@ -75,9 +74,29 @@ def find_logs_of_clusters(
     for _, found in clusters.values():
         require_readable(found)
         require_utc(found.files)
-    if to_replay:
-        require_follower_fetches(folder, [found for _, found in clusters.values()])
     return FoundLogs(clusters, release, options)
+
+
+def nothing_to_replay(folder: Path, logs: FoundLogs) -> "NothingToReplayError | None":
+    """Say that no log has a follower fetch, if there is a server.log at least; None if there is something to replay.
+
+    Raises
+    ------
+    NothingToReplayError
+        When there is no server.log either.
+    """
+    from isr_batch.errors import NothingToReplayError
+    from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
+    from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
+
+    found = [found for _, found in logs.clusters.values()]
+    try:
+        require_follower_fetches(folder, found)
+    except NothingToReplayError as missing:
+        if not any(each.of_kind(SERVER) or each.of_kind(STATE_CHANGE) for each in found):
+            raise
+        return missing
+    return None
 
 
 def show_files(out: Output, name: str, found: "LogFolder") -> None:
@@ -88,8 +107,8 @@ def show_files(out: Output, name: str, found: "LogFolder") -> None:
     left_out = overview.left_out_rows(found)
     if left_out:
         out.table(f"Files of {name} that are not read", left_out, overview.LEFT_OUT_COLUMNS)
-    findings = [each._asdict() for each in overview.findings(found)]
-    out.table(f"What can be done with {name}", findings, overview.FINDING_COLUMNS)
+    uses = [each._asdict() for each in overview.uses(found)]
+    out.table(f"What can be done with {name}", uses, overview.USE_COLUMNS)
 
 
 def look(
@@ -140,7 +159,7 @@ def kafka_logs(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Read the request, server and state-change logs of brokers."""
-    found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone, to_replay=False)
+    found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "ingest") as done:
         ingest_logs(job, done, found)

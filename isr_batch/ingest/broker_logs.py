@@ -11,6 +11,9 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.errors import QualityGateError, UsageError
+from isr_batch.evidence.forms import find
+from isr_batch.evidence.table import rows_of
+from isr_batch.evidence.write import write_evidence
 from isr_batch.ingest.ingested_files import (
     Ingested,
     Plan,
@@ -25,6 +28,7 @@ from isr_batch.ingest.ingested_files import (
 from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
+from isr_batch.ingest.kafka_logs.evidence_lines import evidence_lines
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
 from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
@@ -32,6 +36,7 @@ from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts
+from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import (
     APPEND_LOG,
     BROKER_EVENTS,
@@ -154,12 +159,15 @@ def ingest_kafka_logs(
     if release:
         work.found.given = replace(work.found.given, release=release)
     if work.nothing_new and not release and all(lake.has(table.name) for table in INPUT_TABLES):
+        if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
+            _weigh(lake, work, cluster_id)
         return Ingest(Counts(), [])
     work.found.earlier = _before(lake, work, cluster_id)
     logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, work.found)
     account = logs.account()
     times = {row["source_file"]: row for row in logs.times().toArrow().to_pylist()}
     rows_out, broken = _write(lake, logs.tables, work, times, cluster_id)
+    _weigh(lake, work, cluster_id)
     now = records(work, times, lake.run_id, datetime.now(UTC))
     rows = [{"cluster_id": cluster_id, **asdict(record)} for record in now]
     # Last: an ingest that was cut off before is done again.
@@ -167,6 +175,12 @@ def ingest_kafka_logs(
         INGESTED_FILES, lake.spark.createDataFrame(rows, INGESTED_FILES.schema_ddl), of_cluster(cluster_id)
     )  # fmt: skip
     return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
+
+
+def _weigh(lake: Lake, work: Plan, cluster_id: str) -> None:
+    """Write what server.log and state-change.log alone tell about shrinks."""
+    found = find(evidence_lines(work.found.files))
+    write_evidence(lake, cluster_id, rows_of(found, cluster_id), found)
 
 
 def _known(lake: Lake, cluster_id: str) -> list[Ingested]:

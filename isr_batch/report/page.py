@@ -13,7 +13,10 @@ import vl_convert
 from markupsafe import Markup, escape
 from pyspark.sql import functions as F
 
+from isr_batch.evidence.answer import answer
+from isr_batch.evidence.write import read_evidence
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.report.charts import INK, Spec
 from isr_batch.report.pictures import MOST, draw_all
 from isr_batch.scoring.broker_check import summary
@@ -74,7 +77,16 @@ def write_report(lake: Lake, out: Path, rules: Sequence[dict[str, Any]] | None =
         findings=[finding(row, several=several) for row in rules],
         drawn=drawn,
         most=MOST,
+        by_lines=_by_lines(lake),
     )
+
+
+def _by_lines(lake: Lake) -> dict[str, list[str]]:
+    """Say what server.log alone tells of each cluster in which a replica left an ISR."""
+    if not lake.has(SHRINK_EVIDENCE.name):
+        return {}
+    clusters = lake.read(SHRINK_EVIDENCE.name).select("cluster_id").distinct().orderBy("cluster_id").collect()
+    return {name: answer(read_evidence(lake, name), request_log=True) for (name,) in clusters}
 
 
 def rounded(value: object) -> object:

@@ -95,6 +95,7 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
         "UsageError": 2,
         "StorageError": 2,
         "NoInputError": 3,
+        "NothingToReplayError": 3,
         "QualityGateError": 4,
         "SchemaError": 5,
         "AccountError": 70,

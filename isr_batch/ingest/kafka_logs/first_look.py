@@ -4,14 +4,15 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from isr_batch.errors import NoInputError
-from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogFolder
+from isr_batch.errors import NothingToReplayError
+from isr_batch.ingest.kafka_logs.log_folder import LogFolder
 from isr_batch.ingest.log_files.content import BadFileError, chunks
+from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST
 
 LOOK_AT_BYTES = 64 << 20
 """Bytes searched per file. Followers fetch at least twice a second: a log of this size without a fetch has none."""
 
-_FOLLOWER = re.compile(rb'"replicaId": ?\d|[,{]replica_id=\d|; ReplicaId: \d')
+_FOLLOWER = re.compile(rb'"replicaId\\?": ?\d|[,{]replica_id=\d|; ReplicaId: \d')
 _OVERLAP_BYTES = 64
 NAMES = 3
 _GETTING_LOGS = (
@@ -25,17 +26,20 @@ def require_follower_fetches(folder: Path, found: Iterable[LogFolder]) -> None:
 
     Raises
     ------
-    NoInputError
+    NothingToReplayError
         With what is missing, and how to get it.
     """
-    requests = [file for cluster in found for file in cluster.of_kind(REQUEST)]
-    if not requests:
-        raise NoInputError(
-            f"{folder} has no request log, and only a request log has the followers' fetches", _GETTING_LOGS
-        )
-    if not any(has_follower_fetch(file.path) for file in requests):
+    files = [file for cluster in found for file in cluster.files if file.kind in BROKER_KINDS]
+    requests = [file for file in files if file.kind == REQUEST]
+    # The request logger may have been switched on after the first lines of a container's output.
+    paths = dict.fromkeys(file.path for file in [*requests, *files])
+    if not any(map(has_follower_fetch, paths)):
+        if not requests:
+            raise NothingToReplayError(
+                f"{folder} has no request log, and only a request log has the followers' fetches", _GETTING_LOGS
+            )
         names = ", ".join(file.name for file in requests[:NAMES]) + (", ..." if len(requests) > NAMES else "")
-        raise NoInputError(
+        raise NothingToReplayError(
             f"the request logs in {folder} ({names}) have no follower fetch",
             f"only partition leaders log them, as requests on the inter-broker listener. {_GETTING_LOGS}",
         )

@@ -1,6 +1,7 @@
 """Every Delta table that a replay writes, and the log of runs; the same kind of contract as `inputs`."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
+from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
 from isr_batch.lake.tables.scores import (
     EXPERIMENT_RESULTS,
@@ -269,5 +270,6 @@ OUTPUT_TABLES = (
     RUN_LOG,
 )
 TABLES = {
-    table.name: table for table in (*INPUT_TABLES, FETCH_SEGMENTS, INGESTED_FILES, PLANTED_FAULTS, *OUTPUT_TABLES)
+    table.name: table
+    for table in (*INPUT_TABLES, FETCH_SEGMENTS, INGESTED_FILES, PLANTED_FAULTS, SHRINK_EVIDENCE, *OUTPUT_TABLES)
 }

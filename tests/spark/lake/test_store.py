@@ -185,6 +185,8 @@ def test_views_by_bare_name(lake: Lake) -> None:
     _verdicts(lake)
     assert set(lake.register_views()) == {"replayed_days", "shrink_verdicts", *sql_texts()} - {
         "days_to_replay",
+        "evidence_and_verdicts",
+        "evidence_storms",
         "fetches",
     }
     assert [row["partition_id"] for row in lake.spark.table("spurious_shrinks").collect()] == [0]

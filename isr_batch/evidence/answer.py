@@ -1,0 +1,299 @@
+"""Answer in a few lines what happened, which broker that points at, and how sure that is."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from isr_batch.evidence.before import ELECTION, RESTART, TOPIC_CREATED
+from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
+from isr_batch.evidence.suspects import EITHER, STRONG, WEAK
+from isr_batch.evidence.trouble import KINDS
+
+Row = dict[str, Any]
+_USED = [
+    "topic", "partition_id", "leader_id", "replica_id", "change_time", "made_by", "records_behind",
+    "last_caught_up_time_ms", "lag_ms", "replica_lag_time_max_ms", "returned_ms", "returned_source", "under_min_isr",
+    "under_min_isr_ms", "write_outcome", "failing_ms", "retry", "storm_time", "pair_checks", "suspect",
+    "suspect_broker", "strength", "reason", "evidence_lines", "after_event", "trouble", "source_file", "source_line",
+]  # fmt: skip
+STORMS = 3
+"""Storms that are described; the largest."""
+WITHOUT_REQUEST_LOG = (
+    "There are no follower fetches (no request log), so nothing was replayed and no rule was compared: these lines "
+    "cannot say what a follower had fetched, who waited for whom, or what another rule would have done. "
+    "docs/getting-logs.md shows how to switch the request log on for the next time."
+)
+_EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
+SUSPICION = {STRONG: "strong evidence", WEAK: "weak evidence"}
+COLUMNS = (
+    "at", "partition", "leader", "lost", "lag_ms", "records_behind", "back_after_ms", "same_check", "suspect",
+    "evidence",
+)  # fmt: skip
+"""Columns of `shown_rows`."""
+
+
+class Storm(NamedTuple):
+    """Shrinks that belong together: when, who was lost, whom it points at and why, and when the ISR was whole again.
+
+    ``broker`` is None where no single broker is suspected. ``since`` is when the first follower was last caught up, or
+    the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one
+    is not seen to come back.
+    """
+
+    first: datetime
+    last: datetime
+    since: datetime
+    since_is_printed: bool
+    replicas: int
+    partitions: int
+    broker: int | None
+    suspect: str
+    strength: str
+    reason: str
+    lines: list[str]
+    whole_after_ms: int | None
+    whole_at_most: bool
+
+
+def storms(evidence: pa.Table) -> list[Storm]:
+    """Describe each storm, in the order of time.
+
+    Parameters
+    ----------
+    evidence : pa.Table
+        Rows of one cluster, as `isr_batch.evidence.table.evidence_of` gives them.
+    """
+    return _storms(_rows(evidence))
+
+
+def _rows(evidence: pa.Table) -> list[Row]:
+    rows: list[Row] = evidence.select(_USED).to_pylist()
+    return rows
+
+
+def _storms(rows: Iterable[Row]) -> list[Storm]:
+    grouped: dict[datetime, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["storm_time"] is not None:
+            grouped[row["storm_time"]].append(row)
+    return [_storm(of_storm) for _, of_storm in sorted(grouped.items())]
+
+
+def _storm(rows: Sequence[Row]) -> Storm:
+    votes = Counter((row["suspect_broker"], row["suspect"] != EITHER) for row in rows)
+    (broker, alone), _ = max(votes.items(), key=lambda vote: (vote[0][1], vote[1]))
+    # A leader's row says more than those of the leaders that dropped it.
+    voters = [row for row in rows if row["suspect_broker"] == broker]
+    best = max(voters, key=lambda row: (row["strength"] == STRONG, row["suspect"] == LEADER))
+    caught_up = [row["last_caught_up_time_ms"] for row in rows if row["last_caught_up_time_ms"] is not None]
+    first = min(row["change_time"] for row in rows)
+    since = min(caught_up, default=None)
+    back = [
+        None if row["returned_ms"] is None else row["change_time"] + timedelta(milliseconds=row["returned_ms"]) - first
+        for row in rows
+        if row["write_outcome"] != FAILED
+    ]
+    whole = None if None in back or not back else max(each for each in back if each is not None)
+    return Storm(
+        first, max(row["change_time"] for row in rows),
+        first if since is None else first + (timedelta(milliseconds=since) - _since_epoch(first)), since is not None,
+        len(rows), len({(row["topic"], row["partition_id"]) for row in rows}),
+        broker, best["suspect"] if alone else EITHER, best["strength"], best["reason"], best["evidence_lines"],
+        None if whole is None else whole // timedelta(milliseconds=1),
+        any(row["returned_source"] == AT_MOST for row in rows),
+    )  # fmt: skip
+
+
+def _since_epoch(time: datetime) -> timedelta:
+    return time - datetime(1970, 1, 1, tzinfo=time.tzinfo)
+
+
+def answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
+    """Answer in at most ten lines; the first is what happened and whom it points at, the last what cannot be said.
+
+    Parameters
+    ----------
+    evidence : pa.Table
+        Rows of one cluster, as `isr_batch.evidence.table.evidence_of` gives them.
+    request_log : bool
+        Whether there was a request log too, so that the rules were compared.
+    """
+    every = _rows(evidence)
+    rows = [row for row in every if not row["retry"]]
+    by_leader = [row for row in rows if row["made_by"] != CONTROLLER]
+    found = _storms(every)
+    lines = [_first(by_leader, found)]
+    largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
+    lines += [_about(storm) for storm in largest]
+    lines += filter(None, (
+        _behind(by_leader), _back(by_leader), _lag_time(by_leader), _under_min_isr(rows),
+        _others(every),
+    ))  # fmt: skip
+    end = "What the followers had fetched, and what other rules would have done, is in the replay's tables."
+    return [*lines[:9], end if request_log else WITHOUT_REQUEST_LOG]
+
+
+def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
+    if not found:
+        return "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
+    suspects: Counter[str] = Counter()
+    for storm in found:
+        suspects[_who(storm)] += storm.replicas
+    first = found[0]
+    since = (
+        f"since about {_clock(first.since)}" if first.since_is_printed else f"some time before {_clock(first.first)}"
+    )
+    most = suspects.most_common(1)[0][0]
+    also = f" Most of the shrinks point at {most}." if most != _who(first) else ""
+    until = _until(first.first, max(row["change_time"] for row in rows))
+    return (
+        f"{_count(len(rows), 'replica')} left the ISR in {_count(len(found), 'storm')}, from {first.first:%Y-%m-%d} "
+        f"{_clock(first.first)} to {until} UTC. First to drop out was "
+        f"{_who(first)}, {since} ({SUSPICION.get(first.strength, 'no evidence')}).{also}"
+    )
+
+
+def _about(storm: Storm) -> str:
+    if storm.whole_after_ms is None:
+        whole = "not all were seen to come back"
+    else:
+        whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
+    return (
+        f"{_clock(storm.first)}, {_count(storm.replicas, 'replica')} of {_count(storm.partitions, 'partition')}: "
+        f"this points at {_who(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. {storm.reason} "
+        f"[{', '.join(storm.lines[:3])}]"
+    )
+
+
+def _who(storm: Storm) -> str:
+    if storm.suspect == EITHER:
+        return f"broker {storm.broker} or the link to it"
+    return f"broker {storm.broker}"
+
+
+def _behind(rows: Sequence[Row]) -> str:
+    records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
+    lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
+    if not rows or not (records or lags):
+        return "How far behind they were is not printed (records since 2.2, time since 3.6)." if rows else ""
+    parts = []
+    if records:
+        none = records.count(0)
+        face = f"; {none} had nothing to fetch: spurious on their face" if none else "; none had nothing to fetch"
+        parts.append(f"{_span(records)} records behind{face}")
+    if lags:
+        parts.append(f"last caught up {_span(lags)} ms before")
+    return f"As their leaders saw it they were {', '.join(parts)}."
+
+
+def _back(rows: Sequence[Row]) -> str:
+    there = [row for row in rows if row["write_outcome"] != FAILED]
+    exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
+    at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
+    missing = len(there) - len(exact) - len(at_most)
+    parts = [
+        f"{len(exact)} after {_span(exact)} ms" if exact else "",
+        f"{len(at_most)} after at most {_span(at_most)} ms" if at_most else "",
+        f"{missing} not in the log" if missing else "",
+    ]
+    flaps = max((row["pair_checks"] for row in rows), default=0)
+    worst = next((row for row in rows if row["pair_checks"] == flaps), None)
+    flapping = (
+        f" Most often: broker {worst['leader_id']} dropped broker {worst['replica_id']} at {flaps} checks."
+        if worst and flaps > 1
+        else ""
+    )
+    return f"Back in the ISR: {', '.join(filter(None, parts))}.{flapping}" if there else ""
+
+
+def _lag_time(rows: Sequence[Row]) -> str:
+    lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
+    now = sorted({row["replica_lag_time_max_ms"] for row in rows if row["replica_lag_time_max_ms"] is not None})
+    said = f" (it was {', '.join(map(str, now))} ms)" if now else ""
+    if lags:
+        return f"Only a replica.lag.time.max.ms of more than {max(lags)} ms would have avoided all of these{said}."
+    return f"What lag time would have avoided them is not printed: more than the present one{said}." if rows else ""
+
+
+def _under_min_isr(rows: Sequence[Row]) -> str:
+    under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
+    unknown = sum(row["under_min_isr"] is None for row in rows)
+    if under:
+        times = [row["under_min_isr_ms"] for row in under.values() if row["under_min_isr_ms"] is not None]
+        lasted = f", for {_span(times)} ms" if times else ", until when is not in the log"
+        return f"Under min ISR: {_count(len(under), 'shrink')}{lasted}."
+    return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
+
+
+def _others(rows: Sequence[Row]) -> str:
+    """Say what else is in the log: the controller's removals, failed writes, trouble of followers, what came before."""
+    counts = Counter(
+        what
+        for row in rows
+        for what in (
+            f"in the follower's own log just before: {KINDS[row['trouble']]}" if row["trouble"] else None,
+            f"right after {_EVENTS[row['after_event']]}" if row["after_event"] else None,
+        )
+        if what
+    )
+    parts = [_removed(rows), _failed(rows), *(f"{number} {what}" for what, number in counts.items())]
+    return f"Also: {'; '.join(filter(None, parts))}." if any(parts) else ""
+
+
+def _removed(rows: Iterable[Row]) -> str:
+    removed = [row for row in rows if row["made_by"] == CONTROLLER]
+    back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
+    came = f", {len(back)} back after {_span(back)} ms" if back else ""
+    return f"{len(removed)} removed by the controller{came}" if removed else ""
+
+
+def _failed(rows: Iterable[Row]) -> str:
+    failed = [row for row in rows if row["write_outcome"] == FAILED]
+    longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
+    went_on = (
+        f" (broker {longest['leader_id']} went on for {longest['failing_ms']} ms without knowing that it no longer led)"
+        if longest and longest["failing_ms"]
+        else ""
+    )
+    return f"{len(failed)} not written{went_on}" if failed else ""
+
+
+def shown_rows(evidence: pa.Table, most: int = 40) -> list[Row]:
+    """Make rows for the terminal, in `COLUMNS`; the first ones by time."""
+    return [_shown(row) for row in evidence.slice(0, most).to_pylist()]
+
+
+def _shown(row: Row) -> Row:
+    back = row["returned_ms"]
+    if row["write_outcome"] == FAILED:
+        said = "write failed"
+    elif back is None:
+        said = "not in the log"
+    else:
+        said = f"at most {back}" if row["returned_source"] == AT_MOST else str(back)
+    suspect = (row["suspect"] or "").replace("_", " ")
+    return {
+        "at": f"{row['change_time']:%Y-%m-%d} {_clock(row['change_time'])}",
+        "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "lost": row["replica_id"],
+        "lag_ms": row["lag_ms"], "records_behind": row["records_behind"], "back_after_ms": said,
+        "same_check": row["check_replicas"], "suspect": suspect, "evidence": row["strength"],
+    }  # fmt: skip
+
+
+def _until(first: datetime, last: datetime) -> str:
+    return _clock(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {_clock(last)}"
+
+
+def _clock(time: datetime) -> str:
+    return f"{time:%H:%M:%S.%f}"[:-3]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,159 @@
+"""Group shrinks: what one isr-expiration check of a leader dropped, and which checks belong to one storm."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from isr_batch.evidence.lines import Found, Place
+from isr_batch.evidence.rhythm import late_checks_ms
+from isr_batch.evidence.shrinks import Shrink, lag_time_ms
+
+ONE_CHECK_US = 500_000
+"""Shrinking lines of a leader that follow each other within this time are of one check."""
+SAME_START_MS = 1_000
+"""An idle follower fetches every 500 ms: those that stopped at once were last caught up within about this time."""
+STORM_US = 60_000_000
+"""Checks further apart are of two storms, whatever they have in common."""
+UNKNOWN_LAG_TIME_MS = 10_000
+_ALONE_SHARE = 0.5
+
+
+@dataclass
+class Burst:
+    """The partitions of one follower that one check dropped: when, and since when they lagged, as far as it is printed.
+
+    ``period_us`` is the time in which another leader would have dropped the follower too.
+    """
+
+    leader_id: int
+    replica_id: int
+    first_us: int
+    last_us: int
+    starts_ms: tuple[int, int] | None
+    place: Place
+    partitions: int
+    period_us: int
+
+    def same_time(self, other: "Burst") -> bool:
+        """Whether both followers went missing at one time, by what is printed or by when they were dropped."""
+        if self.starts_ms and other.starts_ms and _near(self.starts_ms, other.starts_ms, SAME_START_MS):
+            return True
+        return _near((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)
+
+
+def _near(one: tuple[int, int], other: tuple[int, int], within: int) -> bool:
+    """Whether two stretches of time overlap, or are no further apart than that."""
+    return one[0] - within <= other[1] and other[0] - within <= one[1]
+
+
+@dataclass
+class ExpirationCheck:
+    """One check of a leader: the rows that it dropped, and how late it was by the rhythm of the leader's others."""
+
+    leader_id: int
+    rows: list[Shrink]
+    period_us: int
+    late_ms: int | None = None
+    number: int = -1
+    storm: int = -1
+    bursts: dict[int, Burst] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Sum up the rows by follower, once all are there."""
+        of: dict[int, list[Shrink]] = defaultdict(list)
+        for row in self.rows:
+            of[row.replica_id].append(row)
+        for replica_id, rows in of.items():
+            starts = [row.last_caught_up_ms for row in rows if row.last_caught_up_ms is not None]
+            self.bursts[replica_id] = Burst(
+                self.leader_id, replica_id, rows[0].at_us, rows[-1].at_us,
+                (min(starts), max(starts)) if starts else None, rows[0].place,
+                len({row.partition for row in rows}), self.period_us,
+            )  # fmt: skip
+
+    @property
+    def at_us(self) -> int:
+        """Time of its first line."""
+        return self.rows[0].at_us
+
+    @cached_property
+    def partitions(self) -> set[tuple[str, int]]:
+        """The partitions of which it dropped any."""
+        return {row.partition for row in self.rows}
+
+    @cached_property
+    def alone(self) -> set[tuple[str, int]]:
+        """The partitions that it left with the leader alone."""
+        return {row.partition for row in self.rows if set(row.isr_after) <= {self.leader_id}}
+
+    @property
+    def dropped_everybody(self) -> bool:
+        """Whether it dropped at least two followers, and left most of its partitions with the leader alone."""
+        return len(self.bursts) > 1 and len(self.alone) >= _ALONE_SHARE * len(self.partitions)
+
+    @property
+    def starts_apart_ms(self) -> int | None:
+        """How far apart its followers were last caught up; None where it is not printed of two."""
+        known = [burst.starts_ms for burst in self.bursts.values() if burst.starts_ms]
+        return max(s[1] for s in known) - min(s[0] for s in known) if len(known) > 1 else None
+
+
+def checks_of(rows: Iterable[Shrink], found: Found) -> list[ExpirationCheck]:
+    """Group the shrinks that leaders made into checks, in the order of time, each with its number and storm.
+
+    Parameters
+    ----------
+    rows : iterable of Shrink
+        In the order of time.
+    found : Found
+    """
+    by_leader: dict[int, list[ExpirationCheck]] = defaultdict(list)
+    for row in rows:
+        own = by_leader[row.leader_id]
+        if own and row.at_us - own[-1].rows[-1].at_us <= ONE_CHECK_US:
+            own[-1].rows.append(row)
+        else:
+            # Checks are half a lag time apart, and each leader has its own phase.
+            period_us = (lag_time_ms(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
+            own.append(ExpirationCheck(row.leader_id, [row], period_us))
+    for leader_id, own in by_leader.items():
+        late = late_checks_ms([check.at_us for check in own], leader_id, found)
+        for check, late_ms in zip(own, late, strict=True):
+            check.late_ms = late_ms
+            check.close()
+    checks = sorted((check for own in by_leader.values() for check in own), key=lambda c: (c.at_us, c.leader_id))
+    for number, check in enumerate(checks):
+        check.number = number
+    _number_storms(checks)
+    return checks
+
+
+def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
+    """Join the checks that have a broker in common, and the time at which followers went missing."""
+    root = list(range(len(checks)))
+
+    def find(n: int) -> int:
+        while root[n] != n:
+            root[n] = n = root[root[n]]
+        return n
+
+    first = 0
+    for n, check in enumerate(checks):
+        while check.at_us - checks[first].at_us > STORM_US:
+            first += 1
+        brokers = check.bursts.keys() | {check.leader_id}
+        for m in range(first, n):
+            if (
+                find(m) != find(n)
+                and brokers & (checks[m].bursts.keys() | {checks[m].leader_id})
+                and _together(check, checks[m])
+            ):
+                root[max(find(m), find(n))] = min(find(m), find(n))
+    numbers = {old: new for new, old in enumerate(dict.fromkeys(find(n) for n in range(len(checks))))}
+    for n, check in enumerate(checks):
+        check.storm = numbers[find(n)]
+
+
+def _together(one: ExpirationCheck, other: ExpirationCheck) -> bool:
+    return any(a.same_time(b) for a in one.bursts.values() for b in other.bursts.values())

@@ -1,0 +1,109 @@
+"""The lines of server.log and state-change.log that are evidence about ISR shrinks: what each says, as records."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
+"""Settings that a broker prints at its start, or a log of a partition when it is created."""
+
+
+class Place(NamedTuple):
+    """A line of a file."""
+
+    source_file: str
+    source_line: int
+
+    def __str__(self) -> str:
+        """``file:line``, as editors take it."""
+        return f"{self.source_file}:{self.source_line}"
+
+
+class Replica(NamedTuple):
+    """A dropped replica as its leader printed it; None where the release does not print it, or it was unknown."""
+
+    log_end_offset: int | None
+    last_caught_up_ms: int | None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A Shrinking or Expanding line: what a leader wanted to write."""
+
+    place: Place
+    at_us: int
+    leader_id: int
+    partition: tuple[str, int]
+    shrinks: bool
+    isr_before: tuple[int, ...]
+    isr_after: tuple[int, ...]
+    high_watermark: int | None = None
+    leader_log_end_offset: int | None = None
+    replicas: dict[int, Replica] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class IsrState:
+    """A line that says what the ISR of a partition is; ``isr`` is None where a term's start does not name it.
+
+    ``source``: updated (the leader's own change was written), stayed (the leader learned of a change of any origin), or
+    started (a term began: the ISR may be older). ``under_min_isr`` is None where the release does not print it.
+    """
+
+    place: Place
+    at_us: int
+    leader_id: int
+    partition: tuple[str, int]
+    isr: tuple[int, ...] | None
+    partition_epoch: int | None
+    source: str
+    under_min_isr: bool | None = None
+
+
+@dataclass(frozen=True)
+class FailedWrite:
+    """A line that says that an ISR write of a leader failed; ``shrinks`` is None where the kind is not said."""
+
+    place: Place
+    at_us: int
+    leader_id: int
+    partition: tuple[str, int]
+    shrinks: bool | None
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A line of a follower about its fetching: from which leader and which partition, None where it does not say."""
+
+    place: Place
+    at_us: int
+    broker_id: int
+    kind: str
+    leader_id: int | None
+    partition: tuple[str, int] | None
+
+
+@dataclass
+class Found:
+    """The lines that are evidence, by kind, each in the order of time.
+
+    ``settings`` are by broker and name, ``min_isr`` (of the topics' logs) by topic. By broker: ``releases``,
+    ``process_starts`` (epoch microseconds), ``version_lines``, ``least_lag_ms`` (the shortest lag at which it dropped a
+    follower), ``span_us`` (from its first line to its last). By (topic, partition): ``created`` and ``elections``
+    (another broker, or one that no line names before, began to lead). ``unread`` are lines about a shrink in an unknown
+    form.
+    """
+
+    attempts: list[Attempt] = field(default_factory=list)
+    states: list[IsrState] = field(default_factory=list)
+    failed: list[FailedWrite] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+    created: dict[tuple[str, int], list[tuple[int, Place]]] = field(default_factory=dict)
+    elections: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    min_isr: dict[str, int] = field(default_factory=dict)
+    settings: dict[tuple[int, str], int] = field(default_factory=dict)
+    releases: dict[int, str] = field(default_factory=dict)
+    least_lag_ms: dict[int, int] = field(default_factory=dict)
+    version_lines: dict[int, list[tuple[int, Place]]] = field(default_factory=dict)
+    process_starts: dict[int, list[tuple[int, Place]]] = field(default_factory=dict)
+    unread: list[Place] = field(default_factory=list)
+    span_us: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -1,0 +1,261 @@
+"""Follow the ISR of each partition through the lines: who was dropped, when it was back, what was written."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from isr_batch.evidence.lines import LAG_TIME, MIN_ISR, Attempt, FailedWrite, Found, IsrState, Place
+
+EXACT, AT_MOST = "exact", "at_most"
+LEADER, CONTROLLER = "leader", "controller"
+DONE, FAILED = "done", "failed"
+_WRITE_US = 60_000_000
+"""No answer to an ISR write takes longer: what is logged later answers something else."""
+OLD_LAG_TIME_MS, LAG_TIME_MS = 10_000, 30_000
+"""Kafka's default before 2.5, and since."""
+
+Event = Attempt | IsrState | FailedWrite
+
+
+@dataclass
+class Shrink:
+    """One replica that left the ISR of a partition.
+
+    Times are microseconds, ``*_ms`` milliseconds. ``returned_source`` and ``under_min_isr_source`` are exact, at_most
+    (the time is an upper bound), or None. ``write`` is done, failed, or None where nothing tells. ``retry``: the leader
+    repeats a shrink that had not been written. ``failing_ms``: for how long, if its writes failed more than once.
+    """
+
+    place: Place
+    at_us: int
+    leader_id: int
+    partition: tuple[str, int]
+    replica_id: int
+    made_by: str
+    isr_before: tuple[int, ...]
+    isr_after: tuple[int, ...]
+    high_watermark: int | None = None
+    leader_log_end_offset: int | None = None
+    follower_log_end_offset: int | None = None
+    last_caught_up_ms: int | None = None
+    returned_ms: int | None = None
+    returned_source: str | None = None
+    returned_place: Place | None = None
+    min_isr: int | None = None
+    under_min_isr: bool | None = None
+    under_min_isr_ms: int | None = None
+    under_min_isr_source: str | None = None
+    write: str | None = None
+    retry: bool = False
+    failing_ms: int | None = None
+    lines: list[Place] = field(default_factory=list)
+
+    @property
+    def records_behind(self) -> int | None:
+        """Records that the leader had and the follower, as its leader knew, had not."""
+        if self.leader_log_end_offset is None or self.follower_log_end_offset is None:
+            return None
+        return self.leader_log_end_offset - self.follower_log_end_offset
+
+    @property
+    def lag_ms(self) -> int | None:
+        """Time since the follower was last caught up, by the leader's clock."""
+        return None if self.last_caught_up_ms is None else self.at_us // 1000 - self.last_caught_up_ms
+
+
+def shrinks(found: Found) -> list[Shrink]:
+    """List the shrinks in the order of time: a row for each replica that a leader or the controller dropped."""
+    by_partition: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    every: list[Event] = [*found.attempts, *found.states, *found.failed]
+    for event in sorted(every, key=lambda event: (event.at_us, event.place)):
+        by_partition[event.partition].append(event)
+    rows = [row for events in by_partition.values() for row in _History(events, found).shrinks()]
+    return sorted(rows, key=lambda row: (row.at_us, row.place, row.replica_id))
+
+
+def lag_time_ms(found: Found, broker_id: int) -> int | None:
+    """Find replica.lag.time.max.ms of a broker; None where it is not known.
+
+    Printed at the broker's start, or the default of its release unless the broker dropped a follower after less.
+    """
+    printed = found.settings.get((broker_id, LAG_TIME))
+    if printed is not None:
+        return printed
+    default = _default_lag_time_ms(found, broker_id)
+    least = found.least_lag_ms.get(broker_id)
+    return None if default is None or (least is not None and least <= default) else default
+
+
+def _default_lag_time_ms(found: Found, broker_id: int) -> int | None:
+    release = found.releases.get(broker_id) or next(iter(found.releases.values()), None)
+    numbers = release.split(".") if release else []
+    if len(numbers) < 2 or not (numbers[0].isdecimal() and numbers[1].isdecimal()):  # noqa: PLR2004 (major and minor)
+        return None
+    return OLD_LAG_TIME_MS if (int(numbers[0]), int(numbers[1])) < (2, 5) else LAG_TIME_MS
+
+
+class _History:
+    """What the lines say about one partition, in the order of time."""
+
+    def __init__(self, events: Sequence[Event], found: Found) -> None:
+        self._events, self._found = events, found
+        self._written = [self._outcome(n) for n in range(len(events))]
+        self._retries = self._find_retries()
+        self._epochs = self._known_epochs()
+
+    def shrinks(self) -> Iterator[Shrink]:
+        """List the shrinks: those of leaders, and after them those of the controller."""
+        for n, event in enumerate(self._events):
+            if not isinstance(event, Attempt) or not event.shrinks:
+                continue
+            written, retry = self._written[n], n in self._retries
+            failing = self._failing_ms(n, event) if written == FAILED and not retry else None
+            for replica_id, replica in event.replicas.items():
+                row = Shrink(
+                    event.place, event.at_us, event.leader_id, event.partition, replica_id, LEADER, event.isr_before,
+                    event.isr_after, event.high_watermark, event.leader_log_end_offset, replica.log_end_offset,
+                    replica.last_caught_up_ms, write=written, retry=retry, failing_ms=failing, lines=[event.place],
+                )  # fmt: skip
+                if written != FAILED:
+                    self._follow(row, n, self._epochs[n])
+                yield row
+        for n, state, isr_before, gone in self._without_line():
+            for replica_id in gone:
+                row = Shrink(
+                    state.place, state.at_us, state.leader_id, state.partition, replica_id, CONTROLLER, isr_before,
+                    state.isr or (), write=DONE, lines=[state.place],
+                )  # fmt: skip
+                self._follow(row, n, self._epochs[n + 1])
+                yield row
+
+    def _outcome(self, n: int) -> str | None:
+        """Say whether the write of an attempt failed or was done; None where no line tells, or it is no attempt."""
+        attempt = self._events[n]
+        if not isinstance(attempt, Attempt):
+            return None
+        for event in self._events[n + 1 :]:
+            if event.at_us - attempt.at_us > _WRITE_US:
+                return None
+            if event.leader_id != attempt.leader_id:
+                continue
+            if isinstance(event, FailedWrite):
+                if event.shrinks in (None, attempt.shrinks):
+                    return FAILED
+                continue
+            if isinstance(event, Attempt):
+                return None
+            if event.isr is not None and set(event.isr) == set(attempt.isr_after):
+                return DONE
+        return None
+
+    def _find_retries(self) -> set[int]:
+        """Number the attempts that repeat the one before, which was not written."""
+        retries = set()
+        last: tuple[int, Attempt] | None = None
+        for n, event in enumerate(self._events):
+            if isinstance(event, IsrState):
+                last = None if event.isr is not None else last
+            elif isinstance(event, Attempt):
+                if last and _same(last[1], event) and (
+                    self._written[last[0]] == FAILED or not self._back_between(last[1], event)
+                ):  # fmt: skip
+                    retries.add(n)
+                last = n, event
+        return retries
+
+    def _back_between(self, one: Attempt, other: Attempt) -> bool:
+        """Whether the replicas were back between two equal shrinks.
+
+        A follower that was back has been caught up since, or is dropped a lag time later at the earliest.
+        """
+        for replica_id, replica in other.replicas.items():
+            if replica.last_caught_up_ms is not None:
+                return one.replicas[replica_id].last_caught_up_ms != replica.last_caught_up_ms
+        lag = lag_time_ms(self._found, one.leader_id)
+        return lag is None or other.at_us - one.at_us >= lag * 1000
+
+    def _failing_ms(self, n: int, attempt: Attempt) -> int | None:
+        """Time until the last failed write of a leader, before it writes or learns better; None if one write failed."""
+        last_us, failures = attempt.at_us, 0
+        for event in self._events[n + 1 :]:
+            if event.leader_id == attempt.leader_id and isinstance(event, FailedWrite):
+                last_us, failures = event.at_us, failures + 1
+            elif event.leader_id == attempt.leader_id and isinstance(event, IsrState):
+                break
+        return (last_us - attempt.at_us) // 1000 if failures > 1 else None
+
+    def _known_epochs(self) -> list[int]:
+        """Find the highest partition epoch that any line before each event has named, and at the end; -1 for none."""
+        known, highest = [], -1
+        for event in self._events:
+            known.append(highest)
+            if isinstance(event, IsrState) and event.partition_epoch is not None:
+                highest = max(highest, event.partition_epoch)
+        return [*known, highest]
+
+    def _follow(self, row: Shrink, n: int, epoch: int) -> None:
+        """Fill in when the replica was back, and for how long the ISR was under min ISR."""
+        found = self._found
+        row.min_isr = found.min_isr.get(row.partition[0], found.settings.get((row.leader_id, MIN_ISR)))
+        row.under_min_isr = None if row.min_isr is None else len(row.isr_after) < row.min_isr
+        for event, isr, source in self._known_isr(n + 1, epoch):
+            if isinstance(event, IsrState) and event.source == "updated" and set(isr) == set(row.isr_after) and (
+                event.under_min_isr is not None and event.at_us - row.at_us < _WRITE_US
+            ):  # fmt: skip
+                row.under_min_isr = event.under_min_isr
+            took_ms = (event.at_us - row.at_us) // 1000
+            if row.returned_source is None and row.replica_id in isr:
+                row.returned_ms, row.returned_source, row.returned_place = took_ms, source, event.place
+                row.lines.append(event.place)
+            enough = len(isr) >= row.min_isr if row.min_isr is not None else _says_enough(event)
+            if row.under_min_isr and row.under_min_isr_source is None and enough:
+                row.under_min_isr_ms, row.under_min_isr_source = took_ms, source
+            if row.returned_source and (row.under_min_isr_source or not row.under_min_isr):
+                return
+
+    def _known_isr(self, n: int, epoch: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
+        """List what the lines from the n-th say about the ISR, and whether it is so since just then."""
+        for later in range(n, len(self._events)):
+            event = self._events[later]
+            if isinstance(event, IsrState) and event.isr is not None:
+                # A leader may hear late of what was before.
+                if event.partition_epoch is None or event.partition_epoch > epoch:
+                    yield event, event.isr, AT_MOST if event.source == "started" else EXACT
+            elif isinstance(event, Attempt) and later not in self._retries:
+                if event.shrinks or self._written[later] == FAILED:
+                    yield event, event.isr_before, AT_MOST
+                else:  # "Expanding ISR" is of releases that write at once
+                    yield event, event.isr_after, EXACT
+
+    def _without_line(self) -> Iterator[tuple[int, IsrState, tuple[int, ...], list[int]]]:
+        """Find the replicas that left without a Shrinking line: number and state, the ISR before, who left."""
+        isr: tuple[int, ...] | None = None
+        announced: set[int] = set()
+        epoch = -1
+        for n, event in enumerate(self._events):
+            if isinstance(event, Attempt) and self._written[n] != FAILED:
+                if event.shrinks:
+                    isr = isr or event.isr_before
+                    announced |= event.replicas.keys()
+                else:
+                    isr = event.isr_after
+                    announced -= set(isr)
+            elif isinstance(event, IsrState) and event.isr is not None:
+                if event.partition_epoch is not None and event.partition_epoch <= epoch:
+                    continue
+                epoch = epoch if event.partition_epoch is None else event.partition_epoch
+                gone = [replica for replica in isr or () if replica not in event.isr and replica not in announced]
+                if isr and gone:
+                    yield n, event, isr, gone
+                isr = event.isr
+                announced &= set(isr)
+
+
+def _same(one: Attempt, other: Attempt) -> bool:
+    return (one.leader_id, one.shrinks, set(one.isr_before), set(one.isr_after)) == (
+        other.leader_id, other.shrinks, set(other.isr_before), set(other.isr_after)
+    )  # fmt: skip
+
+
+def _says_enough(event: Event) -> bool:
+    return isinstance(event, IsrState) and event.under_min_isr is False

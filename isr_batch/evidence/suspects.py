@@ -1,0 +1,236 @@
+"""Weigh what a shrink looks like: whether it points at the leader, the follower, or the link between the two.
+
+This is evidence, not a verdict: nothing here knows what the follower fetched. What can be said rests on who was dropped
+together, since when, and how soon they were back.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from isr_batch.evidence.before import Troubles, after_event
+from isr_batch.evidence.checks import SAME_START_MS, Burst, ExpirationCheck, checks_of
+from isr_batch.evidence.lines import Found, Place, Trouble
+from isr_batch.evidence.shrinks import CONTROLLER, LEADER, Shrink
+from isr_batch.evidence.trouble import DECIDES, KINDS
+
+FOLLOWER, EITHER = "follower", "link_or_follower"
+STRONG, WEAK, NONE = "strong", "weak", "none"
+
+SOON_MS = 2_000
+"""A follower that was never gone is back as soon as the leader has answered it and its ISR write is done."""
+LATE_MS = 150
+"""A check that is later than this was held up."""
+
+
+@dataclass
+class Evidence:
+    """A shrink with what it looks like.
+
+    ``check`` is None for a shrink of the controller, and for a retry. ``spurious`` is how strongly it looks like a
+    mistake. ``after_event`` is topic_created, restart or election, if that came shortly before, ``after_ms`` earlier.
+    """
+
+    shrink: Shrink
+    check: ExpirationCheck | None = None
+    suspect: str | None = None
+    strength: str = NONE
+    spurious: str = NONE
+    reason: str = ""
+    lines: list[Place] = field(default_factory=list)
+    trouble: Trouble | None = None
+    after_event: str | None = None
+    after_ms: int | None = None
+
+    @property
+    def suspect_broker(self) -> int | None:
+        """The broker that is suspected, where it is one."""
+        if self.suspect == LEADER:
+            return self.shrink.leader_id
+        return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
+
+
+class Finding(NamedTuple):
+    """How strongly something is suspected, why, and the lines; ``everyone``: each broker dropped all others."""
+
+    strength: str
+    reason: str = ""
+    lines: tuple[Place, ...] = ()
+    everyone: bool = False
+
+
+def weigh(rows: Sequence[Shrink], found: Found) -> list[Evidence]:
+    """Weigh all shrinks of a cluster; the order stays."""
+    checks = checks_of((row for row in rows if row.made_by == LEADER and not row.retry), found)
+    troubles, scales = Troubles(found), _Scales(checks, _leaders(found))
+    check_of = {id(row): check for check in checks for row in check.rows}
+    weighed = []
+    for row in rows:
+        one = Evidence(row, check_of.get(id(row)), trouble=troubles.before(row), lines=list(row.lines))
+        one.after_event, one.after_ms = after_event(row, found)
+        if one.check:
+            scales.weigh(one, one.check)
+        elif row.made_by == CONTROLLER:
+            one.suspect, one.strength = CONTROLLER, STRONG
+            one.reason = (
+                "No Shrinking line of the leader: the controller removed it (shutdown, fencing or reassignment)."
+            )
+        else:
+            one.reason = "The leader repeats a shrink that was not written before."
+        weighed.append(one)
+    return weighed
+
+
+def _leaders(found: Found) -> set[int]:
+    """Brokers that any line names as a leader."""
+    return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
+
+
+class _Scales:
+    """Weighs the rows of checks; knows all checks of the cluster."""
+
+    def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
+        self._leaders = leaders
+        self._bursts: dict[int, list[Burst]] = defaultdict(list)  # by the broker that was dropped
+        for check in checks:
+            for burst in check.bursts.values():
+                self._bursts[burst.replica_id].append(burst)
+        self._of_leader = {check.number: self._leader(check) for check in checks}
+        self._woke: dict[int, list[ExpirationCheck]] = defaultdict(list)  # after a silence, by leader
+        for check in checks:
+            if check.dropped_everybody or self._of_leader[check.number].strength == STRONG:
+                self._woke[check.leader_id].append(check)
+        self._of_follower = {
+            (check.number, burst.replica_id): self._follower(burst)
+            for check in checks
+            for burst in check.bursts.values()
+        }
+
+    def weigh(self, one: Evidence, check: ExpirationCheck) -> None:
+        """Fill in suspect, strength, spurious, reason and lines."""
+        row = one.shrink
+        leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
+        if row.failing_ms:
+            why = f"Broker {row.leader_id} went on failing to write the ISR for {row.failing_ms} ms: it no longer led."
+            self._suspect(one, LEADER, Finding(STRONG, why))
+        elif leader.strength == STRONG:
+            self._suspect(one, LEADER, leader)
+        elif one.trouble and one.trouble.kind in DECIDES:
+            why = f"The log of broker {row.replica_id} says that {KINDS[one.trouble.kind]}."
+            self._suspect(one, FOLLOWER, Finding(STRONG, why, (one.trouble.place,)))
+        elif leader.everyone:
+            self._suspect(one, LEADER, leader)
+        elif follower.strength == STRONG or (follower.strength == WEAK and leader.strength == NONE):
+            self._suspect(one, FOLLOWER, follower)
+        elif leader.strength == WEAK:
+            self._suspect(one, LEADER, leader)
+        else:
+            self._suspect(one, EITHER, self._pair(check, check.bursts[row.replica_id]))
+        if row.records_behind == 0:
+            one.spurious = STRONG
+            one.reason += " It was 0 records behind: spurious on its face."
+        elif one.suspect == LEADER:
+            one.spurious = one.strength
+
+    @staticmethod
+    def _suspect(one: Evidence, suspect: str, finding: Finding) -> None:
+        one.suspect, one.strength, one.reason = suspect, finding.strength, finding.reason
+        one.lines += [place for place in finding.lines if place not in one.lines]
+
+    def _by_others(self, replica_id: int, burst: Burst) -> list[Burst]:
+        """List in which bursts other leaders dropped a broker at about that time."""
+        return [
+            other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
+        ]
+
+    def _leader(self, check: ExpirationCheck) -> Finding:
+        """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs it takes."""
+        signs, lines = self._signs(check)
+        bursts = list(check.bursts.values())
+        of = f"{_count(len(bursts), 'follower')} of {_count(len(check.partitions), 'partition')}"
+        what = f"Broker {check.leader_id} dropped {of} at one check"
+        if len(bursts) > 1 and all(self._by_others(burst.replica_id, burst) for burst in bursts):
+            if not (check.dropped_everybody and "itself" in signs):
+                return Finding(NONE)
+            why = f"{what}, others dropped these too, and it: all were silent at once, or a clock was set."
+            return Finding(WEAK, why, lines, everyone=True)
+        if check.dropped_everybody:
+            strength = STRONG if len(signs) > 1 else WEAK
+        elif len(bursts) > 1:
+            strength = (NONE, NONE, WEAK, STRONG, STRONG)[len(signs)]
+        elif "late" in signs and "itself" in signs:
+            strength = STRONG if "soon" in signs else WEAK
+        else:
+            strength = WEAK if "late" in signs and len(check.alone) == len(check.partitions) else NONE
+        apart = check.starts_apart_ms
+        if strength == STRONG and apart is not None and apart > SAME_START_MS:
+            strength = WEAK
+        end = "the sign of a leader that was silent" if strength == STRONG else "the leader may have been silent"
+        return Finding(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
+
+    def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[Place, ...]]:
+        """List what speaks for a leader that was silent, by name, and the lines."""
+        signs: dict[str, str] = {}
+        lines: list[Place] = []
+        apart = check.starts_apart_ms
+        if apart is not None and apart <= SAME_START_MS:
+            signs["together"] = f"all were last caught up within {apart} ms of each other"
+        if (first := _first_back(check.rows)) and first.returned_place:
+            signs["soon"] = f"broker {first.replica_id} was back after {first.returned_ms} ms"
+            lines.append(first.returned_place)
+        if check.late_ms is not None and check.late_ms >= LATE_MS:
+            signs["late"] = f"the check came {check.late_ms} ms late by the rhythm of its other checks"
+        itself = next(
+            (drops for burst in check.bursts.values() if (drops := self._by_others(check.leader_id, burst))), []
+        )
+        if itself:
+            signs["itself"] = f"broker {itself[0].leader_id} dropped it, as a follower, at the same time"
+            lines.append(itself[0].place)
+        return signs, tuple(lines)
+
+    def _follower(self, burst: Burst) -> Finding:
+        """Weigh whether the follower was silent."""
+        others = self._by_others(burst.replica_id, burst)
+        own = [
+            check
+            for check in self._woke[burst.replica_id]
+            if any(burst.same_time(each) for each in check.bursts.values())
+        ]
+        woke = f", and it dropped its own {_count(len(own[0].bursts), 'follower')} at once" if own else ""
+        lines = tuple(each.place for each in others[:1]) + tuple(check.rows[0].place for check in own[:1])
+        if others:
+            leaders = sorted({burst.leader_id, *(other.leader_id for other in others)})
+            everyone = set(leaders) >= self._leaders - {burst.replica_id}
+            why = f"Brokers {_and(leaders)} dropped broker {burst.replica_id} at about one time{woke}: it was silent."
+            return Finding(STRONG if everyone or own else WEAK, why, lines)
+        if own:
+            why = f"Broker {burst.leader_id} dropped broker {burst.replica_id}{woke}: the whole broker was silent."
+            return Finding(STRONG, why, lines)
+        return Finding(NONE)
+
+    def _pair(self, check: ExpirationCheck, burst: Burst) -> Finding:
+        """Say what remains where one leader dropped one follower."""
+        leader, follower = burst.leader_id, burst.replica_id
+        what = f"Only broker {leader} dropped broker {follower} ({_count(burst.partitions, 'partition')} at this check)"
+        if any(other.leader_id == follower and burst.same_time(other) for other in self._bursts[leader]):
+            return Finding(WEAK, f"{what}, which dropped it too: the link between the two, or one of them.")
+        if len(check.alone) < len(check.partitions):
+            why = f"{what}, and kept other followers: that follower or the link to it, which cannot be told apart."
+            return Finding(STRONG, why)
+        why = f"{what}, its only follower in sync: the leader, the follower or the link, which cannot be told apart."
+        return Finding(WEAK, why)
+
+
+def _first_back(rows: Iterable[Shrink]) -> Shrink | None:
+    """Find the replica that was back first, if that was soon."""
+    back = [row for row in rows if row.returned_ms is not None and row.returned_ms <= SOON_MS]
+    return min(back, key=lambda row: row.returned_ms or 0, default=None)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _and(numbers: Sequence[int]) -> str:
+    return " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))

@@ -1,0 +1,89 @@
+"""Make the rows of table shrink_evidence."""
+
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from isr_batch.evidence.forms import find
+from isr_batch.evidence.lines import Found
+from isr_batch.evidence.shrinks import lag_time_ms, shrinks
+from isr_batch.evidence.suspects import Evidence, weigh
+from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
+
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"), "ARRAY<INT>": pa.list_(pa.int32()),
+    "ARRAY<STRING>": pa.list_(pa.string()),
+}  # fmt: skip
+SCHEMA: Final = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in SHRINK_EVIDENCE.columns])
+
+
+def evidence_of(lines: pa.Table, cluster_id: str) -> pa.Table:
+    """Find every replica that left an ISR in the lines, and weigh what it looks like.
+
+    Parameters
+    ----------
+    lines : pa.Table
+        Lines of server.log, and of state-change.log where it is there, of all brokers: columns of
+        `isr_batch.evidence.forms.LINES`. Lines of no interest may be among them.
+    cluster_id : str
+        Put into every row.
+
+    Returns
+    -------
+    pa.Table
+        Columns of table shrink_evidence, in the order of time.
+    """
+    return rows_of(find(lines), cluster_id)
+
+
+def rows_of(found: Found, cluster_id: str) -> pa.Table:
+    """Make the rows from lines that were found; as `evidence_of`."""
+    evidence = weigh(shrinks(found), found)
+    storms: dict[int, int] = {}
+    pairs: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for one in evidence:
+        if one.check:
+            storms.setdefault(one.check.storm, one.shrink.at_us)
+            pairs[one.shrink.leader_id, one.shrink.replica_id].add(one.check.number)
+    rows = [
+        _row(one, found, cluster_id, storms, len(pairs[one.shrink.leader_id, one.shrink.replica_id]))
+        for one in evidence
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _row(one: Evidence, found: Found, cluster_id: str, storms: dict[int, int], pair_checks: int) -> dict[str, Any]:
+    row, check = one.shrink, one.check
+    topic, partition_id = row.partition
+    at = _time(row.at_us)
+    return {
+        "cluster_id": cluster_id, "topic": topic, "partition_id": partition_id, "leader_id": row.leader_id,
+        "replica_id": row.replica_id, "change_time": at, "made_by": row.made_by,
+        "isr_before": row.isr_before, "isr_after": row.isr_after, "high_watermark": row.high_watermark,
+        "leader_log_end_offset": row.leader_log_end_offset, "follower_log_end_offset": row.follower_log_end_offset,
+        "records_behind": row.records_behind, "last_caught_up_time_ms": row.last_caught_up_ms, "lag_ms": row.lag_ms,
+        "replica_lag_time_max_ms": lag_time_ms(found, row.leader_id),
+        "returned_ms": row.returned_ms, "returned_source": row.returned_source,
+        "min_insync_replicas": row.min_isr, "under_min_isr": row.under_min_isr,
+        "under_min_isr_ms": row.under_min_isr_ms, "under_min_isr_source": row.under_min_isr_source,
+        "write_outcome": row.write, "retry": row.retry, "failing_ms": row.failing_ms,
+        "check_replicas": len(check.rows) if check else None,
+        "check_partitions": len(check.partitions) if check else None,
+        "check_followers": len(check.bursts) if check else None,
+        "check_late_ms": check.late_ms if check else None,
+        "storm_time": _time(storms[check.storm]) if check else None,
+        "pair_checks": pair_checks,
+        "suspect": one.suspect, "suspect_broker": one.suspect_broker, "strength": one.strength,
+        "spurious": one.spurious, "reason": one.reason, "evidence_lines": [str(place) for place in one.lines],
+        "after_event": one.after_event, "after_event_ms": one.after_ms,
+        "trouble": one.trouble.kind if one.trouble else None,
+        "trouble_line": str(one.trouble.place) if one.trouble else None,
+        "source_file": row.place.source_file, "source_line": row.place.source_line, "event_date": at.date(),
+    }  # fmt: skip
+
+
+def _time(us: int) -> datetime:
+    return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)

@@ -1,0 +1,27 @@
+-- Shrinks by both kinds of evidence side by side: what server.log alone tells, and what the replay of the brokers' own rule says; `known_by` says which there is.
+WITH own AS (
+  SELECT shrink_verdicts.*, row_number() OVER (
+    PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, change_time ORDER BY params_json
+  ) AS nth
+  FROM shrink_verdicts
+  LEFT SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
+)
+SELECT
+  coalesce(e.cluster_id, v.cluster_id) AS cluster_id,
+  coalesce(e.topic, v.topic) AS topic,
+  coalesce(e.partition_id, v.partition_id) AS partition_id,
+  coalesce(e.leader_id, v.leader_id) AS leader_id,
+  coalesce(e.replica_id, v.replica_id) AS replica_id,
+  coalesce(e.change_time, v.change_time) AS change_time,
+  CASE WHEN v.topic IS NULL THEN 'server.log' WHEN e.topic IS NULL THEN 'replay' ELSE 'both' END AS known_by,
+  e.suspect,
+  e.strength,
+  e.spurious AS spurious_by_lines,
+  v.verdict,
+  v.primary_cause,
+  e.reason
+FROM shrink_evidence AS e
+FULL OUTER JOIN (SELECT * FROM own WHERE nth = 1) AS v
+  ON e.cluster_id = v.cluster_id AND e.topic = v.topic AND e.partition_id = v.partition_id
+  AND e.leader_id = v.leader_id AND e.replica_id = v.replica_id
+  AND abs(unix_millis(e.change_time) - unix_millis(v.change_time)) <= 1000

@@ -1,0 +1,22 @@
+-- Storms by server.log alone: which leaders dropped which followers at about one time, whom that points at, and until when the last was back.
+SELECT
+  cluster_id,
+  storm_time,
+  max(change_time) AS last_time,
+  count(*) AS replicas,
+  count(DISTINCT topic, partition_id) AS partitions,
+  array_sort(collect_set(leader_id)) AS leaders,
+  array_sort(collect_set(replica_id)) AS followers,
+  mode(suspect_broker, true) AS suspect_broker,
+  array_sort(collect_set(suspect)) AS suspects,
+  count_if(strength = 'strong') AS strong,
+  count_if(spurious <> 'none') AS spurious,
+  timestamp_millis(min(last_caught_up_time_ms)) AS since_time,
+  max(records_behind) AS records_behind_max,
+  max(lag_ms) AS lag_ms_max,
+  count_if(under_min_isr) AS under_min_isr,
+  CASE WHEN count(returned_ms) = count(*)
+    THEN max(unix_millis(change_time) + returned_ms) - unix_millis(storm_time) END AS whole_after_ms
+FROM shrink_evidence
+WHERE storm_time IS NOT NULL
+GROUP BY cluster_id, storm_time

@@ -1,0 +1,73 @@
+"""Table of what server.log alone tells about shrinks."""
+
+from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
+
+SHRINK_EVIDENCE = Table(
+    "shrink_evidence",
+    "A replica that left the ISR by server.log or state-change.log, and what that looks like: evidence from the lines "
+    "alone, not the verdict of a replay (table shrink_verdicts)",
+    (
+        *key_columns("cluster_id", "topic", "partition_id", "leader_id"),
+        *columns("""
+            replica_id INT NOT NULL -- replica that left
+            change_time TIMESTAMP NOT NULL -- stamp of the line
+            made_by STRING NOT NULL -- leader (a Shrinking line), or controller (the ISR lost the replica without one)
+            isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
+            isr_after ARRAY<INT> NOT NULL -- in-sync replicas after
+            high_watermark BIGINT -- printed since 2.2
+            leader_log_end_offset BIGINT -- printed since 2.2
+            follower_log_end_offset BIGINT -- as the leader knew it; printed since 2.2, null where it was unknown
+            records_behind BIGINT -- leader_log_end_offset less follower_log_end_offset
+            last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs; printed since 3.6, null where it was unknown
+            lag_ms BIGINT -- change_time less last_caught_up_time_ms: only a lag time of more than this would have kept
+                -- the replica at this check
+            replica_lag_time_max_ms BIGINT -- of the leader: printed at its start, or the default of its release; null
+                -- where neither is known, or the lag contradicts the default
+            returned_ms BIGINT -- until the replica was back in the ISR; null where that is not in the log, or the
+                -- write failed
+            returned_source STRING -- exact (a line says so), or at_most (a later line has it in the ISR)
+            min_insync_replicas INT -- printed when the topic's log was created, or at the leader's start
+            under_min_isr BOOLEAN -- isr_after is under min ISR, by min_insync_replicas or the leader's own words
+            under_min_isr_ms BIGINT -- until the ISR had min_insync_replicas members again; null where that is not in
+                -- the log
+            under_min_isr_source STRING -- as returned_source
+            write_outcome STRING -- done or failed; null where no line tells
+            retry BOOLEAN NOT NULL -- the leader repeats a shrink that had not been written
+            failing_ms BIGINT -- of a first failed write: until the last of the failures that followed it, in which the
+                -- leader had not learnt that it no longer led
+            check_replicas INT -- rows of the same check of this leader; null for the controller and a retry
+            check_partitions INT -- partitions of the same check
+            check_followers INT -- followers of the same check
+            check_late_ms BIGINT -- by how much the check was late by the rhythm of the leader's other checks: its
+                -- process was held up; null where the rhythm is not known
+            storm_time TIMESTAMP -- first shrink of the storm: checks of leaders, near in time, with a broker in common
+            pair_checks INT NOT NULL -- checks of this leader, in all its log, that dropped this replica: many are
+                -- flapping
+            suspect STRING -- leader, follower, link_or_follower (which cannot be told apart), or controller; null for
+                -- a retry
+            suspect_broker INT -- the suspect, where it is a broker; of link_or_follower the follower
+            strength STRING NOT NULL -- of the evidence for the suspect: strong, weak or none
+            spurious STRING NOT NULL -- strength of the evidence that the follower should not have been dropped
+            reason STRING NOT NULL -- why, in a sentence
+            evidence_lines ARRAY<STRING> NOT NULL -- the lines that it rests on, as file:line
+            after_event STRING -- topic_created, restart (of leader or replica) or election, within two lag times
+                -- before
+            after_event_ms BIGINT -- how long before
+            trouble STRING -- why the replica could not fetch, by its own log in the minute before: record_too_large,
+                -- log_dir_failed, corrupt_record, fetcher_died, not_connected, fetch_failed, stale_epoch, truncated
+            trouble_line STRING -- the line, as file:line
+        """),
+        *SOURCE,
+        DATE,
+    ),
+    {
+        "partition_from_0": "partition_id >= 0",
+        "made_by_known": "made_by IN ('leader', 'controller')",
+        "shrink_leaves_isr": "array_contains(isr_before, replica_id) AND NOT array_contains(isr_after, replica_id)",
+        "returned_source_known": "returned_source IN ('exact', 'at_most')",
+        "suspect_known": "suspect IN ('leader', 'follower', 'link_or_follower', 'controller')",
+        "strength_known": "strength IN ('strong', 'weak', 'none') AND spurious IN ('strong', 'weak', 'none')",
+        "write_outcome_known": "write_outcome IN ('done', 'failed')",
+    },
+    ("event_date",),
+)

@@ -1,0 +1,89 @@
+"""Write the page of what server.log alone tells, where there is nothing to replay."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from isr_batch.evidence.answer import answer, shown_rows, storms
+from isr_batch.report.charts import Spec, utc
+from isr_batch.report.page import write_page
+
+MOST = 500
+"""Shrinks of a cluster that are listed."""
+DRAWN = 5_000
+"""Shrinks of a cluster that are drawn."""
+SUSPECTS = {"leader": "#e08214", "follower": "#2166ac", "link or follower": "#67a9cf", "controller": "#9e9e9e"}
+"""Colours: what looks spurious is brown, as the spurious causes of a replay are."""
+
+
+def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path) -> None:
+    """Write the page.
+
+    Parameters
+    ----------
+    clusters : mapping of str to pa.Table
+        Rows of table shrink_evidence by cluster.
+    out : Path
+        HTML file; it needs no network.
+    """
+    sections = [
+        {
+            "name": name, "place": f"shrinks{number}", "answer": answer(rows), "storms": _storms(rows),
+            "shrinks": shown_rows(rows, MOST), "count": rows.num_rows,
+        }
+        for number, (name, rows) in enumerate(clusters.items())
+    ]  # fmt: skip
+    charts = {
+        str(section["place"]): drops_in_time(clusters[str(section["name"])]) for section in sections if section["count"]
+    }
+    write_page("evidence.html.j2", out, charts, sections=sections, most=MOST, drawn=DRAWN)
+
+
+def drops_in_time(rows: pa.Table) -> Spec:
+    """Draw when which leader dropped which replica, in the colour of the suspect."""
+    values = [
+        {
+            "time": row["change_time"].timestamp() * 1000, "pair": f"{row['leader_id']} dropped {row['replica_id']}",
+            "partition": f"{row['topic']}-{row['partition_id']}", "strength": row["strength"],
+            "suspect": (row["suspect"] or "retry").replace("_", " "), "reason": row["reason"],
+        }
+        for row in rows.slice(0, DRAWN).to_pylist()
+    ]  # fmt: skip
+    there = {value["suspect"] for value in values}
+    colours = {suspect: colour for suspect, colour in SUSPECTS.items() if suspect in there}
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    chart = (
+        alt.Chart({"values": values})
+        .mark_tick(thickness=2, size=14)
+        .encode(
+            x=utc("time"),
+            y=alt.Y("pair:N", title=None),
+            color=alt.Color("suspect:N", scale=scale, title="points at"),
+            tooltip=["partition:N", "suspect:N", "strength:N", "reason:N"],
+        )
+        .properties(width=680)
+    )
+    return dict(chart.to_dict())
+
+
+def _storms(rows: pa.Table) -> list[dict[str, Any]]:
+    return [
+        {
+            "first shrink, UTC": f"{storm.first:%Y-%m-%d %H:%M:%S.%f}"[:-3],
+            "last caught up, UTC": f"{storm.since:%H:%M:%S.%f}"[:-3] if storm.since_is_printed else None,
+            "replicas": storm.replicas, "partitions": storm.partitions,
+            "points at": storm.suspect.replace("_", " "), "broker": storm.broker, "evidence": storm.strength,
+            "ISR whole after, ms": _whole(storm.whole_after_ms, at_most=storm.whole_at_most),
+            "why": storm.reason, "lines": ", ".join(storm.lines),
+        }
+        for storm in storms(rows)
+    ]  # fmt: skip
+
+
+def _whole(after_ms: int | None, *, at_most: bool) -> str:
+    if after_ms is None:
+        return "not in the log"
+    return f"at most {after_ms}" if at_most else str(after_ms)

@@ -1,0 +1,33 @@
+"""What `isr-batch run` does where no log has a follower fetch: it says what server.log alone tells."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.ingest_cli import FoundLogs, ingest_logs
+from pipelines.job import Job, recorded_run
+
+if TYPE_CHECKING:
+    from isr_batch.errors import NothingToReplayError
+
+
+def run_on_server_logs(job: Job, logs: FoundLogs, file: Path, missing: "NothingToReplayError") -> None:
+    """Ingest what there is, and answer from table shrink_evidence; no rule is compared."""
+    from isr_batch.evidence.answer import COLUMNS, answer, shown_rows
+    from isr_batch.evidence.write import read_evidence
+    from isr_batch.report.evidence_page import write_evidence_page
+
+    with recorded_run(job, "run") as done:
+        ingest_logs(job, done, logs)
+        evidence = {name: read_evidence(job.lake, name) for name in logs.clusters}
+        with job.out.step(f"write {file}"):
+            write_evidence_page(evidence, file)
+        for name, rows in evidence.items():
+            shown = shown_rows(rows)
+            more = f", the first {len(shown)} of {rows.num_rows}" if len(shown) < rows.num_rows else ""
+            job.out.table(f"Replicas that left the ISR in {name}{more}", shown, COLUMNS)
+            said = answer(rows)
+            if job.out.as_json:
+                job.out.say(cluster=name, answer=said)
+            else:
+                job.out.text("\n".join([f"{name}: {said[0]}", *said[1:]]))
+        job.out.say(nothing_replayed=missing.message, tables=job.lake.root, report=file, run=job.lake.run_id)

@@ -1,0 +1,55 @@
+"""Lines of server.log as the table that the evidence is found in."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from isr_batch.evidence.forms import LINES
+
+SERVER_LOG_ONLY = Path(__file__).parent / "golden" / "server-log-only"
+"""server.log of two brokers of release 4.1.0: one that was silent, then one that another dropped."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+START = datetime(2026, 11, 21, 16, 0, tzinfo=UTC)
+
+
+def stamp_us(line: str) -> int | None:
+    """Time of a line in Kafka's own layout."""
+    if not line.startswith("["):
+        return None
+    return (datetime.strptime(line[1:24] + "+0000", "%Y-%m-%d %H:%M:%S,%f%z") - EPOCH) // timedelta(microseconds=1)
+
+
+def as_table(lines: Iterable[tuple[int, str, int, str]]) -> pa.Table:
+    """Lines as (broker, file, number, text)."""
+    rows = [(*line[:3], stamp_us(line[3]), line[3]) for line in lines]
+    return pa.table([list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 5, schema=LINES)
+
+
+def of_folder(folder: Path) -> pa.Table:
+    """Lines of every server.log of a folder."""
+    return as_table(
+        (int(path.parent.name[-1]), f"{path.parent.name}/{path.name}", number, line)
+        for path in sorted(folder.glob("*/server.log"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+    )
+
+
+def of_brokers(**logs: Sequence[tuple[float, str]]) -> pa.Table:
+    """Lines by broker (``b1``, ``b2``, ...), each as (seconds after the start, text without time)."""
+    return as_table(
+        (int(broker[1:]), f"{broker}/server.log", number, f"[{time_of(at)}] INFO {text} (kafka.cluster.Partition)")
+        for broker, lines in logs.items()
+        for number, (at, text) in enumerate(lines, 1)
+    )
+
+
+def time_of(seconds: float) -> str:
+    """Time as log4j prints it."""
+    return f"{START + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S,%f}"[:-3]
+
+
+def epoch_ms(seconds: float) -> int:
+    """Time as Kafka prints lastCaughtUpTimeMs."""
+    return (START - EPOCH) // timedelta(milliseconds=1) + round(seconds * 1000)

@@ -1,0 +1,110 @@
+"""The answer in a few lines, the table of the terminal, and the page."""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from isr_batch.evidence.answer import COLUMNS, answer, shown_rows
+from isr_batch.evidence.table import evidence_of
+from isr_batch.report.evidence_page import write_evidence_page
+from tests.log_lines import SERVER_LOG_ONLY, of_brokers, of_folder
+
+
+def evidence(lines: pa.Table) -> pa.Table:
+    return evidence_of(lines, "c")
+
+
+def test_the_answer_names_both_kinds_and_what_cannot_be_said() -> None:
+    said = answer(evidence(of_folder(SERVER_LOG_ONLY)))
+    assert said[0] == (
+        "11 replicas left the ISR in 2 storms, from 2026-11-21 16:30:50.618 to 16:31:08.360 UTC. First to drop out was "
+        "broker 1, since about 16:30:45.931 (strong evidence). Most of the shrinks point at broker 2 or the link to it."
+    )
+    assert said[1].startswith(
+        "16:30:50.618, 5 replicas of 4 partitions: this points at broker 1 (strong evidence); not all were seen to "
+        "come back. Broker 1 dropped 2 followers of 1 partition at one check; "
+    )
+    assert said[1].endswith(
+        "the sign of a leader that was silent. [broker-1/server.log:4, broker-1/server.log:6, broker-2/server.log:4]"
+    )
+    assert said[2].startswith(
+        "16:31:06.360, 6 replicas of 6 partitions: this points at broker 2 or the link to it (strong evidence); "
+        "not all were seen to come back. Only broker 1 dropped broker 2"
+    )
+    assert said[3:-1] == [
+        (
+            "As their leaders saw it they were 1 to 249 records behind; none had nothing to fetch, "
+            "last caught up 4378 to 6378 ms before."
+        ),
+        (
+            "Back in the ISR: 7 after 215 to 3738 ms, 1 after at most 15326 ms, 3 not in the log. "
+            "Most often: broker 1 dropped broker 2 at 3 checks."
+        ),
+        "Only a replica.lag.time.max.ms of more than 6378 ms would have avoided all of these (it was 4000 ms).",
+        "Under min ISR: 1 shrink, for 215 ms.",
+    ]
+    assert "no rule was compared" in said[-1]
+    assert "docs/getting-logs.md" in said[-1]
+
+
+def test_the_answer_has_ten_lines_at_most() -> None:
+    shrink = "[Partition t-0 broker={leader}] Shrinking ISR from 1,2,3,4,5 to {after}"
+    lines = of_brokers(
+        b1=[(at, shrink.format(leader=1, after="1,2,3,4")) for at in range(0, 5000, 200)]
+        + [(9000, "Created log for partition t-0 in /d/t-0 with properties {min.insync.replicas=9}"),
+           (9001, shrink.format(leader=1, after="1")),
+           (9002, "[Partition t-0 broker=1] Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR")],
+        b5=[(4799, "Stopping serving logs in dir /d")],
+    )  # fmt: skip
+    said = answer(evidence(lines))
+    assert len(said) == 10
+    assert "1 in the follower's own log just before: its log directory failed" in said[-2]
+    assert "right after the topic's creation" in said[-2]
+    assert "no rule was compared" in said[-1]
+
+
+def test_the_answer_to_logs_without_a_shrink() -> None:
+    said = answer(evidence(of_brokers(b1=[(0, "Kafka version: 4.1.0")])))
+    assert said[0] == "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
+    assert len(said) == 2
+    assert shown_rows(evidence(of_brokers())) == []
+
+
+def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_know() -> None:
+    started = "[Broker id=1] Leader t-0 starts at leader epoch {} from offset 0 with high watermark 0 ISR [{}]"
+    only = answer(
+        evidence(of_brokers(b1=[(n * 100, started.format(n, isr)) for n, isr in enumerate(("1,2", "1", "1,2"))]))
+    )
+    assert only[0].startswith("No leader dropped a replica")
+    assert only[-2].startswith("Also: 1 removed by the controller, 1 back after 100000 ms")
+    shrink = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
+    failed = "[Partition t-0 broker=1] Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR"
+    zombie = answer(evidence(of_brokers(b1=[(at, text) for n in range(3) for at, text in (
+        (n * 5, shrink), (n * 5 + 0.5, failed)
+    )])))  # fmt: skip
+    assert zombie[0].startswith("1 replica left the ISR in 1 storm")
+    assert "3 not written (broker 1 went on for 10500 ms without knowing that it no longer led)" in zombie[-2]
+
+
+def test_the_last_line_knows_of_a_request_log() -> None:
+    assert "replay's tables" in answer(evidence(of_folder(SERVER_LOG_ONLY)), request_log=True)[-1]
+
+
+def test_rows_for_the_terminal() -> None:
+    rows = shown_rows(evidence(of_folder(SERVER_LOG_ONLY)), most=5)
+    assert len(rows) == 5
+    assert [row["back_after_ms"] for row in rows] == ["462", "not in the log", "not in the log", "215", "at most 15326"]
+    assert [rows[3][name] for name in COLUMNS] == [
+        "2026-11-21 16:30:51.034", "busy-0", 1, 2, 5103, 1, "215", 2, "leader", "strong"
+    ]  # fmt: skip
+
+
+def test_the_page_says_the_same(tmp_path: Path) -> None:
+    rows = evidence(of_folder(SERVER_LOG_ONLY))
+    write_evidence_page({"<one>": rows, "empty": rows.slice(0, 0)}, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "&lt;one&gt;" in page
+    assert "the sign of a leader that was silent" in page
+    assert "at most 15326" in page
+    assert page.count("no rule was compared") == 2
+    assert '"#shrinks0"' in page or 'id="shrinks0"' in page
