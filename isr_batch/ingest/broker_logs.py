@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
@@ -31,11 +32,14 @@ from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
 from isr_batch.ingest.kafka_logs.evidence_lines import evidence_lines
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
+from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
+from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import (
     APPEND_LOG,
@@ -154,7 +158,15 @@ def ingest_kafka_logs(
     AccountError
         When lines were lost or counted twice on the way; nothing was written.
     """
-    known = _known(lake, cluster_id)
+    with log_sql() as sql:
+        return _ingest(SmallTables(lake, sql), folder, cluster_id, release, options)
+
+
+def _ingest(
+    small: SmallTables, folder: Path, cluster_id: str, release: str | None, options: LogOptions
+) -> Ingest:  # fmt: skip
+    lake = small.lake
+    known = _known(small, cluster_id)
     work = plan(survey(lake.spark, folder, lambda file: beginnings(known, file), options), known)
     if release:
         work.found.given = replace(work.found.given, release=release)
@@ -163,17 +175,20 @@ def ingest_kafka_logs(
             _weigh(lake, work, cluster_id)
         return Ingest(Counts(), [])
     work.found.earlier = _before(lake, work, cluster_id)
-    logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, work.found)
+    logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
     account = logs.account()
-    times = {row["source_file"]: row for row in logs.times().toArrow().to_pylist()}
-    rows_out, broken = _write(lake, logs.tables, work, times, cluster_id)
+    times = logs.times()
+    rows_out, broken = _write(small, logs.tables, work, times, cluster_id)
     _weigh(lake, work, cluster_id)
     now = records(work, times, lake.run_id, datetime.now(UTC))
-    rows = [{"cluster_id": cluster_id, **asdict(record)} for record in now]
+    rows = pa.Table.from_pylist(
+        [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
+    )
     # Last: an ingest that was cut off before is done again.
-    lake.replace(
-        INGESTED_FILES, lake.spark.createDataFrame(rows, INGESTED_FILES.schema_ddl), of_cluster(cluster_id)
-    )  # fmt: skip
+    if small.takes(INGESTED_FILES):
+        small.replace(INGESTED_FILES, rows, of_cluster(cluster_id))
+    else:
+        lake.replace(INGESTED_FILES, lake.spark.createDataFrame(rows), of_cluster(cluster_id))
     return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
 
 
@@ -183,11 +198,11 @@ def _weigh(lake: Lake, work: Plan, cluster_id: str) -> None:
     write_evidence(lake, cluster_id, rows_of(found, cluster_id), found)
 
 
-def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
-    if not lake.has(INGESTED_FILES.name):
+def _known(small: SmallTables, cluster_id: str) -> list[Ingested]:
+    if not small.lake.has(INGESTED_FILES.name):
         return []
-    rows = lake.read(INGESTED_FILES.name).where(F.col("cluster_id") == cluster_id).drop("cluster_id")
-    return [Ingested(**row) for row in rows.toArrow().to_pylist(maps_as_pydicts="strict")]
+    rows = small.read(INGESTED_FILES, of_cluster(cluster_id)).drop_columns("cluster_id")
+    return [Ingested(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
 
 
 def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
@@ -211,17 +226,21 @@ def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
 
 
 def _write(
-    lake: Lake, tables: dict[str, DataFrame], work: Plan, times: dict[str, dict[str, Any]], cluster_id: str
+    small: SmallTables,
+    tables: dict[str, DataFrame | pa.Table],
+    work: Plan,
+    times: dict[str, dict[str, Any]],
+    cluster_id: str,
 ) -> tuple[int, int]:
     """Write the rows; return how many, and how many no table took."""
     still = {record.source_file for record in remaining(work, times)} - {
         refused.source_file for refused in work.found.refused
     }
     for of_file, span in overlaps(work, times):
-        take_runs_apart(lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
+        take_runs_apart(small.lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
     written, broken = replace_covered(
-        lake, tables, cluster_id,
+        small.lake, tables, cluster_id, small=small,
         replaced={QUARANTINE.name: others}
         | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
         left_alone={

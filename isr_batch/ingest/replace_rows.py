@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
@@ -29,11 +33,12 @@ CUT_BY = (
 Span = tuple[str, str]
 
 
-def replace_covered(
+def replace_covered(  # noqa: PLR0913 three of them have a default
     lake: Lake,
-    tables: Mapping[str, DataFrame],
+    tables: Mapping[str, DataFrame | pa.Table],
     cluster_id: str,
     *,
+    small: SmallTables | None = None,
     replaced: Mapping[str, str] | None = None,
     left_alone: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, int], int]:
@@ -45,10 +50,13 @@ def replace_covered(
     ----------
     lake : Lake
         Where to.
-    tables : mapping of str to DataFrame
-        Tables by name, with the columns of `isr_batch.lake.tables.inputs`.
+    tables : mapping of str to DataFrame or pa.Table
+        Tables by name, with the columns of `isr_batch.lake.tables.inputs`. Arrow tables are written without Spark where
+        that is possible.
     cluster_id : str
         The cluster's name, which all rows bear.
+    small : SmallTables, optional
+        Of the same lake; needed for Arrow tables.
     replaced : mapping of str to str, optional
         SQL condition of the cluster's rows that are replaced, of tables where it is not the time that is covered. By
         default quarantine is replaced as a whole.
@@ -63,17 +71,22 @@ def replace_covered(
     replaced = {QUARANTINE.name: "true"} | dict(replaced or {})
     left_alone = left_alone or {}
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
-    frames = {table.name: tables[table.name].persist() for table, _ in cuts}
+    few, frames = _apart(lake, tables, small, replaced)
+    cached = {table.name: frames[table.name].persist() for table, _ in cuts if table.name in frames}
+    frames |= cached
+    spans = {table.name: _span(few[table.name][time]) for table, time in cuts if table.name in few}
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        broken = {table.name: _broken(table, replaced.get(table.name, "true")) for table, _ in cuts}
-        looked = list(pool.map(lambda cut: _look(frames[cut[0].name], cut[1], broken[cut[0].name]), cuts))
-        spans = {table.name: span for (table, _), (span, _) in zip(cuts, looked, strict=True)}
-        refused = {table.name: count for (table, _), (_, count) in zip(cuts, looked, strict=True) if count}
-        rows_of = {**tables, **frames}
+        in_spark = [(table, time) for table, time in cuts if table.name in frames]
+        broken = {table.name: _broken(table, replaced.get(table.name, "true")) for table, _ in in_spark}
+        looked = list(pool.map(lambda cut: _look(frames[cut[0].name], cut[1], broken[cut[0].name]), in_spark))
+        spans |= {table.name: span for (table, _), (span, _) in zip(in_spark, looked, strict=True)}
+        refused = {table.name: count for (table, _), (_, count) in zip(in_spark, looked, strict=True) if count}
+        if refused and QUARANTINE.name in few:
+            frames[QUARANTINE.name] = lake.spark.createDataFrame(few.pop(QUARANTINE.name))
         for name in refused:
             told = F.concat(F.lit(f"{name}: "), broken[name])
-            rows_of[QUARANTINE.name] = rows_of[QUARANTINE.name].unionByName(_refused(frames[name], told, lake.run_id))
-            rows_of[name] = frames[name].where(broken[name].isNull())
+            frames[QUARANTINE.name] = frames[QUARANTINE.name].unionByName(_refused(frames[name], told, lake.run_id))
+            frames[name] = frames[name].where(broken[name].isNull())
         # A table with few rows says little about what its log covers; requests come all the time.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
 
@@ -85,14 +98,41 @@ def replace_covered(
             where = replaced.get(table.name) or between(time, covers)
             if table is FETCH_LOG and table.name not in replaced and covers:
                 take_runs_apart(lake, of_cluster(cluster_id), time, whole_of(covers))
-            rows = rows_of[table.name].where(others)
-            return lake.replace(table, rows, f"{of_cluster(cluster_id)} AND ({where}) AND {others}")
+            whole = f"{of_cluster(cluster_id)} AND ({where}) AND {others}"
+            if table.name in few and small:
+                days = _days(covers) if time and table.name not in replaced else None
+                return small.replace(table, small.select(few[table.name], others), whole, days)
+            return lake.replace(table, frames[table.name].where(others), whole)
 
         cuts.append((QUARANTINE, ""))
-        written = dict(zip((table.name for table, _ in cuts), pool.map(write, cuts), strict=True))
-    for frame in frames.values():
+        in_pool = {cut[0].name: pool.submit(write, cut) for cut in cuts if cut[0].name in frames}
+        written = {cut[0].name: write(cut) for cut in cuts if cut[0].name in few}  # meanwhile, and in this thread
+        written |= {name: done.result() for name, done in in_pool.items()}
+    for frame in cached.values():
         frame.unpersist()
     return written, sum(refused.values())
+
+
+def _apart(
+    lake: Lake, tables: Mapping[str, DataFrame | pa.Table], small: SmallTables | None, replaced: Mapping[str, str]
+) -> tuple[dict[str, pa.Table], dict[str, DataFrame]]:
+    """Tell tables that are written without Spark from others.
+
+    Rows that are broken are for Spark: quarantine gets them as JSON.
+    """
+    contracts = {table.name: table for table in (*(table for table, _ in CUT_BY), QUARANTINE)}
+    few: dict[str, pa.Table] = {}
+    frames: dict[str, DataFrame] = {}
+    for name, rows in tables.items():
+        if not isinstance(rows, pa.Table):
+            frames[name] = rows
+        elif small and small.takes(contracts[name]) and not small.count_broken(
+            contracts[name], rows, "true" if name == QUARANTINE.name else replaced.get(name, "true")
+        ):  # fmt: skip
+            few[name] = rows
+        else:
+            frames[name] = lake.spark.createDataFrame(rows)
+    return few, frames
 
 
 def of_cluster(cluster_id: str) -> str:
@@ -107,6 +147,12 @@ def _look(frame: DataFrame, time: str, broken: Column) -> tuple[Span | None, int
     bounds = (F.min(time).cast("string"), F.max(upto).cast("string"))
     first, last, refused = frame.select(*bounds, F.count(broken)).collect()[0]
     return (first, last) if first else None, refused
+
+
+def _span(times: pa.ChunkedArray) -> Span | None:
+    """First and last instant as text; None of no rows."""
+    first, last = (f"{at:%Y-%m-%d %H:%M:%S.%f}" if at else "" for at in pc.min_max(times).as_py().values())
+    return (first, last) if first else None
 
 
 def _broken(table: Table, within: str) -> Column:
@@ -136,6 +182,13 @@ def _refused(frame: DataFrame, told: Column, run_id: str) -> DataFrame:
 def whole_of(spans: list[Span]) -> Span:
     """The time that the spans cover together, and what lies between them."""
     return min(span[0] for span in spans), max(span[1] for span in spans)
+
+
+def _days(spans: list[Span]) -> tuple[date, date] | None:
+    if not spans:
+        return None
+    first, last = whole_of(spans)
+    return date.fromisoformat(first[:10]), date.fromisoformat(last[:10])
 
 
 def between(time: str, spans: list[Span]) -> str:

@@ -1,6 +1,8 @@
 """The contract of a table as SQL that creates it, and what a stored table lacks of it."""
 
+import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -24,6 +26,22 @@ def differences(table: Table, found: Mapping[str, str]) -> list[str]:
 def types_of(schema: StructType) -> dict[str, str]:
     """Columns of a stored table by type, as `differences` takes them."""
     return {field.name: field.dataType.simpleString() for field in schema}
+
+
+def types_in_log(schema: str) -> dict[str, str]:
+    """Columns of a table by type, as `types_of`, from the JSON of its schema in Delta's log."""
+    return {field["name"]: _type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
+
+
+def _type_in_log(kind: str | dict[str, Any]) -> str:
+    if isinstance(kind, str):
+        return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{_type_in_log(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_type_in_log(kind['keyType'])},{_type_in_log(kind['valueType'])}>"
+    members = (f"{field['name']}:{_type_in_log(field['type'])}" for field in kind["fields"])
+    return f"struct<{','.join(members)}>"
 
 
 def _types(columns: Iterable[Column]) -> dict[str, str]:

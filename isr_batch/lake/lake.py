@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.addresses import absolute, is_address
-from isr_batch.lake.ddl import create_statement, differences, types_of
+from isr_batch.lake.ddl import create_statement, differences, types_in_log, types_of
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 
@@ -139,7 +139,7 @@ class Lake:
             Number of rows written.
         """
         self.ensure(table)
-        told = self._metadata(commit=uuid.uuid4().hex[:8])
+        told = self.metadata(commit=uuid.uuid4().hex[:8])
         writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", told)
         _retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         last = self._last_commit(table.name)
@@ -231,10 +231,10 @@ class Lake:
         try:
             there.create_write_transaction(
                 added, "overwrite", there.schema(), list(table.partitioned_by), list(where) or None,
-                commit_properties=CommitProperties(custom_metadata={"userMetadata": self._metadata()}),
+                commit_properties=CommitProperties(custom_metadata={"userMetadata": self.metadata()}),
             )  # fmt: skip
         except CommitFailedError as error:
-            raise _conflict(table.name) from error
+            raise conflict(table.name) from error
         return sum(int(f["stats"]["numRecords"]) for f in files)
 
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
@@ -245,7 +245,7 @@ class Lake:
         writer = (
             _conform(table, rows)
             .writeTo(self.identifier(table.name))
-            .option("userMetadata", self._metadata())
+            .option("userMetadata", self.metadata())
             .option("txnAppId", key)
             .option("txnVersion", "1")
         )
@@ -309,7 +309,12 @@ class Lake:
         return [row.asDict() for row in answer.collect()], answer.columns
 
     def _check(self, table: Table) -> None:
-        found = types_of(self.spark.table(self.identifier(table.name)).schema)
+        folder = self.folder(table.name)
+        found = (
+            types_in_log(deltalake.DeltaTable(folder).schema().to_json())
+            if folder
+            else types_of(self.spark.table(self.identifier(table.name)).schema)
+        )
         differs = differences(table, found)
         if differs:
             raise SchemaError(
@@ -318,7 +323,8 @@ class Lake:
             )
         self._checked.add(table.name)
 
-    def _metadata(self, **more: str) -> str:
+    def metadata(self, **more: str) -> str:
+        """What a commit has in its metadata, as JSON."""
         return json.dumps({"run_id": self.run_id, **more})
 
     def _location(self, name: str) -> str:
@@ -361,7 +367,8 @@ def _conform(table: Table, rows: DataFrame) -> DataFrame:
     return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
 
 
-def _conflict(name: str) -> WriteConflictError:
+def conflict(name: str) -> WriteConflictError:
+    """Make the error of a write that others were in the way of."""
     return WriteConflictError(
         f"other writers changed {name} again and again while it was being written",
         "nothing was lost: run the same command again when they are done",
@@ -374,7 +381,7 @@ def _retrying(write: Callable[[], object], name: str) -> None:
             write()
         except _CONFLICTS as error:
             if attempt == RETRIES:
-                raise _conflict(name) from error
+                raise conflict(name) from error
             # Writers that collided once would collide again if they all waited equally long.
             time.sleep(2**attempt * random.uniform(0.5, 1.0))
         else:

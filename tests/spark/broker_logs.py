@@ -7,13 +7,21 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 START = datetime(2026, 11, 21, 16, 30)  # noqa: DTZ001 log lines carry no zone
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded broker logs are not here: ../shared/traces")
 
 Rows = Callable[..., list[tuple[Any, ...]]]
+
+
+def rows_of(table: DataFrame | pa.Table) -> list[dict[str, Any]]:
+    """Rows of a table that an ingest made, whichever engine holds it."""
+    rows: list[dict[str, Any]] = (table if isinstance(table, pa.Table) else table.toArrow()).to_pylist()
+    return rows
 
 
 def stamp(seconds: float) -> str:

@@ -1,155 +1,172 @@
 """Build table broker_events: when each broker was silent, and when its isr-expiration checks ran."""
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import server_log
-from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER_FETCH
-from isr_batch.ingest.kafka_logs.server_log import process_of
+from isr_batch.ingest.kafka_logs import metadata_log, server_log
+from isr_batch.ingest.kafka_logs.leader_epochs import Sources
+from isr_batch.ingest.kafka_logs.request_summary import SILENCE_US, WAITED_US
+from isr_batch.lake.arrow_sql import ArrowSql
 
-_BUCKET_US = 50_000
-_SILENCE_US = 500_000
-_WAITED_US = 100_000
 _AFTER_SILENCE_US = 500_000
 _ONE_CHECK_US = 500_000
 _PHASE_SPREAD_MS = 100
 
 
-def activity(requests: DataFrame, server: DataFrame, settings: DataFrame) -> DataFrame:
-    """Bucket the activity of each broker by time: broker_id, process, first_us, last_us, last_led_us.
-
-    Activity is every step of a request (arrival, handling, processing, response) and every line of server.log. A replay
-    ends earlier, at ``last_led_us``: the last request or Shrinking line, null in a bucket without any. A process that
-    was killed while it was paused may still write a line or two, and does not log its last requests.
-    """
-    steps = F.array("arrival_us", "handled_us", "processed_us", "answered_us", "completed_us")
-    answered = requests.where("arrival_us IS NOT NULL AND reason IS NULL").select(
-        "broker_id", F.explode(steps).alias("at_us"), F.lit(True).alias("led")
-    )
-    shrinks = F.coalesce(F.contains("message", F.lit("Shrinking ISR")), F.lit(False))
-    stamped = server.where("stamp_us IS NOT NULL").select("broker_id", "stamp_us", shrinks)
-    buckets = (
-        answered.unionAll(stamped)
-        .groupBy("broker_id", F.floor(F.col("at_us") / _BUCKET_US).alias("bucket"))
-        .agg(
-            F.min("at_us").alias("first_us"),
-            F.max("at_us").alias("last_us"),
-            F.max(F.when(F.col("led"), F.col("at_us"))).alias("last_led_us"),
-        )
-    )
-    return buckets.join(F.broadcast(settings.select("broker_id", "starts_us")), "broker_id").select(
-        "broker_id", process_of("last_us").alias("process"), "first_us", "last_us", "last_led_us"
-    )
-
-
-def silences(busy: DataFrame, requests: DataFrame) -> DataFrame:
+def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table:
     """Find silences, when a broker did nothing though a request was waiting: broker_id, process, from_us, until_us.
 
     An idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time,
     and stopped followers send nothing.
+
+    Parameters
+    ----------
+    sources : Sources
+    pauses : pa.Table
+        As `isr_batch.ingest.kafka_logs.request_summary.pauses` gives them.
+    activity : pa.Table
+        Times of lines of server.log: broker_id, at_us. All that are a silence or more apart from others of their
+        broker are there.
     """
-    order = Window.partitionBy("broker_id", "process").orderBy("first_us")
-    gaps = busy.select(
-        "broker_id", "process", F.lag("last_us").over(order).alias("from_us"), F.col("first_us").alias("until_us")
+    return sources.sql(
+        f"""
+        WITH paused AS (
+            SELECT broker_id, before_us, first_us, waiting_since_us FROM pauses
+            WHERE first_us - before_us >= {SILENCE_US} AND waiting_since_us IS NOT NULL
+        ), acts AS (
+            SELECT broker_id, before_us, first_us, waiting_since_us, unnest([before_us, first_us]) AS at_us FROM paused
+            UNION ALL
+            SELECT p.*, a.at_us FROM paused p JOIN activity a
+                ON p.broker_id = a.broker_id AND a.at_us BETWEEN p.before_us AND p.first_us
+        ), gaps AS (
+            SELECT broker_id, process, lag(at_us) OVER (PARTITION BY broker_id, before_us, process ORDER BY at_us)
+                AS from_us, at_us AS until_us, waiting_since_us
+            FROM (SELECT *, process_of_bucket(starts_us, at_us) AS process FROM acts JOIN settings USING (broker_id))
+        )
+        SELECT broker_id, process, from_us, until_us FROM gaps
+        WHERE until_us - from_us >= {SILENCE_US} AND waiting_since_us <= until_us - {WAITED_US}
+        """,
+        pauses=pauses,
+        activity=activity,
+        settings=sources.settings,
     )
-    gaps = gaps.where(F.col("until_us") - F.col("from_us") >= _SILENCE_US)
-    waited = (F.col("waiting.from_us") <= F.col("gap.until_us") - _WAITED_US) & (
-        F.col("waiting.until_us") >= F.col("gap.until_us")
-    )
-    same = F.col("waiting.broker_id") == F.col("gap.broker_id")
-    return gaps.alias("gap").join(_waits(requests).alias("waiting"), same & waited, "left_semi")
 
 
-def _waits(requests: DataFrame) -> DataFrame:
-    """List the requests that waited for their broker: in its queue, in processing, or for an overdue response."""
-    held = F.struct(F.col("arrival_us").alias("from_us"), F.col("processed_us").alias("until_us"))
-    overdue = F.struct(F.col("released_us").alias("from_us"), F.col("answered_us").alias("until_us"))
-    fetch = F.col("kind").isin(FOLLOWER_FETCH, OTHER_FETCH)
-    return (
-        requests.select("broker_id", F.explode(F.array_compact(F.array(held, F.when(fetch, overdue)))).alias("wait"))
-        .select("broker_id", "wait.from_us", "wait.until_us")
-        .where(F.col("until_us") - F.col("from_us") >= _WAITED_US)
-    )
-
-
-def checks_seen(shrinks: DataFrame, settings: DataFrame, silent: DataFrame) -> DataFrame:
+def checks_seen(sources: Sources, silent: pa.Table) -> pa.Table:
     """Find the isr-expiration checks that logged Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
 
     ``silent_from_us`` is the start of the silence that ended just before the check, if there was one.
     """
-    order = Window.partitionBy("broker_id").orderBy("stamp_us")
-    gap = F.col("stamp_us") - F.lag("stamp_us").over(order)
-    first_lines = shrinks.select("broker_id", "stamp_us", gap.alias("gap")).where(
-        f"gap IS NULL OR gap > {_ONE_CHECK_US}"
-    )
-    stretches = silent.groupBy("broker_id").agg(F.collect_list(F.struct("from_us", "until_us")).alias("silent"))
-    just_ended = F.filter(
-        "silent",
-        lambda s: (s.until_us - 1000 <= F.col("stamp_us")) & (F.col("stamp_us") <= s.until_us + _AFTER_SILENCE_US),
-    )
-    return (
-        first_lines.join(F.broadcast(settings), "broker_id")
-        .join(F.broadcast(stretches), "broker_id", "left")
-        .select(
-            "broker_id", process_of("stamp_us").alias("process"), F.col("stamp_us").alias("at_us"),
-            F.array_min(F.transform(just_ended, lambda s: s.from_us)).alias("silent_from_us"),
-            _period_ms().alias("period_ms"),
+    return sources.sql(
+        f"""
+        WITH first_lines AS (
+            SELECT broker_id, stamp_us FROM shrinks
+            QUALIFY coalesce(stamp_us - lag(stamp_us) OVER (PARTITION BY broker_id ORDER BY stamp_us)
+                > {_ONE_CHECK_US}, true)
         )
-    )  # fmt: skip
+        SELECT l.broker_id, process_of(starts_us, stamp_us) AS process, stamp_us AS at_us,
+            (SELECT min(from_us) FROM silent s WHERE s.broker_id = l.broker_id AND s.until_us - 1000 <= stamp_us
+                AND stamp_us <= s.until_us + {_AFTER_SILENCE_US}) AS silent_from_us,
+            replica_lag_time_max_ms // checks_per_lag_time AS period_ms
+        FROM first_lines l JOIN settings USING (broker_id)
+        """,
+        shrinks=sources.shrinks,
+        settings=sources.settings,
+        silent=silent,
+    )
 
 
-def _period_ms() -> Column:
-    return F.floor(F.col("replica_lag_time_max_ms") / F.col("checks_per_lag_time"))
-
-
-def processes(busy: DataFrame, server: DataFrame, settings: DataFrame, checks: DataFrame) -> DataFrame:
+def processes(sources: Sources, pauses: pa.Table, activity: pa.Table, checks: pa.Table) -> pa.Table:
     """Describe each broker process: broker_id, process, last_led_us, broker_version, check_origin.
+
+    A replay ends at ``last_led_us``, the last request or Shrinking line: a process that was killed while it was paused
+    may still write a line or two, and does not log its last requests.
 
     isr-expiration runs with a fixed period from the start of its process; a check may be late, but never early. So the
     origin is the check that most other checks share their phase with, or follow a little later. Without checks it is
     about the time at which the task was scheduled.
     """
-    key = ["broker_id", "process"]
-    facts = server_log.process_facts(server, settings)
-    return (
-        busy.groupBy(*key)
-        .agg(F.max("last_led_us").alias("last_led_us"))
-        .join(F.broadcast(facts), key, "left")
-        .join(F.broadcast(_phases(checks)), key, "left")
-        .select(
-            *key, "last_led_us", "broker_version",
-            F.coalesce("shrink_ms", F.floor(F.col("startup_us") / 1000), F.lit(0)).alias("check_origin_ms"),
-            F.when(F.col("shrink_ms").isNotNull(), "shrinks").when(F.col("startup_us").isNotNull(), "startup")
-            .otherwise("unknown").alias("check_origin_source"),
+    return sources.sql(
+        """
+        WITH led AS (
+            SELECT broker_id, process_before AS process, before_us AS last_led_us FROM pauses
+            WHERE process_before != process
+            UNION ALL
+            SELECT broker_id, process, last_us FROM pauses WHERE is_last
+            UNION ALL
+            SELECT broker_id, process_of_bucket(starts_us, stamp_us), stamp_us
+            FROM server JOIN settings USING (broker_id) WHERE contains(message, 'Shrinking ISR')
+            UNION ALL
+            SELECT broker_id, process_of_bucket(starts_us, at_us), NULL
+            FROM activity JOIN settings USING (broker_id)
         )
-    )  # fmt: skip
+        SELECT broker_id, process, max(last_led_us) AS last_led_us, any_value(broker_version) AS broker_version,
+            any_value(coalesce(shrink_ms, startup_us // 1000, 0)) AS check_origin_ms,
+            any_value(CASE WHEN shrink_ms IS NOT NULL THEN 'shrinks' WHEN startup_us IS NOT NULL THEN 'startup'
+                ELSE 'unknown' END) AS check_origin_source
+        FROM led LEFT JOIN facts USING (broker_id, process) LEFT JOIN phases USING (broker_id, process)
+        GROUP BY broker_id, process
+        """,
+        pauses=pauses,
+        server=sources.server,
+        settings=sources.settings,
+        activity=activity,
+        facts=server_log.process_facts(sources.sql, sources.server, sources.settings),
+        phases=_phases(sources.sql, checks),
+    )
 
 
-def _phases(checks: DataFrame) -> DataFrame:
-    regular = checks.where("silent_from_us IS NULL").groupBy("broker_id", "process").agg(
-        F.array_sort(F.collect_set(F.floor(F.col("at_us") / 1000))).alias("at_ms"),
-        F.max("period_ms").alias("period_ms"),
-    )  # fmt: skip
+def _phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
+    return sql(
+        f"""
+        WITH regular AS (
+            SELECT broker_id, process, at_us // 1000 AS at_ms, max(period_ms) AS period_ms FROM checks
+            WHERE silent_from_us IS NULL GROUP BY ALL
+        ), followed AS (
+            SELECT a.broker_id, a.process, a.at_ms,
+                count(*) FILTER (positive_modulo(b.at_ms - a.at_ms, b.period_ms) <= {_PHASE_SPREAD_MS}) AS times
+            FROM regular a JOIN regular b USING (broker_id, process) GROUP BY ALL
+        )
+        SELECT DISTINCT ON (broker_id, process) broker_id, process, at_ms AS shrink_ms FROM followed
+        ORDER BY times DESC, at_ms
+        """,
+        checks=checks,
+    )
 
-    def followed_by(first_ms: Column) -> Column:
-        return F.size(F.filter("at_ms", lambda ms: F.pmod(ms - first_ms, F.col("period_ms")) <= _PHASE_SPREAD_MS))
 
-    best = F.array_max(F.transform("at_ms", lambda ms: F.struct(followed_by(ms).alias("n"), (-ms).alias("minus_ms"))))
-    return regular.select("broker_id", "process", (-best.minus_ms).alias("shrink_ms"))
-
-
-def check_events(checks: DataFrame, known: DataFrame) -> DataFrame:
+def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
     """List the checks with the time at which each was due: broker_id, kind, at_us, end_us.
 
     The check right after a silence is the first one that was due in it; the broker then catches up on the others.
     """
-    period, origin = F.col("period_ms") * 1000, F.col("check_origin_ms") * 1000
     spread = _PHASE_SPREAD_MS * 1000
-    last_due = F.col("at_us") + spread - F.pmod(F.col("at_us") + spread - origin, period)
-    first_due = F.col("silent_from_us") + F.pmod(origin - F.col("silent_from_us"), period)
-    due = F.when(F.col("check_origin_source") == "unknown", F.col("at_us")).otherwise(
-        F.least(first_due, last_due, "at_us")
+    return sql(
+        f"""
+        WITH timed AS (
+            SELECT *, period_ms * 1000 AS period_us, check_origin_ms * 1000 AS origin_us
+            FROM checks JOIN known USING (broker_id, process)
+        )
+        SELECT broker_id, 'check' AS kind, CASE WHEN check_origin_source = 'unknown' THEN at_us ELSE least(
+                silent_from_us + positive_modulo(origin_us - silent_from_us, period_us),
+                at_us + {spread} - positive_modulo(at_us + {spread} - origin_us, period_us), at_us) END AS at_us,
+            at_us AS end_us
+        FROM timed
+        """,
+        checks=checks,
+        known=known,
     )
-    return checks.join(F.broadcast(known), ["broker_id", "process"]).select(
-        "broker_id", F.lit("check").alias("kind"), due.alias("at_us"), F.col("at_us").alias("end_us")
+
+
+def broker_events(sources: Sources, silent: pa.Table, checks: pa.Table) -> pa.Table:
+    """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` as `check_events` gives them."""
+    return sources.sql(
+        """
+        SELECT broker_id, 'started' AS kind, stamp_us AS at_us, stamp_us AS end_us FROM starts
+        UNION ALL SELECT broker_id, 'silent', from_us, until_us FROM silent
+        UNION ALL SELECT broker_id, kind, at_us, end_us FROM checks
+        UNION ALL SELECT broker_id, kind, at_us, at_us FROM changes
+        """,
+        starts=server_log.process_starts(sources.sql, sources.server),
+        silent=silent,
+        checks=checks,
+        changes=metadata_log.broker_changes(sources.sql, sources.metadata),
     )

@@ -11,22 +11,27 @@ The lines themselves distinguish such a gap from a time in which the broker was 
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from isr_batch.ingest.kafka_logs.log_folder import REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
+from isr_batch.lake.arrow_sql import ArrowSql
 
 GAP_US = 1_500_000
 """A follower waits for data for at most half a second, so its lines come three times as often."""
-_BUCKET_US = 250_000
 _FIRST_NUMBERS = 2
 """First epochs of a session that may be missing without a gap in the log: their lines may have been refused."""
 _FIRST_CORRELATIONS = 20
 """A fetcher thread asks for offsets before it fetches."""
 _NEAR_US = 50_000
+_STRETCHES = pa.schema([
+    ("broker_id", pa.int32()), ("first_us", pa.int64()), ("until_us", pa.int64()), ("from_start", pa.bool_()),
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,28 +59,31 @@ class Stretch:
         return us <= self.until_us and (self.from_start or us >= self.first_us)
 
 
-def coverage(requests: DataFrame) -> list[Stretch]:
+def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stretch]:
     """Find the stretches of all brokers, in order of broker and time.
 
     Parameters
     ----------
-    requests : DataFrame
-        As `isr_batch.ingest.kafka_logs.request_log.parse_requests` gives them.
+    by_file, pauses : pa.Table
+        As `isr_batch.ingest.kafka_logs.request_summary` gives them.
+    signs : pa.Table
+        As `numbered` gives them.
     """
-    found = _signs(requests).collect()
-    by_broker: dict[int, dict[str, list[Any]]] = {}
-    for row in found:
-        by_broker.setdefault(row["broker_id"], {}).setdefault(row["sign"], []).append(row)
+    spans: dict[int, tuple[int, int]] = {}
+    for row in by_file.to_pylist():
+        if row["reason"] is None and row["first_us"] is not None:
+            first_us, last_us = spans.get(row["broker_id"], (row["first_us"], row["last_us"]))
+            spans[row["broker_id"]] = min(first_us, row["first_us"]), max(last_us, row["last_us"])
+    found: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    for row in pauses.to_pylist():
+        if row["before_done_us"] is not None and row["done_us"] is not None:
+            found[row["broker_id"], "gap"].append((row["before_done_us"], row["done_us"]))
+    for row in signs.to_pylist():
+        found[row["broker_id"], row["sign"]].append((row["from_us"], row["until_us"]))
     stretches = []
-    for broker_id, signs in sorted(by_broker.items()):
-        if "span" in signs:
-            (span,) = signs["span"]
-            stretches += stretches_of(
-                broker_id, (span["from_us"], span["until_us"]),
-                gaps=[(row["from_us"], row["until_us"]) for row in signs.get("gap", [])],
-                spanned=[(row["from_us"], row["until_us"]) for row in signs.get("spanned", [])],
-                breaks=[(row["from_us"], row["until_us"]) for row in signs.get("break", [])],
-            )  # fmt: skip
+    for broker_id, span in sorted(spans.items()):
+        gaps = [gap for gap in found[broker_id, "gap"] if gap[1] - gap[0] >= GAP_US]
+        stretches += stretches_of(broker_id, span, gaps, found[broker_id, "spanned"], found[broker_id, "break"])
     return stretches
 
 
@@ -131,12 +139,45 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> Column
     return number.cast("int")
 
 
+def with_stretch_number(table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str) -> pa.Table:
+    """Add ``log_stretch``, the number of the stretch, as `stretch_number` does for a Spark frame."""
+    brokers, times = table[broker].to_numpy(), table[us].to_numpy()
+    numbers = np.zeros(table.num_rows, np.int32)
+    for broker_id, ends in _holes(stretches).items():
+        numbers[brokers == broker_id] = np.searchsorted(ends, times[brokers == broker_id], side="right")
+    return table.append_column("log_stretch", pa.array(numbers))
+
+
 def is_last(stretches: Sequence[Stretch], broker: str, number: str) -> Column:
     """Whether a stretch is the last one of its broker's log."""
     last = F.lit(0)
     for broker_id, ends in _holes(stretches).items():
         last = F.when(F.col(broker) == broker_id, len(ends)).otherwise(last)
     return F.col(number) == last
+
+
+def covered(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
+    """Build the columns of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    stretches : sequence of Stretch
+        Of the request logs.
+    files : pa.Table
+        The other logs by file: kind, broker_id, first_us, last_us.
+    """
+    return sql(
+        f"""
+        SELECT broker_id, '{REQUEST}' AS log, first_us AS from_us, until_us, NOT from_start AS begins_mid_term
+        FROM stretches
+        UNION ALL
+        SELECT broker_id, kind, min(first_us), max(last_us), NULL FROM files
+        WHERE kind IN ('{SERVER}', '{STATE_CHANGE}') AND first_us IS NOT NULL GROUP BY broker_id, kind
+        """,
+        stretches=pa.Table.from_pylist([asdict(stretch) for stretch in stretches], _STRETCHES),
+        files=files,
+    )
 
 
 def _holes(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
@@ -151,25 +192,20 @@ def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> boo
     return any(since <= gap[0] + _NEAR_US and until >= gap[1] - _NEAR_US for since, until in spanned)
 
 
-def _signs(requests: DataFrame) -> DataFrame:
-    """Collect the few rows that `stretches_of` needs: broker_id, sign, from_us, until_us."""
+def numbered(requests: DataFrame) -> pa.Table:
+    """Find the quiet times that a follower's request numbers span, and those where the numbers break.
+
+    Parameters
+    ----------
+    requests : DataFrame
+        As `isr_batch.ingest.kafka_logs.request_log.parse_requests` gives them.
+
+    Returns
+    -------
+    pa.Table
+        broker_id, sign (spanned or break), from_us (null: it is not known since when), until_us.
+    """
     done = requests.where("completed_us IS NOT NULL AND reason IS NULL")
-    by_broker = Window.partitionBy("broker_id").orderBy("last_us")
-    buckets = done.groupBy("broker_id", F.floor(F.col("completed_us") / _BUCKET_US).alias("bucket")).agg(
-        F.min("completed_us").alias("first_us"), F.max("completed_us").alias("last_us")
-    )
-    gaps = buckets.select(
-        "broker_id", F.lit("gap").alias("sign"), F.lag("last_us").over(by_broker).alias("from_us"),
-        F.col("first_us").alias("until_us"),
-    ).where(F.col("until_us") - F.col("from_us") >= GAP_US)  # fmt: skip
-    span = buckets.groupBy("broker_id").agg(
-        F.lit("span").alias("sign"), F.min("first_us").alias("from_us"), F.max("last_us").alias("until_us")
-    )
-    return gaps.unionAll(span).unionAll(_numbered(done))
-
-
-def _numbered(done: DataFrame) -> DataFrame:
-    """Find the quiet times that a follower's request numbers span, and those where the numbers break."""
     in_session = F.col("session_epoch") > 0
     # A full fetch opens the session that its answer names.
     session = F.coalesce(F.when(in_session, F.col("asked_session")).otherwise(F.col("given_session")), F.lit(0))
@@ -196,4 +232,4 @@ def _numbered(done: DataFrame) -> DataFrame:
     return fetches.select(
         "broker_id", sign.alias("sign"), F.col("before_us").alias("from_us"),
         F.col("completed_us").alias("until_us"),
-    ).where("sign IS NOT NULL")  # fmt: skip
+    ).where("sign IS NOT NULL").toArrow()  # fmt: skip

@@ -6,37 +6,49 @@ own changes to the leaders in LeaderAndIsr requests. Later, the metadata log has
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from isr_batch.ingest.kafka_logs import metadata_log, server_log, server_log_zookeeper
-from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
-from isr_batch.ingest.kafka_logs.leader_epochs import Sources, epoch_at, in_force
+from isr_batch.ingest.kafka_logs.coverage import Stretch, with_stretch_number
+from isr_batch.ingest.kafka_logs.leader_epochs import Sources
+from isr_batch.lake.arrow_sql import ArrowSql
 
-_PARTITION = ["topic", "partition_id"]
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _TICKS_US = 60_000_000
 """Longer than any controller election; a controller that is down for longer is an outage of its own."""
-_CHANGE = ("leader_epoch", "leader_id", "at_us", "isr_before", "isr_after", "source_file", "source_line")
+_CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
+_STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 
 
-def led_shrinks(server: DataFrame, terms: DataFrame, stretches: Sequence[Stretch] = ()) -> DataFrame:
+def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
     Retries after a failed write to ZooKeeper are left out.
     """
-    repeated = server_log_zookeeper.isr_writes(server).where("repeated").select("source_file", "source_line")
-    lines = server_log.shrink_lines(server).join(F.broadcast(repeated), ["source_file", "source_line"], "left_anti")
-    return _in_their_terms(lines, terms).withColumn("log_stretch", stretch_number(stretches, "leader_id", "at_us"))
+    lines = sources.sql(
+        "SELECT s.* FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)",
+        shrinks=sources.shrinks,
+        writes=sources.isr_writes,
+    )
+    return with_stretch_number(_in_their_terms(sources.sql, lines, terms), stretches, "leader_id", "at_us")
 
 
-def _in_their_terms(lines: DataFrame, terms: DataFrame) -> DataFrame:
+def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
     """Add leader_id, at_us and leader_epoch to the lines of a leader."""
-    return (
-        lines.withColumnsRenamed({"broker_id": "leader_id", "stamp_us": "at_us"})
-        .join(F.broadcast(in_force(terms)), ["leader_id", *_PARTITION], "left")
-        .withColumn("leader_epoch", epoch_at("at_us"))
-        .drop("in_force")
+    return sql(
+        """
+        WITH in_force AS (
+            SELECT leader_id, topic, partition_id, list_sort(list(
+                struct_pack(in_force_us := in_force_us, leader_epoch := leader_epoch))) AS in_force
+            FROM terms GROUP BY ALL
+        )
+        SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
+            epoch_at(in_force, stamp_us) AS leader_epoch
+        FROM lines l LEFT JOIN in_force f
+            ON f.leader_id = l.broker_id AND f.topic = l.topic AND f.partition_id = l.partition_id
+        """,
+        lines=lines,
+        terms=terms,
     )
 
 
@@ -46,24 +58,23 @@ def metadata_complete_until(sources: Sources, log_ends_us: int) -> int | None:
     A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so the dump ends
     at its last record. Before 3.3, a later change in a leader's log shows that the dump ended earlier.
     """
-    last_us, ticks = sources.metadata.agg(
-        F.max("at_us"), F.coalesce(F.max(F.col("type") == "NO_OP_RECORD"), F.lit(False))
-    ).collect()[0]  # fmt: skip
+    last_us = pc.max(sources.metadata["at_us"]).as_py()
     if last_us is None:
         return None
+    ticks = pc.any(pc.equal(sources.metadata["type"], "NO_OP_RECORD")).as_py()
     lines = (
-        server_log.isr_updated_lines(sources.server).select("stamp_us")
-        .unionAll(server_log.still_leader_lines(sources.state_changes).select("stamp_us"))
-        .unionAll(server_log.leader_lines(sources.state_changes).select("stamp_us"))
-    )  # fmt: skip
-    goes_on = not lines.where(F.col("stamp_us") > last_us + _RECORD_LATE_US).isEmpty()
+        sources.isr_updates,
+        sources.stayed,
+        sources.led,
+    )
+    goes_on = any((pc.max(each["stamp_us"]).as_py() or 0) > last_us + _RECORD_LATE_US for each in lines)
     ended = ticks and last_us < log_ends_us - _TICKS_US
     return int(last_us) if goes_on or ended else max(last_us, log_ends_us)
 
 
 def observed_isr_changes(
-    sources: Sources, shrinks: DataFrame, terms: DataFrame, begun: DataFrame, *, controller_known: bool
-) -> DataFrame:
+    sources: Sources, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, *, controller_known: bool
+) -> pa.Table:
     """Build the columns of observed_isr_changes; times are still microseconds.
 
     ``begun`` has the terms that began before the log, with isr_at_start: the first logged change is relative to that
@@ -73,125 +84,124 @@ def observed_isr_changes(
     line without such a record was an attempt (of a deposed leader, say); it stays a row.
     """
     if controller_known:
-        history = _from_metadata(sources).withColumn("begins", F.lit(False))
+        history = sources.history
+        history = history.append_column("begins", pa.repeat(pa.scalar(False), history.num_rows))
     else:
-        history = _with_beginnings(_from_leaders(sources, terms), begun)
-    order = Window.partitionBy(*_PARTITION).orderBy("position")
-    changes = history.withColumn("isr_before", F.lag("isr").over(order)).withColumnRenamed("isr", "isr_after")
-    changes = changes.where("isr_before IS NOT NULL AND NOT begins").select(*_PARTITION, *_CHANGE)
-    expanding = _in_their_terms(
-        server_log_zookeeper.isr_writes(sources.server).where("NOT shrinks AND NOT repeated"), terms
+        history = _with_beginnings(sources.sql, _from_leaders(sources, terms), begun)
+    changes = sources.sql(
+        f"""
+        WITH following AS (
+            SELECT * EXCLUDE (isr), isr AS isr_after,
+                lag(isr) OVER (PARTITION BY topic, partition_id ORDER BY position) AS isr_before
+            FROM history
+        )
+        SELECT {_CHANGE} FROM following WHERE isr_before IS NOT NULL AND NOT begins
+        """,
+        history=history,
     )
-    left = F.explode(F.array_except("isr_before", "isr_after")).alias("replica_id")
-    joined = F.explode(F.array_except("isr_after", "isr_before")).alias("replica_id")
-    by_leader = shrinks.select(
-        *_PARTITION, *_CHANGE, "high_watermark", "leader_log_end_offset", F.explode("dropped").alias("d")
-    ).select("*", "d.*", F.lit("shrink").alias("kind"), F.lit("leader").alias("made_by"))
-    by_controller = (
-        _without_line(changes, shrinks).unionByName(_by_order(sources, begun))
-        .select("*", left, F.lit("shrink").alias("kind"), F.lit("controller").alias("made_by"))
-    )  # fmt: skip
-    expands = (
-        _without_line(changes, expanding).unionByName(expanding.select(*_PARTITION, *_CHANGE))
-        .select("*", joined, F.lit("expand").alias("kind"), F.lit("leader").alias("made_by"))
-    )  # fmt: skip
-    return by_leader.drop("d").unionByName(by_controller.unionByName(expands), allowMissingColumns=True)
+    expanding = sources.sql("SELECT * FROM writes WHERE NOT shrinks AND NOT repeated", writes=sources.isr_writes)
+    expanding = _in_their_terms(sources.sql, expanding, terms)
+    return sources.sql(
+        f"""
+        SELECT {_CHANGE}, high_watermark, leader_log_end_offset, 'shrink' AS kind, 'leader' AS made_by,
+            d.replica_id AS replica_id, d.follower_log_end_offset AS follower_log_end_offset,
+            d.last_caught_up_time_ms AS last_caught_up_time_ms
+        FROM (SELECT *, unnest(dropped) AS d FROM shrinks)
+        UNION ALL BY NAME
+        SELECT {_CHANGE}, unnest(list_without(isr_before, isr_after)) AS replica_id, 'shrink' AS kind,
+            'controller' AS made_by
+        FROM (SELECT {_CHANGE} FROM without_shrink UNION ALL SELECT {_CHANGE} FROM by_order)
+        UNION ALL BY NAME
+        SELECT {_CHANGE}, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
+            'leader' AS made_by
+        FROM (SELECT {_CHANGE} FROM without_expand UNION ALL SELECT {_CHANGE} FROM expanding)
+        """,
+        shrinks=shrinks,
+        without_shrink=_without_line(sources.sql, changes, shrinks),
+        by_order=_by_order(sources, begun),
+        without_expand=_without_line(sources.sql, changes, expanding),
+        expanding=expanding,
+    )
 
 
-def _without_line(changes: DataFrame, announced: DataFrame) -> DataFrame:
+def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
     """Keep the changes without a line in a leader's log."""
-    lines = announced.select(*_PARTITION, F.array_sort("isr_after").alias("after"), F.col("at_us").alias("line_us"))
-    same = (
-        F.col("c.topic").eqNullSafe(F.col("l.topic"))
-        & (F.col("c.partition_id") == F.col("l.partition_id"))
-        & (F.array_sort("c.isr_after") == F.col("l.after"))
-        & (F.col("c.at_us") - F.col("l.line_us")).between(-_RECORD_EARLY_US, _RECORD_LATE_US)
+    return sql(
+        f"""
+        SELECT c.* FROM changes c ANTI JOIN announced l ON c.topic = l.topic AND c.partition_id = l.partition_id
+            AND list_sort(c.isr_after) = list_sort(l.isr_after)
+            AND c.at_us - l.at_us BETWEEN -{_RECORD_EARLY_US} AND {_RECORD_LATE_US}
+        """,
+        changes=changes,
+        announced=announced,
     )
-    return changes.alias("c").join(lines.alias("l"), same, "left_anti")
 
 
-def _by_order(sources: Sources, begun: DataFrame) -> DataFrame:
+def _by_order(sources: Sources, begun: pa.Table) -> pa.Table:
     """List the changes in LeaderAndIsr requests: the ISR in a request compared with the last known ISR before it."""
-    renamed = {"stamp_us": "at_us", "broker_id": "leader_id"}
-    columns = (*_PARTITION, *(name for name in _CHANGE if name != "isr_before"), "ordered")
-    with_versions = server_log.leader_lines(sources.state_changes).where("partition_epoch IS NOT NULL")
-    orders = (
-        sources.accepted.where("leads")
-        .join(with_versions, ["broker_id", *_PARTITION, "leader_epoch"], "left_anti")
-        .drop("leader_id")
-        .withColumnsRenamed({**renamed, "isr": "isr_after"})
-        .withColumn("ordered", F.lit(True))
-        .select(*columns)
+    return sources.sql(
+        f"""
+        WITH orders AS (
+            SELECT a.* EXCLUDE (leader_id) FROM accepted a
+                ANTI JOIN (SELECT * FROM led WHERE partition_epoch IS NOT NULL)
+                USING (broker_id, topic, partition_id, leader_epoch)
+            WHERE leads
+        ), every AS (
+            SELECT topic, partition_id, leader_epoch, broker_id AS leader_id, stamp_us AS at_us, isr AS isr_after,
+                source_file, source_line, true AS ordered
+            FROM orders
+            UNION ALL BY NAME
+            SELECT topic, partition_id, broker_id AS leader_id, stamp_us AS at_us, isr_after, source_file, source_line,
+                false AS ordered
+            FROM writes WHERE NOT failed
+            UNION ALL BY NAME
+            SELECT topic, partition_id, leader_epoch, leader_id, start_us AS at_us, isr_at_start AS isr_after,
+                false AS ordered
+            FROM begun
+        ), following AS (
+            SELECT *, lag(isr_after) OVER (PARTITION BY topic, partition_id ORDER BY at_us, source_line) AS isr_before
+            FROM every
+        )
+        SELECT {_CHANGE} FROM following WHERE ordered AND isr_before IS NOT NULL
+        """,
+        accepted=sources.accepted,
+        led=sources.led,
+        writes=sources.isr_writes,
+        begun=begun,
     )
-    writes = (
-        server_log_zookeeper.isr_writes(sources.server).where("NOT failed")
-        .withColumnsRenamed(renamed)
-        .withColumns({"ordered": F.lit(False), "leader_epoch": F.lit(None).cast("int")})
-        .select(*columns)
-    )  # fmt: skip
-    known = begun.withColumnsRenamed({"start_us": "at_us", "isr_at_start": "isr_after"}).withColumns(
-        {"ordered": F.lit(False), "source_file": F.lit(None).cast("string"), "source_line": F.lit(None).cast("bigint")}
-    )
-    order = Window.partitionBy(*_PARTITION).orderBy("at_us", "source_line")
-    return (
-        orders.unionAll(writes)
-        .unionAll(known.select(*columns))
-        .withColumn("isr_before", F.lag("isr_after").over(order))
-        .where("ordered AND isr_before IS NOT NULL")
-        .select(*_PARTITION, *_CHANGE)
-    )
 
 
-def _from_metadata(sources: Sources) -> DataFrame:
-    return metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
-
-
-def _with_beginnings(history: DataFrame, begun: DataFrame) -> DataFrame:
+def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
     """Insert the ISR at the start of each stretch of the log before the first state after it."""
-    start = begun.select(*_PARTITION, "leader_id", "leader_epoch", F.col("isr_at_start").alias("isr"), "start_us")
-    later = history.select(*_PARTITION, "position", F.col("at_us").alias("state_us"))
-    first = (
-        start.join(later, _PARTITION).where("state_us > start_us")
-        .groupBy(*_PARTITION, "leader_id", "leader_epoch", "isr", "start_us").agg(F.min("position").alias("next"))
-    )  # fmt: skip
-    before = first.withColumns(
-        {"position": 2 * F.col("next") - 1, "at_us": F.col("start_us"), "begins": F.lit(True),
-         "partition_epoch": F.lit(None).cast("int"), "source_file": F.lit(None).cast("string"),
-         "source_line": F.lit(None).cast("bigint")}
-    ).drop("next", "start_us")  # fmt: skip
-    states = history.withColumns({"position": 2 * F.col("position"), "begins": F.lit(False)})
-    return states.unionByName(before)
+    return sql(
+        """
+        SELECT * REPLACE (2 * position AS position), false AS begins FROM history
+        UNION ALL BY NAME
+        SELECT b.topic, b.partition_id, b.leader_id, b.leader_epoch, b.isr_at_start AS isr,
+            2 * min(h.position) - 1 AS position, b.start_us AS at_us, true AS begins
+        FROM begun b JOIN history h ON b.topic = h.topic AND b.partition_id = h.partition_id AND h.at_us > b.start_us
+        GROUP BY b.topic, b.partition_id, b.leader_id, b.leader_epoch, b.isr_at_start, b.start_us
+        """,
+        history=history,
+        begun=begun,
+    )
 
 
-def _from_leaders(sources: Sources, terms: DataFrame) -> DataFrame:
+def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
     """List the partition states that leaders logged, from the earliest line of each; for lack of a metadata log."""
-    columns = (
-        *_PARTITION,
-        "leader_id",
-        "leader_epoch",
-        "partition_epoch",
-        "isr",
-        "at_us",
-        "source_file",
-        "source_line",
+    return sources.sql(
+        f"""
+        WITH every AS (
+            SELECT topic, partition_id, {_STATE} FROM (
+                SELECT *, broker_id AS leader_id, stamp_us AS at_us FROM began)
+            UNION ALL SELECT topic, partition_id, {_STATE} FROM (SELECT *, stamp_us AS at_us FROM stayed)
+            UNION ALL SELECT topic, partition_id, {_STATE} FROM updated
+        )
+        SELECT DISTINCT ON (topic, partition_id, partition_epoch) *, partition_epoch AS position FROM every
+        WHERE partition_epoch IS NOT NULL
+        ORDER BY at_us, {_STATE}
+        """,
+        began=sources.led,
+        stayed=sources.stayed,
+        updated=_in_their_terms(sources.sql, sources.isr_updates, terms),
     )
-    renamed = {"stamp_us": "at_us", "broker_id": "leader_id"}
-    began = server_log.leader_lines(sources.state_changes).withColumnsRenamed(renamed).select(*columns)
-    stayed = (
-        server_log.still_leader_lines(sources.state_changes).withColumnRenamed("stamp_us", "at_us").select(*columns)
-    )
-    updated = (
-        server_log.isr_updated_lines(sources.server)
-        .withColumnsRenamed(renamed)
-        .join(F.broadcast(in_force(terms)), ["leader_id", *_PARTITION], "left")
-        .withColumn("leader_epoch", epoch_at("at_us"))
-        .select(*columns)
-    )
-    state = F.struct(*(name for name in columns if name not in _PARTITION))
-    return (
-        began.unionAll(stayed).unionAll(updated)
-        .where("partition_epoch IS NOT NULL")
-        .groupBy(*_PARTITION, F.col("partition_epoch").alias("position"))
-        .agg(F.min_by(state, F.struct("at_us", state)).alias("state"))
-        .select(*_PARTITION, "position", "state.*")
-    )  # fmt: skip

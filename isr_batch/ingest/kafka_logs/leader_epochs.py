@@ -1,13 +1,15 @@
 """Build table leader_epochs: each leader's terms, from its own state-change log (before 2.5 also its server.log)."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from pyspark.sql import Column, DataFrame, Window
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import metadata_log, server_log, server_log_zookeeper
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
-from isr_batch.ingest.kafka_logs.server_log import process_of
+from isr_batch.lake.arrow_sql import ArrowSql
 
 NOTED_WITHIN_US = 5_000_000
 EARLY_US = 100_000
@@ -17,28 +19,75 @@ PARTITION = ("leader_id", "topic", "partition_id")
 UNKNOWN_EPOCH = -1
 UNKNOWN_LEADER = -1
 
+_INTS = pa.list_(pa.int32())
+TERMS = pa.schema([
+    ("leader_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
+    ("start_us", pa.int64()), ("end_us", pa.int64()), ("in_force_us", pa.int64()), ("next_us", pa.int64()),
+    ("begins_mid_term", pa.bool_()), ("term_source", pa.string()),
+    ("start_offset", pa.int64()), ("start_high_watermark", pa.int64()), ("assigned", _INTS), ("isr_at_start", _INTS),
+    ("previous_leader_id", pa.int32()), ("start_offset_source", pa.string()),
+    ("replica_lag_time_max_ms", pa.int64()), ("lag_time_source", pa.string()), ("min_insync_replicas", pa.int32()),
+    ("broker_version", pa.string()), ("version", pa.string()), ("check_origin_ms", pa.int64()),
+    ("isr_write_ms", pa.int64()), ("metadata_delay_ms", pa.int64()), ("check_origin_source", pa.string()),
+])  # fmt: skip
+"""Columns of `terms`."""
+
 
 @dataclass(frozen=True)
 class Sources:
-    """The parsed log files; the last four frames are small.
+    """The parsed log files: the request logs in Spark, lines of interest of the others as Arrow tables for ``sql``.
 
-    ``topic_names``: topic_id to topic; ``min_isr``: min.insync.replicas as set; ``accepted``: as
-    `isr_batch.ingest.kafka_logs.server_log_zookeeper.accepted` gives it.
+    ``topic_names``: topic_id to topic; ``topics`` has the same rows. ``min_isr``: min.insync.replicas as set. What
+    several tables are made of is parsed when it is first used.
     """
 
+    sql: ArrowSql
     requests: DataFrame
-    server: DataFrame
-    state_changes: DataFrame
-    metadata: DataFrame
-    settings: DataFrame
     topic_names: DataFrame
-    min_isr: DataFrame
-    accepted: DataFrame
+    topics: pa.Table
+    server: pa.Table
+    state_changes: pa.Table
+    metadata: pa.Table
+    settings: pa.Table
+    min_isr: pa.Table
+
+    @cached_property
+    def shrinks(self) -> pa.Table:
+        """`server_log.shrink_lines`."""
+        return server_log.shrink_lines(self.sql, self.server)
+
+    @cached_property
+    def isr_updates(self) -> pa.Table:
+        """`server_log.isr_updated_lines`."""
+        return server_log.isr_updated_lines(self.sql, self.server)
+
+    @cached_property
+    def isr_writes(self) -> pa.Table:
+        """`server_log_zookeeper.isr_writes`."""
+        return server_log_zookeeper.isr_writes(self.sql, self.server)
+
+    @cached_property
+    def led(self) -> pa.Table:
+        """`server_log.leader_lines`."""
+        return server_log.leader_lines(self.sql, self.state_changes)
+
+    @cached_property
+    def stayed(self) -> pa.Table:
+        """`server_log.still_leader_lines`."""
+        return server_log.still_leader_lines(self.sql, self.state_changes)
+
+    @cached_property
+    def accepted(self) -> pa.Table:
+        """`server_log_zookeeper.accepted`."""
+        return server_log_zookeeper.accepted(self.sql, self.state_changes)
+
+    @cached_property
+    def history(self) -> pa.Table:
+        """`metadata_log.partition_history`."""
+        return metadata_log.partition_history(self.sql, self.metadata, self.topics)
 
 
-def terms(
-    sources: Sources, starts: DataFrame, begun: DataFrame, followers: DataFrame, processes: DataFrame
-) -> DataFrame:
+def terms(sources: Sources, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table) -> pa.Table:
     """List all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
     ``in_force_us`` is the earliest time the term may have begun: some ms before its line, but after the previous term.
@@ -47,177 +96,226 @@ def terms(
     Parameters
     ----------
     sources : Sources
-    starts : DataFrame
+    starts : pa.Table
         As `term_starts` gives them.
-    begun : DataFrame
+    begun : pa.Table
         Terms that go on, as `isr_batch.ingest.kafka_logs.mid_term.Begun`.
-    followers : DataFrame
+    followers : pa.Table
         broker_id, topic, partition_id, leader_epoch, ``fetched``: replicas that fetched the partition.
-    processes : DataFrame
+    processes : pa.Table
         As `isr_batch.ingest.kafka_logs.broker_events.processes` gives them.
+
+    Returns
+    -------
+    pa.Table
+        Of `TERMS`.
     """
-    going_on = begun.withColumns(
-        {"leads": F.lit(True), "new_leader_id": F.col("broker_id"), "tells_previous": F.lit(True),
-         "begins_mid_term": F.lit(True), "isr": F.array().cast("array<int>")}
-    )  # fmt: skip
-    own = Window.partitionBy("broker_id", "topic", "partition_id").orderBy("stamp_us", "source_line")
-    of_process = Window.partitionBy("broker_id", "topic", "partition_id", "process").orderBy("stamp_us", "source_line")
-    previous = F.when(F.col("tells_previous"), F.col("previous_leader_id")).otherwise(
-        F.lag("new_leader_id").over(of_process)
+    spans = sources.sql(
+        """
+        WITH every AS (
+            SELECT * FROM starts
+            UNION ALL BY NAME
+            SELECT *, true AS leads, broker_id AS new_leader_id, true AS tells_previous, true AS begins_mid_term,
+                CAST([] AS INTEGER[]) AS isr
+            FROM begun
+        ), lasting AS (
+            SELECT *, lead(stamp_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us, source_line)
+                AS next_us, process_of(starts_us, stamp_us) AS process
+            FROM every JOIN settings USING (broker_id)
+        ), led AS (
+            SELECT * REPLACE (CASE WHEN tells_previous THEN previous_leader_id ELSE lag(new_leader_id) OVER
+                (PARTITION BY broker_id, topic, partition_id, process ORDER BY stamp_us, source_line) END
+                AS previous_leader_id)
+            FROM lasting
+        ), ended AS (
+            SELECT *, greatest(stamp_us, least(next_us, coalesce(last_led_us, next_us))) AS end_us
+            FROM led LEFT JOIN processes USING (broker_id, process) LEFT JOIN write_times USING (broker_id)
+                LEFT JOIN delays USING (broker_id)
+            WHERE leads
+        )
+        SELECT *, lag(end_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us, source_line)
+            AS former_end_us
+        FROM ended
+        """,
+        starts=starts,
+        begun=begun,
+        settings=sources.settings,
+        processes=processes,
+        write_times=server_log.isr_write_times(sources.sql, sources.shrinks, sources.isr_updates),
+        delays=_metadata_delays(sources),
     )
-    spans = (
-        starts.unionByName(going_on, allowMissingColumns=True)
-        .withColumn("next_us", F.lead("stamp_us").over(own))
-        .join(F.broadcast(sources.settings), "broker_id")
-        .withColumn("process", process_of("stamp_us"))
-        .withColumn("previous_leader_id", previous)
-        .where("leads")
-        .join(F.broadcast(processes), ["broker_id", "process"], "left")
-        .join(F.broadcast(server_log.isr_write_times(sources.server)), "broker_id", "left")
-        .join(F.broadcast(_metadata_delays(sources)), "broker_id", "left")
-        .withColumn("end_us", F.greatest("stamp_us", F.least("next_us", F.coalesce("last_led_us", "next_us"))))
-        .withColumn("former_end_us", F.lag("end_us").over(own))
-    )
-    return _with_offsets(_with_topic_facts(spans, sources, followers), sources).select(
-        F.col("broker_id").alias("leader_id"), "topic", "partition_id", "leader_epoch",
-        F.col("stamp_us").alias("start_us"), "end_us",
-        F.least("stamp_us", F.greatest(F.col("former_end_us") + 1, F.col("stamp_us") - EARLY_US)).alias("in_force_us"),
-        "next_us", F.coalesce("begins_mid_term", F.lit(False)).alias("begins_mid_term"),
-        F.coalesce("term_source", F.lit("logged")).alias("term_source"),
-        "start_offset", "start_high_watermark", "assigned", F.col("isr").alias("isr_at_start"),
-        "previous_leader_id", "start_offset_source",
-        "replica_lag_time_max_ms", "lag_time_source", "min_insync_replicas", "broker_version", "version",
-        F.coalesce("check_origin_ms", F.lit(0)).alias("check_origin_ms"), "isr_write_ms", "metadata_delay_ms",
-        F.coalesce("check_origin_source", F.lit("unknown")).alias("check_origin_source"),
-    )  # fmt: skip
+    return sources.sql(
+        f"""
+        SELECT broker_id AS leader_id, topic, partition_id, leader_epoch, stamp_us AS start_us, end_us,
+            least(stamp_us, greatest(former_end_us + 1, stamp_us - {EARLY_US})) AS in_force_us, next_us,
+            coalesce(begins_mid_term, false) AS begins_mid_term, coalesce(term_source, 'logged') AS term_source,
+            start_offset, start_high_watermark, assigned, isr AS isr_at_start, previous_leader_id, start_offset_source,
+            replica_lag_time_max_ms, lag_time_source, min_insync_replicas, broker_version, version,
+            coalesce(check_origin_ms, 0) AS check_origin_ms, isr_write_ms, metadata_delay_ms,
+            coalesce(check_origin_source, 'unknown') AS check_origin_source
+        FROM spans
+        """,
+        spans=_with_offsets(_with_topic_facts(spans, sources, followers), sources),
+    ).cast(TERMS)
 
 
-def term_starts(sources: Sources) -> DataFrame:
+def term_starts(sources: Sources) -> pa.Table:
     """List each broker's term starts, as leader (``leads``) or follower; ``new_leader_id`` -1 means not logged."""
-    another = F.lit(UNKNOWN_LEADER)
-    led = server_log.leader_lines(sources.state_changes).withColumns(
-        {"leads": F.lit(True), "new_leader_id": F.col("broker_id")}
-    )
-    followed = server_log.follower_lines(sources.state_changes).withColumns(
-        {"leads": F.lit(False), "new_leader_id": another}
-    )
-    logged = led.unionByName(followed, allowMissingColumns=True)
-    accepted = (
-        sources.accepted.withColumnsRenamed({"leader_id": "new_leader_id"})
-        .drop("replicas")
-        .join(logged, ["broker_id", "topic", "partition_id", "leader_epoch"], "left_anti")
-        # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
-        .withColumns({"partition_epoch": F.lit(None).cast("int"), "tells_previous": F.lit(False)})
-    )
-    return logged.unionByName(_with_start_lines(accepted, sources), allowMissingColumns=True)
-
-
-def _with_start_lines(accepted: DataFrame, sources: Sources) -> DataFrame:
-    """Add the start_offset and the more exact time that server.log has for the same request."""
-    line = server_log_zookeeper.start_lines(sources.server).withColumnRenamed("stamp_us", "line_us")
-    key = ["broker_id", "topic", "partition_id", "leader_epoch"]
-    near = F.abs(F.col("line_us") - F.col("stamp_us")) <= NOTED_WITHIN_US
-    nearest = Window.partitionBy(*key, "stamp_us").orderBy(F.abs(F.col("line_us") - F.col("stamp_us")))
-    found = accepted.select(*key, "stamp_us").join(line, key).where(near).withColumn(
-        "nth", F.row_number().over(nearest)
-    ).where("nth = 1").drop("nth")  # fmt: skip
-    return (
-        accepted.join(F.broadcast(found), [*key, "stamp_us"], "left")
-        .withColumn("stamp_us", F.coalesce("line_us", "stamp_us"))
-        .drop("line_us")
+    # The zkVersion is the partition epoch, but set here it would mean that all ISR changes are logged with it.
+    return sources.sql(
+        f"""
+        WITH logged AS (
+            SELECT *, true AS leads, broker_id AS new_leader_id FROM led
+            UNION ALL BY NAME SELECT *, false AS leads, {UNKNOWN_LEADER} AS new_leader_id FROM followed
+        ), unlogged AS (
+            SELECT a.* EXCLUDE (replicas, leader_id, partition_epoch), leader_id AS new_leader_id,
+                CAST(NULL AS INTEGER) AS partition_epoch, false AS tells_previous
+            FROM accepted a ANTI JOIN logged USING (broker_id, topic, partition_id, leader_epoch)
+        ), nearest AS (
+            SELECT u.broker_id, u.topic, u.partition_id, u.leader_epoch, u.stamp_us, l.stamp_us AS line_us,
+                l.start_offset, l.start_high_watermark
+            FROM unlogged u JOIN lines l ON u.broker_id = l.broker_id AND u.topic = l.topic
+                AND u.partition_id = l.partition_id AND u.leader_epoch = l.leader_epoch
+                AND abs(l.stamp_us - u.stamp_us) <= {NOTED_WITHIN_US}
+            QUALIFY row_number() OVER (PARTITION BY u.broker_id, u.topic, u.partition_id, u.leader_epoch, u.stamp_us
+                ORDER BY abs(l.stamp_us - u.stamp_us)) = 1
+        )
+        SELECT * FROM logged
+        UNION ALL BY NAME
+        SELECT * EXCLUDE (line_us) REPLACE (coalesce(line_us, stamp_us) AS stamp_us)
+        FROM unlogged LEFT JOIN nearest USING (broker_id, topic, partition_id, leader_epoch, stamp_us)
+        """,
+        led=sources.led,
+        followed=server_log.follower_lines(sources.sql, sources.state_changes),
+        accepted=sources.accepted,
+        lines=server_log_zookeeper.start_lines(sources.sql, sources.server),
     )
 
 
-def _with_offsets(spans: DataFrame, sources: Sources) -> DataFrame:
+def _with_offsets(spans: pa.Table, sources: Sources) -> pa.Table:
     """Fill in start_offset and start_high_watermark from fetches where no line has them.
 
     The log end offset is at least the highest fetch offset of any follower before the term. The high watermark is at
     most the lowest first fetch offset of an ISR member in the term.
     """
-    if sources.accepted.isEmpty():
-        return spans.withColumn("start_offset_source", F.lit("logged"))
-    term = ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us"]
-    logged = ~F.coalesce("begins_mid_term", F.lit(False))
-    incomplete = spans.where(logged & (F.isnull("start_offset") | F.isnull("start_high_watermark"))).select(
-        *term, "next_us", F.col("isr").alias("members")
+    if not sources.accepted.num_rows:
+        return sources.sql("SELECT *, 'logged' AS start_offset_source FROM spans", spans=spans)
+    incomplete = sources.sql(
+        """
+        SELECT broker_id, topic, partition_id, leader_epoch, stamp_us, next_us, isr AS members FROM spans
+        WHERE NOT coalesce(begins_mid_term, false) AND (start_offset IS NULL OR start_high_watermark IS NULL)
+        """,
+        spans=spans,
     )
+    return sources.sql(
+        """
+        WITH of_term AS (
+            SELECT broker_id, topic, partition_id, leader_epoch, stamp_us, max(shown_before) AS shown_before,
+                min(first_offset) AS held_by_all
+            FROM shown GROUP BY ALL
+        )
+        SELECT * REPLACE (
+                CASE WHEN logged THEN coalesce(start_offset, shown_before, 0) ELSE start_offset END AS start_offset,
+                CASE WHEN logged THEN coalesce(start_high_watermark,
+                    least(coalesce(start_offset, shown_before, 0),
+                        coalesce(held_by_all, start_offset, shown_before, 0)))
+                    ELSE start_high_watermark END AS start_high_watermark),
+            CASE WHEN start_offset IS NULL THEN 'inferred' ELSE 'logged' END AS start_offset_source
+        FROM (SELECT *, NOT coalesce(begins_mid_term, false) AS logged FROM spans)
+            LEFT JOIN of_term USING (broker_id, topic, partition_id, leader_epoch, stamp_us)
+        """,
+        spans=spans,
+        shown=_offsets_shown(sources, incomplete),
+    )
+
+
+def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
+    """Find what fetches show of the offsets of these terms, with Spark.
+
+    Returns
+    -------
+    pa.Table
+        By term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, that of its
+        first fetch in the term if it is an ISR member.
+    """
+    term = ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us"]
+    spark = sources.requests.sparkSession
     asked = listed_fetches(sources).select(
         "leader_id", "topic", "partition_id", "replica_id", "fetch_offset", "handled_us"
     )
-    seen = asked.join(F.broadcast(incomplete), ["topic", "partition_id"])
-    before = seen.where("handled_us < stamp_us").groupBy(*term).agg(F.max("fetch_offset").alias("shown_before"))
-    first = (
-        seen.where("leader_id = broker_id AND array_contains(members, replica_id)")
-        .where("handled_us >= stamp_us AND (next_us IS NULL OR handled_us < next_us)")
-        .groupBy(*term, "replica_id")
-        .agg(F.min_by("fetch_offset", F.struct("handled_us", "fetch_offset")).alias("first_offset"))
-        .groupBy(*term)
-        .agg(F.min("first_offset").alias("held_by_all"))
+    seen = asked.join(F.broadcast(spark.createDataFrame(incomplete)), ["topic", "partition_id"])
+    before = F.col("handled_us") < F.col("stamp_us")
+    within = F.expr(
+        "leader_id = broker_id AND array_contains(members, replica_id) AND handled_us >= stamp_us "
+        "AND (next_us IS NULL OR handled_us < next_us)"
     )
-    start = F.coalesce("start_offset", F.when(logged, F.coalesce("shown_before", F.lit(0).cast("bigint"))))
+    first = F.when(within, F.struct("handled_us", "fetch_offset"))
     return (
-        spans.join(F.broadcast(before), term, "left")
-        .join(F.broadcast(first), term, "left")
-        .withColumn("start_offset_source", F.when(F.col("start_offset").isNull(), "inferred").otherwise("logged"))
-        .withColumn("start_offset", start)
-        .withColumn(
-            "start_high_watermark",
-            F.coalesce(
-                "start_high_watermark",
-                F.when(logged, F.least("start_offset", F.coalesce("held_by_all", "start_offset"))),
-            ),
+        seen.where(before | within).groupBy(*term, "replica_id")
+        .agg(
+            F.max(F.when(before, F.col("fetch_offset"))).alias("shown_before"),
+            F.min_by("fetch_offset", first).alias("first_offset"),
         )
+        .toArrow()
+    )  # fmt: skip
+
+
+def _with_topic_facts(spans: pa.Table, sources: Sources, followers: pa.Table) -> pa.Table:
+    return sources.sql(
+        """
+        WITH of_topic AS (SELECT topic, min_insync_replicas AS of_topic FROM min_isr WHERE topic IS NOT NULL),
+        of_broker AS (
+            SELECT CAST(resource_broker AS INTEGER) AS broker_id, min_insync_replicas AS of_broker FROM min_isr
+            WHERE resource_broker != ''
+        ), of_log AS (SELECT topic, min_insync_replicas AS of_log FROM of_logs)
+        SELECT * EXCLUDE (of_topic, of_broker, of_log, replicas, fetched, position) REPLACE (
+                coalesce(of_topic, of_broker,
+                    (SELECT max(min_insync_replicas) FROM min_isr WHERE resource_broker = ''), of_log,
+                    min_insync_replicas) AS min_insync_replicas),
+            list_union(coalesce(replicas, list_union(isr, coalesce(fetched, isr))), [broker_id]) AS assigned
+        FROM spans LEFT JOIN of_topic USING (topic) LEFT JOIN of_broker USING (broker_id)
+            LEFT JOIN of_log USING (topic) LEFT JOIN assignments USING (topic, partition_id, leader_epoch)
+            LEFT JOIN followers USING (broker_id, topic, partition_id, leader_epoch)
+        """,
+        spans=spans,
+        min_isr=sources.min_isr,
+        of_logs=server_log.min_isr_of_logs(sources.sql, sources.server),
+        assignments=_assignments(sources),
+        followers=followers,
     )
 
 
-def _with_topic_facts(spans: DataFrame, sources: Sources, followers: DataFrame) -> DataFrame:
-    config = sources.min_isr
-    of_topic = config.where("topic IS NOT NULL").select("topic", F.col("min_insync_replicas").alias("of_topic"))
-    of_broker = config.where("resource_broker != ''").select(
-        F.col("resource_broker").cast("int").alias("broker_id"), F.col("min_insync_replicas").alias("of_broker")
-    )
-    of_all = config.where("resource_broker = ''").agg(F.max("min_insync_replicas").alias("of_all"))
-    of_log = server_log.min_isr_of_logs(sources.server).withColumnRenamed("min_insync_replicas", "of_log")
-    term = ["broker_id", "topic", "partition_id", "leader_epoch"]
-    return (
-        spans.withColumnRenamed("min_insync_replicas", "of_properties")
-        .join(F.broadcast(of_topic), "topic", "left")
-        .join(F.broadcast(of_broker), "broker_id", "left")
-        .crossJoin(F.broadcast(of_all))
-        .join(F.broadcast(of_log), "topic", "left")
-        .join(_assignments(sources), ["topic", "partition_id", "leader_epoch"], "left")
-        .join(F.broadcast(followers), term, "left")
-        .withColumn("min_insync_replicas", F.coalesce("of_topic", "of_broker", "of_all", "of_log", "of_properties"))
-        .withColumn("assigned", F.coalesce("replicas", F.array_union("isr", F.coalesce("fetched", "isr"))))
-        .withColumn("assigned", F.array_union("assigned", F.array("broker_id")))
-    )
-
-
-def _metadata_delays(sources: Sources) -> DataFrame:
+def _metadata_delays(sources: Sources) -> pa.Table:
     """Compute the median delay from a controller's record to the leader's line: broker_id, metadata_delay_ms."""
-    state = ("topic", "partition_id", "leader_epoch")
-    recorded = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
-    recorded = recorded.select(*state, F.array_sort("isr").alias("isr"), "at_us")
-    noted = server_log.still_leader_lines(sources.state_changes)
-    noted = noted.select("broker_id", *state, F.array_sort("isr").alias("isr"), "stamp_us")
-    delay_us = F.col("stamp_us") - F.col("at_us")
-    return (
-        noted.join(recorded, [*state, "isr"])
-        .where(delay_us.between(0, NOTED_WITHIN_US))
-        .groupBy("broker_id")
-        .agg(F.round(F.median(delay_us) / 1000).cast("bigint").alias("metadata_delay_ms"))
+    return sources.sql(
+        f"""
+        SELECT broker_id, CAST(round(median(stamp_us - at_us) / 1000) AS BIGINT) AS metadata_delay_ms
+        FROM noted n JOIN recorded r ON n.topic = r.topic AND n.partition_id = r.partition_id
+            AND n.leader_epoch = r.leader_epoch AND list_sort(n.isr) = list_sort(r.isr)
+            AND stamp_us - at_us BETWEEN 0 AND {NOTED_WITHIN_US}
+        GROUP BY broker_id
+        """,
+        noted=sources.stayed,
+        recorded=sources.history,
     )
 
 
-def _assignments(sources: Sources) -> DataFrame:
+def _assignments(sources: Sources) -> pa.Table:
     """Find the assigned replicas by topic, partition_id and leader_epoch."""
-    controller = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
-    leader = server_log.still_leader_lines(sources.state_changes)
-    keys = ("topic", "partition_id", "leader_epoch")
-    both = controller.select(*keys, "replicas", F.col("position").alias("at"))
-    for lines in (leader, sources.accepted):
-        both = both.unionAll(lines.select(*keys, "replicas", F.col("partition_epoch").cast("bigint").alias("at")))
-    return both.groupBy(*keys).agg(F.max_by("replicas", F.struct("at", "replicas")).alias("replicas"))
+    return sources.sql(
+        """
+        WITH every AS (
+            SELECT topic, partition_id, leader_epoch, replicas, position FROM recorded
+            UNION ALL SELECT topic, partition_id, leader_epoch, replicas, partition_epoch FROM stayed
+            UNION ALL SELECT topic, partition_id, leader_epoch, replicas, partition_epoch FROM accepted
+        )
+        SELECT DISTINCT ON (topic, partition_id, leader_epoch) * FROM every
+        ORDER BY position DESC NULLS LAST, replicas DESC NULLS LAST
+        """,
+        recorded=sources.history,
+        stayed=sources.stayed,
+        accepted=sources.accepted,
+    )
 
 
 def listed_fetches(sources: Sources) -> DataFrame:

@@ -1,14 +1,15 @@
 """Account for every log line: read = used + skipped + refused, for each kind of log."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from isr_batch.errors import AccountError
 from isr_batch.ingest.kafka_logs import log_folder
+from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder
 from isr_batch.ingest.kafka_logs.request_log import DUPLICATE, FILE, FOLLOWER_FETCH, PRODUCE, REFUSED
 
@@ -62,60 +63,55 @@ def require_balance(account: Iterable[Tally]) -> None:
             )
 
 
-def account_of(
-    found: LogFolder,
-    raw: dict[str, DataFrame],
-    requests: DataFrame,
-    of_interest: dict[str, DataFrame],
-    quarantine: DataFrame,
-) -> list[Tally]:
+def account_of(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
     """Count the lines of all logs.
 
     Parameters
     ----------
     found : LogFolder
         Its files' fingerprints say how many lines there are.
-    raw : dict of str to DataFrame
-        Lines by kind of log, as `isr_batch.ingest.kafka_logs.lines.read_lines` gives them.
-    requests : DataFrame
-        Lines of the request logs, with ``kind``.
-    of_interest : dict of str to DataFrame
-        Lines of the other logs that are of a kind that is read.
-    quarantine : DataFrame
-        All that was refused or is doubtful, with ``log`` and ``rows_kept``.
+    by_file : pa.Table
+        Of the request logs, as `isr_batch.ingest.kafka_logs.request_summary.by_file` gives it.
+    lines : LinesOfInterest
+        Of the other logs.
+    refused_lines : pa.Table
+        What was refused of them: log, source_file, source_line (null for a whole file) and reason.
     """
     refused: Counter[tuple[str, str]] = Counter()
-    lines = quarantine.where("source_line IS NOT NULL AND NOT rows_kept").groupBy("log", "reason").count()
-    for row in lines.collect():
-        refused[row["log"], row["reason"]] += row["count"]
+    classes: Counter[str] = Counter()
+    for row in by_file.to_pylist():
+        if row["kind"] == REFUSED:
+            refused[log_folder.REQUEST, row["reason"]] += row["lines"]
+        elif row["kind"] != FILE:
+            classes[row["kind"]] += row["lines"]
+    single = refused_lines.filter(pc.is_valid(refused_lines["source_line"]))
+    counted = single.group_by(["log", "reason"]).aggregate([("source_line", "count")])
+    for row in counted.to_pylist():
+        refused[row["log"], row["reason"]] += row["source_line_count"]
+    came: Counter[str] = Counter()
+    for row in lines.files.to_pylist():
+        came[row["kind"]] += row["lines"]
 
     account = []
-    for kind, frame in raw.items():
+    for kind in log_folder.KINDS:
         of_kind = found.of_kind(kind)
         if not of_kind:
             continue
         account.append(Tally(kind, READ, "", sum(file.held.lines for file in of_kind if file.held)))
         if kind == log_folder.REQUEST:
-            account += _classes_of_requests(requests)
+            account += _classes_of_requests(classes)
         else:
-            # Only lines of interest are kept after parsing, so all lines are counted in the raw frame.
-            came = frame.where("source_line IS NOT NULL").count()
-            bad = {reason: n for (log, reason), n in refused.items() if log == kind}
-            unreadable = sum(n for reason, n in bad.items() if reason in UNKNOWN_FORMS)
-            used = of_interest[kind].count() - unreadable
+            bad_lines = {reason: n for (log, reason), n in refused.items() if log == kind}
+            used = lines.used[kind] - sum(n for reason, n in bad_lines.items() if reason in UNKNOWN_FORMS)
             account.append(Tally(kind, USED, "of interest", used))
-            account.append(Tally(kind, SKIPPED, "of no interest", came - used - sum(bad.values())))
+            account.append(Tally(kind, SKIPPED, "of no interest", came[kind] - used - sum(bad_lines.values())))
         account += [Tally(kind, REFUSED, reason, n) for (log, reason), n in sorted(refused.items()) if log == kind]
     return account
 
 
-def _classes_of_requests(requests: DataFrame) -> list[Tally]:
-    classes = requests.where(~F.col("kind").isin(FILE, REFUSED)).groupBy("kind").count().collect()
+def _classes_of_requests(classes: Mapping[str, int]) -> list[Tally]:
     used = (FOLLOWER_FETCH, PRODUCE)
-    return sorted(
-        (
-            Tally(log_folder.REQUEST, USED if row["kind"] in used else SKIPPED, row["kind"], row["count"])
-            for row in classes
-        ),
-        key=lambda tally: (tally.became != USED, tally.what),
-    )
+    tallies = [
+        Tally(log_folder.REQUEST, USED if kind in used else SKIPPED, kind, count) for kind, count in classes.items()
+    ]
+    return sorted(tallies, key=lambda tally: (tally.became != USED, tally.what))

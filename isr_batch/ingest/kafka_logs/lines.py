@@ -40,7 +40,7 @@ _LOOKED_AT_SCHEMA = pa.schema([
 ])  # fmt: skip
 _PARTS = (
     "number INT, broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT, "
-    "layout STRING, default STRING, kind STRING, source STRING, first BOOLEAN"
+    "layout STRING, default STRING, kind STRING, alone BOOLEAN, source STRING, first BOOLEAN"
 )
 
 
@@ -163,19 +163,19 @@ def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: KindFinder) -> I
 
 
 def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
-    """Read the lines of all files, up to the size in their fingerprints; columns as in `LINES`.
+    """Read the lines of all files, up to the size in their fingerprints; columns as in `LINES`, and ``log``.
 
     A damaged or binary file yields the lines before the damage, and a row with ``problem``.
     """
     parts = [
-        (number, file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default,
-         None if file.alone else file.kind, file.source, file.first)
+        (number, file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind,
+         file.alone, file.source, file.first)
         for number, (file, part) in enumerate((file, part) for file in files for part in _ranges(file))
     ]  # fmt: skip
     if not parts:
-        return spark.createDataFrame([], LINES)
+        return spark.createDataFrame([], f"{LINES}, log STRING")
     listed = spark.createDataFrame(parts, _PARTS)
-    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_ranges, LINES)
+    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_ranges, f"{LINES}, log STRING")
 
 
 def _ranges(file: LogFile) -> Iterator[FileRange]:
@@ -191,12 +191,14 @@ def _ranges(file: LogFile) -> Iterator[FileRange]:
 def _lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for part in batch.to_pylist():
-            yield from lines_of_file(
-                part["path"], part["name"], part["broker_id"],
-                FileRange(part["start"], part["end"], part["first_line"]),
-                selected=Selection(Layout.from_text(part["layout"]), part["default"], part["kind"], part["source"],
-                                   part["first"]),
+            selected = Selection(
+                Layout.from_text(part["layout"]), part["default"], None if part["alone"] else part["kind"],
+                part["source"], part["first"],
             )  # fmt: skip
+            bounds = FileRange(part["start"], part["end"], part["first_line"])
+            for lines in lines_of_file(part["path"], part["name"], part["broker_id"], bounds, selected=selected):
+                log = pa.repeat(pa.scalar(part["kind"]), lines.num_rows)
+                yield pa.RecordBatch.from_arrays([*lines.columns, log], names=[*lines.schema.names, "log"])
 
 
 def lines_of_file(  # noqa: PLR0913 a file, and how it is read

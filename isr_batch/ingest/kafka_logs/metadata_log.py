@@ -4,10 +4,12 @@ A decoded snapshot (``*.checkpoint``) has the same records, numbered from 0. The
 the snapshot's name, and get the time of the last record in it.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+import pyarrow as pa
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs.request_log import LAST_US, RAW_CHARACTERS
+from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 _RECORD = r"^\| offset: (\d+) .*?CreateTime: (\d+) .*payload: (\{.*\})"
 _SCHEMA = """
@@ -20,7 +22,9 @@ _SCHEMA = """
     malformed STRING"""
 _SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
 _SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
-_SNAPSHOT = f"{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
+_HAS_RECORD = "payload: "
+METADATA_LINES = f"{_HAS_RECORD}|{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
+"""What lines have that are of interest."""
 _TOPIC, _BROKER = 2, 4
 _NEEDED = {
     "TOPIC_RECORD": ("topicId", "name"),
@@ -30,52 +34,58 @@ _NEEDED = {
 _UNKNOWN = -1
 
 
-def parse_metadata(lines: DataFrame) -> DataFrame:
-    """Parse the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` if one cannot be parsed."""
-    record = lines.where(F.contains("value", F.lit("payload: ")) | F.col("problem").isNotNull()).select(
-        "source_file", "source_line", "value", "problem", "detail",
-        *(F.nullif(F.regexp_extract("value", _RECORD, group), F.lit("")).alias(name)
-          for group, name in enumerate(("record_offset", "at_ms", "json"), start=1)),
-    )  # fmt: skip
-    parsed = record.withColumn("r", F.from_json("json", _SCHEMA, {"columnNameOfCorruptRecord": "malformed"}))
-    at_ms = F.col("at_ms").try_cast("bigint")
+def record_columns(line: Column) -> list[Column]:
+    """Parse the record in a line with Spark's JSON reader: record_offset, at_us, type, data, malformed.
+
+    ``malformed`` is null where there is no record; type and data are null if it cannot be parsed.
+    """
+    has_record = F.contains(line, F.lit(_HAS_RECORD))
+    offset, at_ms, json = (F.nullif(F.regexp_extract(line, _RECORD, group), F.lit("")) for group in (1, 2, 3))
+    record = F.from_json(json, _SCHEMA, {"columnNameOfCorruptRecord": "malformed"})
+    type_, data = record["type"], record["data"]
+    at_ms, offset = at_ms.try_cast("bigint"), offset.try_cast("bigint")
     at_ms = F.when(at_ms.between(0, LAST_US // 1000), at_ms)
-    absurd = _absurd(F.col("r.type"), F.col("r.data"))
-    malformed = F.col("problem").isNull() & (
-        F.col("r.malformed").isNotNull() | F.col("r.type").isNull() | absurd | at_ms.isNull()
-        | F.col("record_offset").try_cast("bigint").isNull()
-    )  # fmt: skip
-    rows = parsed.select(
-        "source_file", "source_line",
-        F.col("record_offset").try_cast("bigint").alias("record_offset"),
-        (at_ms * 1000).alias("at_us"),
-        F.when(~malformed, F.col("r.type")).alias("type"), F.when(~malformed, F.col("r.data")).alias("data"),
-        "problem", "detail", malformed.alias("malformed"),
-        F.when(malformed, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
-    )  # fmt: skip
-    return _as_of_their_snapshots(rows, lines)
-
-
-def _as_of_their_snapshots(rows: DataFrame, lines: DataFrame) -> DataFrame:
-    """Give the records of a snapshot the offset and the time at which the snapshot was taken."""
-
-    def number(pattern: str) -> Column:
-        return F.max(F.nullif(F.regexp_extract("value", pattern, 1), F.lit("")).cast("bigint"))
-
-    headers = lines.where(F.rlike("value", F.lit(_SNAPSHOT))).groupBy("source_file")
-    snapshots = headers.agg(
-        (F.coalesce(number(_SNAPSHOT_END), F.lit(0)) - 1).alias("as_of"), number(_SNAPSHOT_TIME).alias("until_ms")
+    malformed = (
+        record["malformed"].isNotNull() | type_.isNull() | _absurd(type_, data) | at_ms.isNull() | offset.isNull()
     )
-    until_us = F.when(F.col("until_ms").between(1, LAST_US // 1000), F.col("until_ms") * 1000)
-    in_log = F.col("as_of").isNull()
-    return (
-        rows.join(F.broadcast(snapshots), "source_file", "left")
-        .withColumns({
-            "record_offset": F.when(in_log, F.col("record_offset")).otherwise(F.col("as_of")),
-            "at_us": F.when(in_log | F.col("at_us").isNull(), F.col("at_us")).otherwise(F.coalesce(until_us, "at_us")),
-        })
-        .drop("as_of", "until_ms")
-    )  # fmt: skip
+    return [
+        F.when(has_record, offset).alias("record_offset"), F.when(has_record, at_ms * 1000).alias("at_us"),
+        F.when(has_record & ~malformed, type_).alias("type"), F.when(has_record & ~malformed, data).alias("data"),
+        F.when(has_record, malformed).alias("malformed"),
+    ]  # fmt: skip
+
+
+def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    """List the records: record_offset, at_us, type, data; ``malformed`` and ``raw`` if one cannot be parsed.
+
+    The records of a snapshot get the offset and the time at which the snapshot was taken.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    lines : pa.Table
+        Lines of interest: source_file, source_line, message, problem, detail, and `record_columns`.
+    """
+    number = "max(CAST(nullif(regexp_extract(message, {}, 1), '') AS BIGINT))"
+    return sql(
+        f"""
+        WITH snapshots AS (
+            SELECT source_file, coalesce({number.format(quoted(_SNAPSHOT_END))}, 0) - 1 AS as_of,
+                {number.format(quoted(_SNAPSHOT_TIME))} AS until_ms
+            FROM lines
+            WHERE regexp_matches(message, {quoted(f"{_SNAPSHOT_END}|{_SNAPSHOT_TIME}")}) GROUP BY source_file
+        )
+        SELECT source_file, source_line,
+            CASE WHEN as_of IS NULL THEN record_offset ELSE as_of END AS record_offset,
+            CASE WHEN as_of IS NULL OR at_us IS NULL OR NOT coalesce(until_ms BETWEEN 1 AND {LAST_US // 1000}, false)
+                THEN at_us ELSE until_ms * 1000 END AS at_us,
+            type, data, problem, detail, coalesce(malformed, false) AS malformed,
+            CASE WHEN malformed THEN substring(message, 1, {RAW_CHARACTERS}) END AS raw
+        FROM lines LEFT JOIN snapshots USING (source_file)
+        WHERE malformed IS NOT NULL OR problem IS NOT NULL
+        """,
+        lines=lines,
+    )
 
 
 def _absurd(type_: Column, data: Column) -> Column:
@@ -98,78 +108,83 @@ def _absurd(type_: Column, data: Column) -> Column:
     )  # fmt: skip
 
 
-def topic_names(metadata: DataFrame) -> DataFrame:
+def topic_names(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     """List the topics: topic_id, topic."""
-    return metadata.where("type = 'TOPIC_RECORD'").select(
-        F.col("data.topicId").alias("topic_id"), F.col("data.name").alias("topic")
+    return sql(
+        "SELECT data.topicId AS topic_id, data.name AS topic FROM metadata WHERE type = 'TOPIC_RECORD'",
+        metadata=metadata,
     )
 
 
-def min_isr_settings(metadata: DataFrame) -> DataFrame:
+def min_isr_settings(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     """List the last min.insync.replicas of each topic, or of a ``resource_broker`` ('' for all brokers)."""
-    records = metadata.where("type = 'CONFIG_RECORD' AND data.name = 'min.insync.replicas'")
-    kind, name = F.col("data.resourceType"), F.col("data.resourceName")
-    return (
-        records.groupBy(
-            F.when(kind == _TOPIC, name).alias("topic"), F.when(kind == _BROKER, name).alias("resource_broker")
-        )
-        .agg(F.max_by("data.value", "record_offset").try_cast("int").alias("min_insync_replicas"))
-        .where("min_insync_replicas IS NOT NULL")
+    return sql(
+        f"""
+        SELECT CASE WHEN data.resourceType = {_TOPIC} THEN data.resourceName END AS topic,
+            CASE WHEN data.resourceType = {_BROKER} THEN data.resourceName END AS resource_broker,
+            TRY_CAST(arg_max_null(data.value, record_offset) AS INTEGER) AS min_insync_replicas
+        FROM metadata WHERE type = 'CONFIG_RECORD' AND data.name = 'min.insync.replicas'
+        GROUP BY ALL HAVING min_insync_replicas IS NOT NULL
+        """,
+        metadata=metadata,
     )
 
 
-def partition_history(metadata: DataFrame) -> DataFrame:
-    """List the partition states: topic_id, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
+def partition_history(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
+    """List the partition states: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 
     A record with a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
     beginning is missing, leader and epoch are -1 until a record has them.
     """
-    records = (
-        metadata.where("type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')")
-        .withColumns({"topic_id": F.col("data.topicId"), "partition_id": F.col("data.partitionId")})
-        .dropDuplicates(["record_offset", "topic_id", "partition_id"])
-        .drop("topic_id", "partition_id")
+    return sql(
+        f"""
+        WITH records AS (
+            SELECT DISTINCT ON (record_offset, data.topicId, data.partitionId)
+                record_offset, at_us, source_file, source_line, type = 'PARTITION_RECORD' AS whole,
+                data.topicId AS topic_id, data.partitionId AS partition_id,
+                data.leader AS leader, data.leaderEpoch AS leader_epoch, data.replicas AS replicas, data.isr AS isr
+            FROM metadata WHERE type IN ('PARTITION_RECORD', 'PARTITION_CHANGE_RECORD')
+            ORDER BY record_offset, source_file, source_line
+        ), counted AS (
+            SELECT *, CAST(sum(CASE WHEN NOT whole AND leader IS NOT NULL THEN 1 ELSE 0 END) OVER upto AS INTEGER)
+                AS elected
+            FROM records WINDOW upto AS (PARTITION BY topic_id, partition_id ORDER BY record_offset
+                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+        ), states AS (
+            SELECT topic_id, partition_id, record_offset AS position,
+                coalesce(last_value(leader IGNORE NULLS) OVER upto, {_UNKNOWN}) AS leader_id,
+                coalesce(last_value(CASE WHEN whole THEN leader_epoch - elected END IGNORE NULLS) OVER upto + elected,
+                    {_UNKNOWN}) AS leader_epoch,
+                last_value(replicas IGNORE NULLS) OVER upto AS replicas, last_value(isr IGNORE NULLS) OVER upto AS isr,
+                at_us, source_file, source_line
+            FROM counted WINDOW upto AS (PARTITION BY topic_id, partition_id ORDER BY record_offset
+                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+        )
+        SELECT topic, states.* EXCLUDE (topic_id) FROM states JOIN topic_names USING (topic_id)
+        """,
+        metadata=metadata,
+        topic_names=topic_names,
     )
-    order = Window.partitionBy("topic_id", "partition_id").orderBy("record_offset")
-    upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    whole = F.col("type") == "PARTITION_RECORD"
-    elected = F.sum(F.when(~whole & F.col("leader").isNotNull(), 1).otherwise(0)).over(upto)
-
-    def filled(column: Column) -> Column:
-        return F.last(column, ignorenulls=True).over(upto)
-
-    epoch = filled(F.when(whole, F.col("leaderEpoch") - F.col("elected"))) + F.col("elected")
-    return (
-        records.select(
-            "type", "record_offset", "at_us", "source_file", "source_line",
-            F.col("data.topicId").alias("topic_id"), F.col("data.partitionId").alias("partition_id"),
-            "data.leader", "data.leaderEpoch", "data.replicas", "data.isr",
-        )
-        .withColumn("elected", elected)
-        .select(
-            "topic_id", "partition_id", F.col("record_offset").alias("position"),
-            F.coalesce(filled(F.col("leader")), F.lit(_UNKNOWN)).alias("leader_id"),
-            F.coalesce(epoch, F.lit(_UNKNOWN)).alias("leader_epoch"),
-            filled(F.col("replicas")).alias("replicas"),
-            filled(F.col("isr")).alias("isr"),
-            "at_us", "source_file", "source_line",
-        )
-    )  # fmt: skip
 
 
-def broker_changes(metadata: DataFrame) -> DataFrame:
+def broker_changes(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     """List the broker state changes (fenced, unfenced, shutting_down): broker_id, kind, at_us."""
-    type_, fenced = F.col("type"), F.col("data.fenced")
-    registered = (type_ == "REGISTER_BROKER_RECORD") & (F.coalesce(fenced, F.lit("true")) == "true")
-    kinds = {
-        "fenced": registered | (type_ == "FENCE_BROKER_RECORD") | (_changed(type_) & (fenced == "1")),
-        "unfenced": (type_ == "UNFENCE_BROKER_RECORD") | (_changed(type_) & (fenced == "-1")),
-        "shutting_down": _changed(type_) & (F.col("data.inControlledShutdown") == "1"),
-    }
-    happened = F.array(*(F.when(condition, kind) for kind, condition in kinds.items()))
-    broker = F.coalesce("data.brokerId", "data.id").alias("broker_id")
-    return metadata.select(broker, "at_us", F.explode(F.array_compact(happened)).alias("kind"))
-
-
-def _changed(type_: Column) -> Column:
-    return type_ == "BROKER_REGISTRATION_CHANGE_RECORD"
+    return sql(
+        """
+        WITH records AS (
+            SELECT coalesce(data.brokerId, data.id) AS broker_id, at_us, type, data.fenced AS fenced,
+                type = 'BROKER_REGISTRATION_CHANGE_RECORD' AS changed,
+                data.inControlledShutdown = '1' AS shutting_down
+            FROM metadata WHERE contains(type, 'BROKER')
+        )
+        SELECT broker_id, 'fenced' AS kind, at_us FROM records
+        WHERE type = 'REGISTER_BROKER_RECORD' AND coalesce(fenced, 'true') = 'true'
+            OR type = 'FENCE_BROKER_RECORD' OR changed AND fenced = '1'
+        UNION ALL
+        SELECT broker_id, 'unfenced', at_us FROM records
+        WHERE type = 'UNFENCE_BROKER_RECORD' OR changed AND fenced = '-1'
+        UNION ALL
+        SELECT broker_id, 'shutting_down', at_us FROM records WHERE changed AND shutting_down
+        """,
+        metadata=metadata,
+    )

@@ -1,4 +1,4 @@
-"""Collect the input of `mid_term` with Spark, and fill in its results, for terms that began before the log.
+"""Collect the input of `mid_term`, and fill in its results, for terms that began before the log.
 
 Only small data comes to the driver: terms, lines about ISRs, and one row per follower of a partition.
 """
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import mid_term
@@ -18,11 +19,14 @@ from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partit
 from isr_batch.ingest.kafka_logs.partition_lines import PartitionEvidence
 from udfs.records import AT_LOG_END, SENT_FROM_UNKNOWN
 
-BEGUN = (
-    "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, term_source STRING, "
-    "source_line BIGINT"
-)
-FOLLOWERS = "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, fetched ARRAY<INT>"
+BEGUN = pa.schema([
+    ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
+    ("stamp_us", pa.int64()), ("term_source", pa.string()), ("source_line", pa.int64()),
+])  # fmt: skip
+FOLLOWERS = pa.schema([
+    ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
+    ("fetched", pa.list_(pa.int32())),
+])  # fmt: skip
 
 
 def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
@@ -44,17 +48,18 @@ def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[
     return found
 
 
-def as_followers(spark: SparkSession, seen: Iterable[Mapping[str, Any]]) -> DataFrame:
+def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Turn the counted fetches into the followers of each term, as `FOLLOWERS`."""
     sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
     for row in seen:
         sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
-    return spark.createDataFrame([(*key, sorted(replicas)) for key, replicas in sets.items()], FOLLOWERS)
+    rows = [(*key, sorted(replicas)) for key, replicas in sets.items()]
+    return pa.Table.from_pylist([dict(zip(FOLLOWERS.names, row, strict=True)) for row in rows], FOLLOWERS)
 
 
-def as_begun(spark: SparkSession, begun: Iterable[Begun]) -> DataFrame:
-    """Turn terms in progress into the frame that `isr_batch.ingest.kafka_logs.leader_epochs.terms` takes."""
-    return spark.createDataFrame([(*each, 0) for each in begun], BEGUN)
+def as_begun(begun: Iterable[Begun]) -> pa.Table:
+    """Turn terms in progress into the table that `isr_batch.ingest.kafka_logs.leader_epochs.terms` takes."""
+    return pa.Table.from_pylist([each._asdict() | {"source_line": 0} for each in begun], BEGUN)
 
 
 def vouched_for(

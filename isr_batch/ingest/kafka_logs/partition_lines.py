@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import metadata_log, server_log, server_log_zookeeper
 from isr_batch.ingest.kafka_logs.coverage import Stretch
-from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources
+from isr_batch.ingest.kafka_logs.leader_epochs import Sources
 from isr_batch.ingest.kafka_logs.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH, IsrReport, Partition, partition_of
 from isr_batch.ingest.kafka_logs.partition_listing import Listed
 
@@ -76,13 +74,13 @@ class Earlier(NamedTuple):
     controller_us: int | None
 
 
-def gather(sources: Sources, starts: DataFrame, earlier: Earlier, stretches: Sequence[Stretch]) -> PartitionEvidence:
+def gather(sources: Sources, starts: pa.Table, earlier: Earlier, stretches: Sequence[Stretch]) -> PartitionEvidence:
     """Collect all evidence about leaders, replicas and ISRs.
 
     Parameters
     ----------
     sources : Sources
-    starts : DataFrame
+    starts : pa.Table
         As `isr_batch.ingest.kafka_logs.leader_epochs.term_starts` gives them.
     earlier : Earlier
     stretches : sequence of Stretch
@@ -115,35 +113,31 @@ def _of_earlier_log(evidence: PartitionEvidence, term: Mapping[str, Any], begins
         evidence.isr[key].append(IsrReport(term["end_us"], None, tuple(term["isr"]), LOGGED))
 
 
-def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = frame.drop("source_file", "source_line").toArrow().to_pylist()
-    return found
-
-
 def _of_server_log(evidence: PartitionEvidence, sources: Sources) -> None:
-    shrinks = _rows(server_log.shrink_lines(sources.server))
+    shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
-    writes = _rows(server_log_zookeeper.isr_writes(sources.server).where("NOT failed"))
-    for row in [*shrinks, *writes]:
+    writes = sources.isr_writes.to_pylist()
+    for row in [*shrinks, *(row for row in writes if not row["failed"])]:
         _add_line(evidence, row, row["isr_before"], row["isr_after"])
-    for row in _rows(server_log.isr_updated_lines(sources.server)):
+    for row in sources.isr_updates.to_pylist():
         _add_line(evidence, row, None, row["isr"])
 
 
-def _of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: DataFrame) -> None:
-    stayed = _rows(server_log.still_leader_lines(sources.state_changes))
+def _of_state_changes(evidence: PartitionEvidence, sources: Sources, starts: pa.Table) -> None:
+    stayed = sources.stayed.to_pylist()
     for row in stayed:
         _add_line(evidence, row, None, row["isr"])
-    for row in [*stayed, *_rows(sources.accepted)]:
+    for row in [*stayed, *sources.accepted.to_pylist()]:
         evidence.replicas[partition_of(row)] = row["replicas"], LOGGED
-    for row in _rows(starts.where("leads").select("broker_id", *PARTITION[1:], "stamp_us", "isr")):
-        evidence.isr[partition_of(row)].append(IsrReport(row["stamp_us"], None, tuple(row["isr"] or ()), LOGGED))
+    for row in starts.to_pylist():
+        if row["leads"]:
+            evidence.isr[partition_of(row)].append(IsrReport(row["stamp_us"], None, tuple(row["isr"] or ()), LOGGED))
 
 
 def _of_records(evidence: PartitionEvidence, sources: Sources) -> None:
-    history = metadata_log.partition_history(sources.metadata).join(F.broadcast(sources.topic_names), "topic_id")
-    for row in sorted(_rows(history), key=lambda row: row["position"]):
+    history = sources.history.to_pylist()
+    for row in sorted(history, key=lambda row: row["position"]):
         key = partition_of(row)
         if row["replicas"]:
             evidence.replicas[key] = row["replicas"], LOGGED

@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
@@ -19,19 +18,18 @@ FETCH_OF_RELEASE = (
 before 3.2 ReplicaFetcherThread). The inter-broker protocol may hold it back: the release is this one or later."""
 
 
-def with_releases(led: list[dict[str, Any]], requests: DataFrame, release: str | None) -> None:
+def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | None) -> None:
     """Fill in the release of each leader and its source; changes the rows in place.
 
     A logged release may come from the leader's own process, another process of the same broker, or another broker.
+    ``oldest`` is the release by the followers' fetches, ``release`` the one that the operator gives.
     """
     logged = {row["leader_id"]: row["broker_version"] or row["version"] for row in led}
     others = max((version for version in logged.values() if version), key=_numbers, default=None)
-    oldest = None
     for row in led:
         row["broker_version_source"] = LOGGED if release is None else GIVEN
         row["broker_version"] = release or row["broker_version"] or logged[row["leader_id"]] or others
         if row["broker_version"] is None:
-            oldest = oldest or oldest_release(requests)
             row["broker_version"], row["broker_version_source"] = oldest, INFERRED if oldest else None
 
 
@@ -39,7 +37,17 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", apache_release(version))]
 
 
-def oldest_release(requests: DataFrame) -> str | None:
-    """Find the first release whose followers send fetches of the highest version seen; None without fetches."""
-    asked = requests.where(F.col("kind") == FOLLOWER_FETCH).agg(F.max("api_version")).collect()[0][0]
+def oldest_release(by_file: pa.Table) -> str | None:
+    """Find the first release whose followers send fetches of the highest version seen; None without fetches.
+
+    Parameters
+    ----------
+    by_file : pa.Table
+        As `isr_batch.ingest.kafka_logs.request_summary.by_file` gives it.
+    """
+    asked = max(
+        (row["api_version"] for row in by_file.to_pylist()
+         if row["kind"] == FOLLOWER_FETCH and row["api_version"] is not None),
+        default=None,
+    )  # fmt: skip
     return next((release for version, release in FETCH_OF_RELEASE if asked is not None and version <= asked), None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import KafkaLogs, read_kafka_logs
@@ -19,7 +19,7 @@ from isr_batch.ingest.kafka_logs.line_account import refused_as_bad, total
 from isr_batch.ingest.kafka_logs.request_log import parse_requests
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.tables.inputs import INPUT_TABLES
-from tests.spark.broker_logs import Leader, line
+from tests.spark.broker_logs import Leader, line, rows_of
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples"
 MUTATED = {
@@ -98,15 +98,15 @@ def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> N
     assert refused_as_bad(account) == sum(told.values()) - told["duplicate line"]
 
 
-def test_rows_of_mutated_lines_keep_every_constraint(hostile: tuple[KafkaLogs, int]) -> None:
+def test_rows_of_mutated_lines_keep_every_constraint(
+    hostile: tuple[KafkaLogs, int], spark_session: SparkSession
+) -> None:
     for table in INPUT_TABLES:
         broken = {name: f"count_if(NOT coalesce({text}, true))" for name, text in table.constraints.items()}
         broken |= {c.name: f"count_if({c.name} IS NULL)" for c in table.columns if not c.nullable}
-        found = (
-            hostile[0]
-            .tables[table.name]
-            .agg(F.count("*").alias("rows"), *(F.expr(text).alias(name) for name, text in broken.items()))
-        )
+        made = hostile[0].tables[table.name]
+        frame = made if isinstance(made, DataFrame) else spark_session.createDataFrame(made)
+        found = frame.agg(F.count("*").alias("rows"), *(F.expr(text).alias(name) for name, text in broken.items()))
         row = found.collect()[0].asDict()
         rows = row.pop("rows")
         assert {name: count for name, count in row.items() if count} == {}, table.name
@@ -171,10 +171,12 @@ def test_a_folder_of_bad_copies(spark: SparkSession, tmp_path: Path) -> None:
     assert account["request", "refused", "duplicate line"] == 15
     assert account["request", "used", "follower fetch"] == 21
     assert account["state-change", "skipped", "of no interest"] == 1
-    assert single_fetches(logs.tables["fetch_log"]).count() == 21
-    assert logs.tables["leader_epochs"].count() == 3
-    whole = logs.tables["quarantine"].where("source_line IS NULL").select("source_file", "reason").collect()
-    assert sorted(tuple(row) for row in whole) == [
+    fetched = logs.tables["fetch_log"]
+    assert isinstance(fetched, DataFrame)
+    assert single_fetches(fetched).count() == 21
+    assert len(rows_of(logs.tables["leader_epochs"])) == 3
+    whole = [row for row in rows_of(logs.tables["quarantine"]) if row["source_line"] is None]
+    assert sorted((row["source_file"], row["reason"]) for row in whole) == [
         ("broker-1/request.log.2.gz", "copy of another file"),
         ("broker-1/request.log.3.gz", "truncated or corrupt gzip file"),
     ]

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +22,8 @@ from isr_batch.ingest.broker_logs import Ingest, ingest_kafka_logs
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
 from isr_batch.ingest.kafka_logs.log_folder import LogFile, LogFolder
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
@@ -44,15 +47,15 @@ TERM = {
 class Logs:
     """Stands for `isr_batch.ingest.kafka_logs.KafkaLogs`."""
 
-    tables: dict[str, DataFrame]
-    told: DataFrame
+    tables: dict[str, DataFrame | pa.Table]
+    of_files: dict[str, dict[str, Any]]
     notes: tuple[Note, ...] = ()
 
     def account(self) -> list[Tally]:
         return [Tally("request", "read", "", 1)]
 
-    def times(self) -> DataFrame:
-        return self.told
+    def times(self) -> dict[str, dict[str, Any]]:
+        return self.of_files
 
 
 def lines_of(file: LogFile) -> list[datetime]:
@@ -61,20 +64,22 @@ def lines_of(file: LogFile) -> list[datetime]:
     return [START + timedelta(seconds=int(line)) for line in text.split()]
 
 
-def frame(spark: SparkSession, table: Table, rows: list[dict[str, Any]]) -> DataFrame:
-    full = [tuple((SET | row).get(name) for name in table.column_names) for row in rows]
-    return spark.createDataFrame(full, table.schema_ddl)
+def full(table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: (SET | row).get(name) for name in table.column_names} for row in rows]
 
 
-def read(spark: SparkSession, _folder: Path, _cluster: str, run_id: str, found: LogFolder) -> Logs:
+def read(spark: SparkSession, _folder: Path, _cluster: str, run_id: str, *, found: LogFolder, sql: ArrowSql) -> Logs:
+    assert sql is not None
     appends: list[dict[str, Any]] = []
     terms: list[dict[str, Any]] = []
-    refused, told = [], []
+    refused, told = [], {}
     for file in found.files:
         if file.kind == "properties":
             continue
         times = lines_of(file)
-        told.append((file.name, min(times), max(times), sorted({time.date() for time in times})))
+        told[file.name] = {
+            "first_time": min(times), "last_time": max(times), "days": sorted({time.date() for time in times})
+        }  # fmt: skip
         if file.kind == "state-change":
             terms += [TERM | {"start_time": t, "end_time": t, "event_date": t.date()} for t in times]
             continue
@@ -83,11 +88,12 @@ def read(spark: SparkSession, _folder: Path, _cluster: str, run_id: str, found: 
             answered = t if t.second % 2 else None
             row = {"append_time": t, "acks": 1, "error_code": 0, "acknowledged_time": answered}
             appends.append(row | {"source_file": file.name, "event_date": t.date()})
-    rows = {APPEND_LOG.name: appends, LEADER_EPOCHS.name: terms, QUARANTINE.name: refused}
-    columns = "source_file STRING, first_time TIMESTAMP, last_time TIMESTAMP, days ARRAY<DATE>"
-    return Logs(
-        {table.name: frame(spark, table, rows[table.name]) for table in WRITTEN}, spark.createDataFrame(told, columns)
-    )
+    made = [tuple(row.values()) for row in full(APPEND_LOG, appends)]
+    small = {LEADER_EPOCHS: terms, QUARANTINE: refused}
+    tables: dict[str, DataFrame | pa.Table] = {
+        table.name: pa.Table.from_pylist(full(table, rows), arrow_schema(table)) for table, rows in small.items()
+    }
+    return Logs(tables | {APPEND_LOG.name: spark.createDataFrame(made, APPEND_LOG.schema_ddl)}, told)
 
 
 def seconds(lake: Lake, table: str, time: str) -> list[int]:

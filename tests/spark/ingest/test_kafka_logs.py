@@ -5,6 +5,7 @@ An ingest takes as long for twenty brokers as for one, so all cases share one, a
 
 import gzip
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import date, datetime
 from itertools import groupby
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.ingest.kafka_logs import KafkaLogs, read_kafka_logs
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad
+from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from tests.spark.broker_logs import (
@@ -39,6 +41,7 @@ from tests.spark.broker_logs import (
     UNTOLD,
     Rows,
     epoch_ms,
+    rows_of,
     traces,
     write_cases,
     write_controlled,
@@ -47,8 +50,14 @@ from tests.spark.broker_logs import (
 
 def ingested(spark: SparkSession, folder: Path) -> Iterator[tuple[KafkaLogs, dict[str, list[dict[str, Any]]]]]:
     logs = read_kafka_logs(spark, folder, "c", "run-1")
-    frames = logs.tables | {"fetches": single_fetches(logs.tables["fetch_log"])}
-    yield logs, {name: frame.toArrow().to_pylist() for name, frame in frames.items()}
+    tables = logs.tables | {"fetches": single_fetches(in_spark(logs, "fetch_log"))}
+    yield logs, {name: rows_of(table) for name, table in tables.items()}
+
+
+def in_spark(logs: KafkaLogs, name: str) -> DataFrame:
+    frame = logs.tables[name]
+    assert isinstance(frame, DataFrame)
+    return frame
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +95,12 @@ def rows(cases: tuple[KafkaLogs, dict[str, Any]]) -> Rows:
 
 def test_tables_have_the_contracted_columns(cases: tuple[KafkaLogs, Any]) -> None:
     for table in INPUT_TABLES:
-        frame = cases[0].tables[table.name]
-        assert frame.columns == table.column_names
-        assert [kind.upper() for _, kind in frame.dtypes] == [column.type for column in table.columns]
+        made = cases[0].tables[table.name]
+        if isinstance(made, DataFrame):
+            assert made.columns == table.column_names
+            assert [kind.upper() for _, kind in made.dtypes] == [column.type for column in table.columns]
+        else:
+            assert made.schema == arrow_schema(table)
 
 
 def test_fetches_of_a_session_with_their_instants(rows: Rows) -> None:
@@ -275,10 +287,10 @@ def test_recorded_stuck_cluster(spark: SparkSession) -> None:
     logs = read_kafka_logs(spark, TRACES / "r12-stuck-min-isr", "r12", "run-1")
     account = {tally.what: tally.lines for tally in logs.account() if tally.log == "request"}
     assert account == {"": 2729, "follower fetch": 1159, "produce": 1443, "other": 127}
-    assert single_fetches(logs.tables["fetch_log"]).count() == 9236
-    made = logs.tables["observed_isr_changes"].groupBy("kind", "made_by").count().collect()
-    assert {tuple(row) for row in made} == {("shrink", "leader", 10), ("shrink", "controller", 38)}
-    assert logs.tables["append_log"].where("source_file IS NULL").isEmpty()
+    assert single_fetches(in_spark(logs, "fetch_log")).count() == 9236
+    made = Counter((row["kind"], row["made_by"]) for row in rows_of(logs.tables["observed_isr_changes"]))
+    assert made == {("shrink", "leader"): 10, ("shrink", "controller"): 38}
+    assert in_spark(logs, "append_log").where("source_file IS NULL").isEmpty()
 
 
 @traces
@@ -287,7 +299,7 @@ def test_fetches_are_those_that_the_broker_recorded(spark: SparkSession) -> None
     run = TRACES / "r4-leader-stop"
     logs = read_kafka_logs(spark, run, "r4", "run-1")
     key = ("leader_id", "topic", "partition_id", "replica_id")
-    good = single_fetches(logs.tables["fetch_log"]).where("error_code = 0").orderBy(*key, "handled_time")
+    good = single_fetches(in_spark(logs, "fetch_log")).where("error_code = 0").orderBy(*key, "handled_time")
     read = good.select(*key, "fetch_offset").toArrow().to_pydict()
     in_order = groupby(zip(*read.values(), strict=True), lambda row: row[:-1])
     derived = {partition: [row[-1] for row in same] for partition, same in in_order}

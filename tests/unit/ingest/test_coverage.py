@@ -2,9 +2,14 @@
 
 from typing import Any
 
-from isr_batch.ingest.kafka_logs.coverage import Stretch, stretches_of
+import pyarrow as pa
+import pytest
 
-SECOND = 1_000_000
+from isr_batch.ingest.kafka_logs.coverage import Stretch, coverage, covered, stretches_of, with_stretch_number
+from isr_batch.ingest.kafka_logs.releases import oldest_release
+from isr_batch.lake.arrow_sql import ArrowSql
+from tests.log_tables import SECOND
+
 SPAN = (100 * SECOND, 200 * SECOND)
 GAP = (140 * SECOND, 150 * SECOND)
 
@@ -61,3 +66,60 @@ def test_a_late_beginning_needs_no_hole_to_explain_others() -> None:
     # All were in the middle when the log began; one of them was stopped, and shows up late.
     stretches = of_broker(gaps=[GAP], breaks=[(None, SPAN[0] + 10), (None, GAP[1] + 100)])
     assert [(each.first_us, each.from_start) for each in stretches] == [(SPAN[0], False)]
+
+
+BY_FILE = pa.schema([
+    ("broker_id", pa.int32()), ("kind", pa.string()), ("reason", pa.string()), ("first_us", pa.int64()),
+    ("last_us", pa.int64()), ("api_version", pa.int32()),
+])  # fmt: skip
+PAUSES = pa.schema([("broker_id", pa.int32()), ("before_done_us", pa.int64()), ("done_us", pa.int64())])
+SIGNS = pa.schema([("broker_id", pa.int32()), ("sign", pa.string()), ("from_us", pa.int64()), ("until_us", pa.int64())])
+
+
+def test_stretches_by_broker_from_aggregates() -> None:
+    def request(broker: int, first: int, last: int, reason: str | None = None) -> dict[str, Any]:
+        return {"broker_id": broker, "reason": reason, "first_us": first * SECOND, "last_us": last * SECOND}
+
+    by_file = [request(2, 5, 9), request(1, 0, 10), request(1, 8, 60), request(1, 70, 99, "duplicate line"),
+               {"broker_id": 3, "reason": "empty file"}]  # fmt: skip
+    pauses = [
+        {"broker_id": 1, "before_done_us": 20 * SECOND, "done_us": 40 * SECOND},
+        {"broker_id": 1, "before_done_us": 50 * SECOND, "done_us": 51 * SECOND},  # too short
+        {"broker_id": 2, "before_done_us": None, "done_us": 5 * SECOND},
+    ]
+    signs = [{"broker_id": 1, "sign": "break", "from_us": 20 * SECOND, "until_us": 40 * SECOND}]
+    tables = (pa.Table.from_pylist(rows, schema) for rows, schema in
+              ((by_file, BY_FILE), (pauses, PAUSES), (signs, SIGNS)))  # fmt: skip
+    assert coverage(*tables) == [
+        Stretch(1, 0, 20 * SECOND, True), Stretch(1, 40 * SECOND, 60 * SECOND, False),
+        Stretch(2, 5 * SECOND, 9 * SECOND, True),
+    ]  # fmt: skip
+
+
+def test_rows_get_the_number_of_their_stretch() -> None:
+    stretches = [Stretch(1, 0, 9, True), Stretch(1, 20, 29, False), Stretch(1, 40, 49, False), Stretch(2, 0, 99, True)]
+    table = pa.table({"leader_id": pa.array([1, 1, 1, 1, 2], pa.int32()), "at_us": [5, 19, 20, 45, 50]})
+    assert with_stretch_number(table, stretches, "leader_id", "at_us")["log_stretch"].to_pylist() == [0, 0, 1, 2, 0]
+
+
+def test_the_table_has_the_time_of_each_log(sql: ArrowSql) -> None:
+    files = pa.Table.from_pylist(
+        [
+            {"kind": "server", "broker_id": 1, "first_us": 5, "last_us": 9},
+            {"kind": "server", "broker_id": 1, "first_us": 2, "last_us": 7},
+            {"kind": "state-change", "broker_id": 1, "first_us": None, "last_us": None},
+            {"kind": "metadata", "broker_id": None, "first_us": 1, "last_us": 2},
+        ],
+        pa.schema(
+            [("kind", pa.string()), ("broker_id", pa.int32()), ("first_us", pa.int64()), ("last_us", pa.int64())]
+        ),
+    )
+    rows = covered(sql, [Stretch(1, 3, 4, False)], files).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, "request", 3, 4, True), (1, "server", 2, 9, None)]
+
+
+@pytest.mark.parametrize(("version", "release"), [(18, "4.1"), (13, "3.1"), (6, "0.11"), (1, None), (None, None)])
+def test_the_oldest_release_is_told_by_the_fetches_of_followers(version: int | None, release: str | None) -> None:
+    rows = [{"kind": "follower fetch", "api_version": version}, {"kind": "follower fetch", "api_version": None},
+            {"kind": "other fetch", "api_version": 99}]  # fmt: skip
+    assert oldest_release(pa.Table.from_pylist(rows, BY_FILE)) == release

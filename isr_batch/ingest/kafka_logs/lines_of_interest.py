@@ -1,0 +1,214 @@
+"""Read server.log, state-change.log and the metadata log in one pass: lines of interest, and figures about the others.
+
+Lines are chosen and parsed as far as Spark's own functions do it. Few of them come to the driver, as Arrow tables.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from isr_batch.ingest.kafka_logs import lines, metadata_log
+from isr_batch.ingest.kafka_logs.log_folder import METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
+from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
+from isr_batch.ingest.kafka_logs.request_log import stamp_us
+from isr_batch.ingest.kafka_logs.server_log import SERVER_LINES, SETTING, STATE_CHANGE_LINES
+from isr_batch.lake.arrow_sql import ArrowSql
+
+_DAY_US = 86_400_000_000
+_LINE = "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
+_FOUND = (
+    f"{_LINE}line_hash BIGINT, problem STRING, detail STRING, lines BIGINT, stamped BIGINT, first_us BIGINT, "
+    "last_us BIGINT, days ARRAY<INT>, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, "
+    "other_hashes ARRAY<BIGINT>"
+)
+_FOUND_SCHEMA = pa.schema([
+    ("kind", pa.string()), ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()),
+    ("stamp_us", pa.int64()), ("message", pa.string()), ("line_hash", pa.int64()), ("problem", pa.string()),
+    ("detail", pa.string()), ("lines", pa.int64()), ("stamped", pa.int64()), ("first_us", pa.int64()),
+    ("last_us", pa.int64()), ("days", pa.list_(pa.int32())), ("active_us", pa.list_(pa.int64())),
+    ("other_stamps_us", pa.list_(pa.int64())), ("other_hashes", pa.list_(pa.int64())),
+])  # fmt: skip
+"""A line of interest or a problem; or (``lines`` not null) figures about some lines of a file."""
+
+_IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", "problem", "detail")
+
+
+@dataclass(frozen=True)
+class LinesOfInterest:
+    """What is read of the small logs, once each where files overlap.
+
+    Parameters
+    ----------
+    server, state_changes : pa.Table
+        broker_id, source_file, source_line, stamp_us (null for settings), message; ``problem`` and ``detail`` of a line
+        or file that could not be read.
+    records : pa.Table
+        As `isr_batch.ingest.kafka_logs.metadata_log.parse_metadata` gives them.
+    files : pa.Table
+        By kind, broker_id and source_file: ``lines``; first_us, last_us and days (since 1970) of their stamps.
+    activity : pa.Table
+        Times of lines of server.log, in buckets of time: broker_id, at_us.
+    used : dict of str to int
+        Lines of interest by kind of log; all lines of state-change.log that have a stamp are.
+    """
+
+    server: pa.Table
+    state_changes: pa.Table
+    records: pa.Table
+    files: pa.Table
+    activity: pa.Table
+    used: dict[str, int]
+
+
+def read_lines_of_interest(spark: SparkSession, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
+    """Read the small logs of a folder in one Spark job."""
+    files = [file for kind in (SERVER, STATE_CHANGE, METADATA) for file in found.of_kind(kind)]
+    rows = _read(spark, files)
+    figures = rows.filter(pc.is_valid(rows["lines"]))
+    chosen = rows.filter(pc.is_null(rows["lines"]))
+    of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA)}
+    server, state_changes = (
+        _once(sql, of_kind[kind]) if _overlapping(found.of_kind(kind)) else of_kind[kind]
+        for kind in (SERVER, STATE_CHANGE)
+    )
+    records = metadata_log.parse_metadata(sql, of_kind[METADATA])
+    used = {
+        SERVER: server.num_rows - server["message"].null_count,
+        STATE_CHANGE: state_changes.num_rows - state_changes["message"].null_count + _others(sql, figures),
+        METADATA: records.filter(pc.is_null(records["problem"])).num_rows - (pc.sum(records["malformed"]).as_py() or 0),
+    }
+    return LinesOfInterest(
+        server.select(_IN_TABLES), state_changes.select(_IN_TABLES), records, _by_file(sql, figures, records),
+        sql("SELECT broker_id, unnest(active_us) AS at_us FROM figures", figures=figures), used,
+    )  # fmt: skip
+
+
+def _read(spark: SparkSession, files: Sequence[LogFile]) -> pa.Table:
+    overlapping = frozenset(_overlapping([file for file in files if file.kind == STATE_CHANGE]))
+    of_kind = {kind: F.col("log") == kind for kind in (SERVER, STATE_CHANGE, METADATA)}
+    value = F.col("value")
+    stamp = F.when(~of_kind[METADATA], stamp_us(value))
+    stamped = stamp.isNotNull()
+    of_interest = (
+        F.when(of_kind[SERVER], F.rlike(value, F.lit(SETTING)) | (stamped & F.rlike(value, F.lit(SERVER_LINES))))
+        .when(of_kind[STATE_CHANGE], stamped & F.rlike(value, F.lit(STATE_CHANGE_LINES)))
+        .otherwise(F.rlike(value, F.lit(metadata_log.METADATA_LINES)))
+    )
+
+    def choose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from _chosen(batch, overlapping)
+
+    chosen = (
+        lines.read_lines(spark, list(files))
+        .select(
+            F.col("log").alias("kind"), "broker_id", "source_file", "source_line", stamp.alias("stamp_us"),
+            F.when(of_interest, value).alias("message"), F.when(stamped, F.xxhash64(value)).alias("line_hash"),
+            "problem", "detail",
+        )
+        .mapInArrow(choose, _FOUND)
+    )  # fmt: skip
+    record: list[Column] = metadata_log.record_columns(F.when(F.col("kind") == METADATA, F.col("message")))
+    return chosen.select("*", *record).toArrow()
+
+
+def _overlapping(files: Sequence[LogFile]) -> list[int | None]:
+    """List the brokers with several files of one kind, of which one may be an overlapping copy of another."""
+    return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
+
+
+def _chosen(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of interest of a batch, and figures about the others, by file."""
+    keep = pc.or_(pc.is_valid(batch["message"]), pc.is_valid(batch["problem"]))
+    kept = batch.filter(keep)
+    columns = [
+        kept[field.name] if field.name in kept.schema.names else pa.nulls(kept.num_rows, field.type)
+        for field in _FOUND_SCHEMA
+    ]
+    yield pa.RecordBatch.from_arrays(columns, schema=_FOUND_SCHEMA)
+    of_log = pa.table([batch["kind"], batch["source_file"]], ["kind", "source_file"])
+    for log in of_log.group_by(["kind", "source_file"]).aggregate([]).to_pylist():
+        own = pc.and_(pc.equal(batch["kind"], log["kind"]), pc.equal(batch["source_file"], log["source_file"]))
+        yield _figures(batch.filter(own), overlapping)
+
+
+def _figures(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.RecordBatch:
+    kind, broker_id, name = (batch[column][0].as_py() for column in ("kind", "broker_id", "source_file"))
+    stamps = np.asarray(batch["stamp_us"].drop_null())
+    row: dict[str, Any] = {"kind": kind, "broker_id": broker_id, "source_file": name,
+                           "lines": batch.num_rows - batch["source_line"].null_count}  # fmt: skip
+    if len(stamps):
+        days = np.unique(stamps // _DAY_US).astype(np.int32)
+        row |= {"first_us": int(stamps.min()), "last_us": int(stamps.max()), "days": days}
+        if kind == SERVER:
+            # The first and the last line of each bucket.
+            ordered = np.sort(stamps)
+            changes = np.flatnonzero(np.diff(ordered // BUCKET_US))
+            row["active_us"] = np.unique(ordered[np.concatenate([[0], changes, changes + 1, [len(ordered) - 1]])])
+    if kind == STATE_CHANGE:
+        others = batch.filter(pc.and_(pc.is_valid(batch["stamp_us"]), pc.is_null(batch["message"])))
+        row["stamped"] = others.num_rows
+        if broker_id in overlapping:
+            row |= {"other_stamps_us": np.asarray(others["stamp_us"]), "other_hashes": np.asarray(others["line_hash"])}
+    values = [[row.get(field.name)] for field in _FOUND_SCHEMA]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(value, field.type) for value, field in zip(values, _FOUND_SCHEMA, strict=True)], schema=_FOUND_SCHEMA
+    )
+
+
+def _once(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
+    """Drop duplicate lines, as in overlapping copies of a log."""
+    return sql(
+        """
+        SELECT * FROM lines WHERE stamp_us IS NULL OR message IS NULL
+        UNION ALL
+        SELECT * FROM (
+            SELECT DISTINCT ON (broker_id, stamp_us, line_hash) * FROM lines
+            WHERE stamp_us IS NOT NULL AND message IS NOT NULL ORDER BY source_file, source_line)
+        """,
+        lines=chosen,
+    )
+
+
+def _others(sql: ArrowSql, figures: pa.Table) -> int:
+    """Count the lines of state-change.log that have a stamp and are of no interest, once each."""
+    counted = sql(
+        """
+        WITH single AS (
+            SELECT sum(stamped) AS lines FROM figures WHERE other_hashes IS NULL
+        ), copied AS (
+            SELECT broker_id, unnest(other_stamps_us) AS stamp_us, unnest(other_hashes) AS line_hash FROM figures
+        )
+        SELECT CAST(coalesce((SELECT lines FROM single), 0) + (SELECT count(*) FROM (SELECT DISTINCT * FROM copied))
+            AS BIGINT) AS lines
+        """,
+        figures=figures,
+    )
+    return int(counted["lines"][0].as_py())
+
+
+def _by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
+    return sql(
+        f"""
+        WITH every AS (
+            SELECT kind, broker_id, source_file, lines, first_us, last_us, unnest(coalesce(days, [NULL])) AS day
+            FROM (SELECT row_number() OVER () AS number, * FROM figures)
+            UNION ALL
+            SELECT '{METADATA}', NULL, source_file, 0, at_us, at_us, CAST(at_us // {_DAY_US} AS INTEGER) FROM records
+        ), totals AS (
+            SELECT kind, source_file, CAST(sum(lines) AS BIGINT) AS lines FROM figures GROUP BY kind, source_file)
+        SELECT kind, any_value(broker_id) AS broker_id, source_file, any_value(t.lines) AS lines,
+            min(first_us) AS first_us, max(last_us) AS last_us,
+            list(DISTINCT day) FILTER (day IS NOT NULL) AS days
+        FROM every JOIN totals t USING (kind, source_file) GROUP BY kind, source_file
+        """,
+        figures=figures,
+        records=records,
+    )

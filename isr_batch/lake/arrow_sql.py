@@ -1,0 +1,65 @@
+"""SQL over Arrow tables in this process, for tables with too few rows to be worth Spark jobs."""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+_OPTIONS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 2,
+    "temp_directory": "",  # no files: the tables are in memory anyway
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "default_null_order": "nulls_first",  # as Spark, in ascending order
+}
+
+
+class ArrowSql:
+    """An engine of its own (DuckDB) that reads Arrow tables without copying them, and answers with Arrow tables.
+
+    Parameters
+    ----------
+    macros : iterable of str
+        ``CREATE MACRO`` statements that queries rely on.
+    """
+
+    def __init__(self, macros: Iterable[str] = ()) -> None:
+        import duckdb  # executors, which import the modules that use this one, do not have it
+
+        self._engine = duckdb.connect(":memory:", config=_OPTIONS)
+        for text in macros:
+            self._engine.execute(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._engine.close()
+
+    def __call__(self, text: str, **tables: pa.Table) -> pa.Table:
+        """Run a query.
+
+        Parameters
+        ----------
+        text : str
+            SELECT statement.
+        **tables : pa.Table
+            The tables that it names.
+        """
+        for name, table in tables.items():
+            self._engine.register(name, table)
+        try:
+            found = self._engine.sql(text).to_arrow_table()
+            # With a chunk in each column, even if it is an empty one: Spark takes no others.
+            return found if found.num_rows else found.schema.empty_table()
+        finally:
+            for name in tables:
+                self._engine.unregister(name)
+
+
+def quoted(text: str) -> str:
+    """Write a text as a literal of this engine's SQL, in which a backslash is a character like any other."""
+    return "'" + text.replace("'", "''") + "'"

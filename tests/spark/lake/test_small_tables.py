@@ -1,0 +1,169 @@
+"""Few rows are put in place of others as Spark does it, and nothing is written that breaks a contract."""
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from isr_batch.errors import SchemaError, WriteConflictError
+from isr_batch.ingest.replace_rows import between, of_cluster
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import BROKER_EVENTS, INGESTED_FILES, OBSERVED_ISR_CHANGES, QUARANTINE
+from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+
+START = dt.datetime(2026, 11, 21, 23, 59, 58, 500_000, dt.UTC)
+CLUSTERS = ("it's", "back\\slash")
+SET = {"topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
+
+
+def at(seconds: float) -> dt.datetime:
+    return START + dt.timedelta(seconds=seconds)
+
+
+def rows(table: Table, cluster: str, *seconds: float) -> pa.Table:
+    made: list[dict[str, Any]] = []
+    for each in seconds:
+        time = {"event_date": at(each).date()}
+        made.append({
+            BROKER_EVENTS: time | {"broker_id": 1, "event_time": at(each), "end_time": at(each), "kind": "check"},
+            COVERAGE: time | {"broker_id": 1, "log": "server", "from_time": at(each), "until_time": at(each + 1)},
+            LEADER_EPOCHS: time | SET | {
+                "start_time": at(each), "end_time": at(each), "assigned": [1, 2], "isr_at_start": [1],
+                "held_at_start": [None, 5], "replica_lag_time_max_ms": 1, "min_insync_replicas": 1,
+                "check_origin_ms": 0, "check_origin_source": "unknown",
+            },
+            OBSERVED_ISR_CHANGES: time | SET | {
+                "change_time": at(each), "kind": "shrink", "replica_id": 2, "isr_before": [1, 2], "isr_after": [1],
+                "made_by": "leader",
+            },
+            QUARANTINE: {"source_file": f"file-{each:.0f}", "reason": "r", "rows_kept": False, "ingest_run": "x"},
+            INGESTED_FILES: {
+                "source_file": f"file-{each:.0f}", "kind": "request", "size_bytes": 1, "content_bytes": 1,
+                "content_hash": "h", "lines": 1, "days": [(at(each).date(), at(each)), (at(0).date(), None)],
+                "code_version": "0", "ingest_run": "x",
+            },
+        }[table] | {"cluster_id": cluster})  # fmt: skip
+    return pa.Table.from_pylist(made, arrow_schema(table))
+
+
+@pytest.fixture
+def small(lake: Lake) -> Iterator[SmallTables]:
+    with ArrowSql() as sql:
+        yield SmallTables(lake, sql)
+
+
+def stored(lake: Lake, table: Table) -> list[str]:
+    """Read with Spark what a table holds."""
+    return sorted(map(str, lake.spark.read.format("delta").load(f"{lake.root}/{table.name}").toArrow().to_pylist()))
+
+
+def steps(table: Table) -> Iterator[tuple[pa.Table, str, tuple[dt.date, dt.date] | None]]:
+    """Writes one after the other: rows, the condition of what they replace, and its days."""
+    one, other = CLUSTERS
+    yield rows(table, one, 0, 1, 2, 3), of_cluster(one), None
+    yield rows(table, other, 0, 1, 2, 3), of_cluster(other), None
+    if table in (QUARANTINE, INGESTED_FILES):
+        yield rows(table, one, 2, 7), f"{of_cluster(one)} AND (source_file NOT IN ('file-0', 'a\\'b'))", None
+    else:
+        time = {BROKER_EVENTS: "event_time", COVERAGE: "from_time", LEADER_EPOCHS: "start_time"}.get(
+            table, "change_time"
+        )
+        covers = [(f"{at(1):%Y-%m-%d %H:%M:%S.%f}", f"{at(2.5):%Y-%m-%d %H:%M:%S}")]
+        covered = f"{of_cluster(one)} AND ({between(time, covers)})"
+        yield rows(table, one, 2.25), covered, (at(1).date(), at(2.5).date())
+        # Some rows are of logs that are gone.
+        yield (
+            rows(table, one, 3.5),
+            f"{of_cluster(one)} AND NOT ({time} <= TIMESTAMP'{at(1.2):%Y-%m-%d %H:%M:%S.%f}')",
+            None,
+        )
+    yield rows(table, other), of_cluster(other), None
+    yield rows(table, other), of_cluster(other), None
+
+
+SMALL = (BROKER_EVENTS, COVERAGE, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, QUARANTINE, INGESTED_FILES)
+
+
+@pytest.mark.parametrize("table", SMALL, ids=lambda table: table.name)
+def test_both_ways_leave_the_same_rows(table: Table, small: SmallTables, spark: SparkSession, tmp_path: Path) -> None:
+    by_spark = Lake(spark, str(tmp_path / "by-spark"), "run-1")
+    for given, where, days in steps(table):
+        assert small.takes(table)
+        assert small.replace(table, given, where, days) == given.num_rows
+        assert by_spark.replace(table, spark.createDataFrame(given), where) == given.num_rows
+        assert stored(small.lake, table) == stored(by_spark, table)
+    read = small.read(table, of_cluster(CLUSTERS[0]))
+    assert read.num_rows == len(stored(by_spark, table)) > 1
+    # Each can go on where the other has written.
+    last = rows(table, CLUSTERS[0], 9)
+    small.lake.replace(table, spark.createDataFrame(last), of_cluster(CLUSTERS[0]))
+    assert SmallTables(by_spark, small.sql).replace(table, last, of_cluster(CLUSTERS[0])) == 1
+    assert stored(small.lake, table) == stored(by_spark, table)
+
+
+def test_a_commit_leads_to_its_run_and_one_of_nothing_is_none(small: SmallTables) -> None:
+    small.takes(COVERAGE)
+    small.replace(COVERAGE, rows(COVERAGE, "c", 0), "true")
+    folder = f"{small.lake.root}/{COVERAGE.name}"
+    (last,) = deltalake.DeltaTable(folder).history(1)
+    assert f'"run_id": "{small.lake.run_id}"' in last["userMetadata"]
+    version = deltalake.DeltaTable(folder).version()
+    assert small.replace(COVERAGE, rows(COVERAGE, "d"), of_cluster("d")) == 0
+    assert deltalake.DeltaTable(folder).version() == version
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [({"log": "other"}, "true"), ({"broker_id": None}, "true"), ({"until_time": at(-1)}, "true"),
+     ({}, "broker_id = 2"), ({}, "begins_mid_term")],
+)  # fmt: skip
+def test_a_row_that_breaks_the_contract_or_is_not_replaced_is_not_written(
+    change: dict[str, Any], where: str, small: SmallTables
+) -> None:
+    small.takes(COVERAGE)
+    good = rows(COVERAGE, "c", 0).to_pylist()
+    bad = pa.Table.from_pylist(
+        [*good, good[0] | change], pa.schema([f.with_nullable(True) for f in arrow_schema(COVERAGE)])
+    )
+    assert small.count_broken(COVERAGE, bad, where) == (1 if where == "true" else 2)
+    with pytest.raises(SchemaError, match="break the contract of coverage"):
+        small.replace(COVERAGE, bad, where)
+    assert stored(small.lake, COVERAGE) == []
+
+
+def test_files_that_others_have_replaced_meanwhile_are_replaced_once(
+    small: SmallTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.takes(COVERAGE)
+    small.replace(COVERAGE, rows(COVERAGE, "c", 0), "true")
+    plain = deltalake.DeltaTable.create_write_transaction
+    others = iter([rows(COVERAGE, "c", 1)])
+
+    def raced(there: deltalake.DeltaTable, *given: Any, **more: Any) -> None:
+        for other in others:
+            small.replace(COVERAGE, other, "true")
+        plain(there, *given, **more)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", raced)
+    small.replace(COVERAGE, rows(COVERAGE, "c", 2), "true")
+    (left,) = small.read(COVERAGE, "true").to_pylist()
+    assert left["from_time"] == at(2)
+
+
+def test_a_table_that_is_always_being_written_is_an_error(small: SmallTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_given: Any, **_more: Any) -> None:
+        raise deltalake.exceptions.CommitFailedError
+
+    small.takes(COVERAGE)
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", refuse)
+    with pytest.raises(WriteConflictError):
+        small.replace(COVERAGE, rows(COVERAGE, "c", 0), "true")

@@ -1,0 +1,123 @@
+"""Observed ISR changes from lines of leaders, requests of controllers and records."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from isr_batch.ingest.kafka_logs import isr_changes, leader_epochs
+from isr_batch.ingest.kafka_logs.coverage import Stretch
+from isr_batch.ingest.kafka_logs.metadata_log import parse_metadata
+from isr_batch.lake.arrow_sql import ArrowSql
+from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
+
+IDENT = "[Partition t-x-1 broker=1] "
+SHRINK = IDENT + "Shrinking ISR from 1,2,3 to 1,2"
+CHANGE = "PARTITION_CHANGE_RECORD"
+PARTITION = {"topicId": TOPIC_ID, "partitionId": 1}
+
+
+def term(epoch: int, start: float, isr: list[int] | None = None) -> dict[str, Any]:
+    return {"leader_id": 1, "topic": "t-x", "partition_id": 1, "leader_epoch": epoch, "start_us": start * SECOND,
+            "in_force_us": start * SECOND, "isr_at_start": isr}  # fmt: skip
+
+
+def observed(
+    known: leader_epochs.Sources, terms: list[dict[str, Any]], begun: list[dict[str, Any]] | None = None, *,
+    controller: bool = False,
+) -> list[tuple[Any, ...]]:  # fmt: skip
+    table = pa.Table.from_pylist(terms, leader_epochs.TERMS)
+    shrinks = isr_changes.led_shrinks(known, table)
+    changes = isr_changes.observed_isr_changes(
+        known, shrinks, table, pa.Table.from_pylist(begun or [], leader_epochs.TERMS), controller_known=controller
+    )
+    names = ("kind", "replica_id", "made_by", "leader_id", "leader_epoch", "isr_before", "isr_after")
+    return sorted((row["at_us"] / SECOND, *(row[name] for name in names)) for row in changes.to_pylist())
+
+
+def test_shrinks_are_in_the_term_of_their_time(sql: ArrowSql) -> None:
+    server = lines((3, SHRINK), (15, SHRINK), (25, SHRINK))
+    terms = pa.Table.from_pylist([term(4, 10), term(6, 20)], leader_epochs.TERMS)
+    stretches = [Stretch(1, 0, 12 * SECOND, True), Stretch(1, 15 * SECOND, 30 * SECOND, False)]
+    rows = isr_changes.led_shrinks(sources(sql, server), terms, stretches).sort_by("at_us").to_pylist()
+    assert [(row["leader_epoch"], row["log_stretch"]) for row in rows] == [(-1, 0), (4, 1), (6, 1)]
+
+
+def test_a_leader_without_a_metadata_log_shows_changes_by_the_versions_that_it_logs(sql: ArrowSql) -> None:
+    leads = (
+        f"[Broker id=1] Leader t-x-1 with topic id Some({TOPIC_ID}) starts at leader epoch 4 from offset 0 with "
+        "partition epoch 4, high watermark 0, ISR [1, 2, 3], adding replicas [] and removing replicas [] . Previous "
+        "leader None and previous leader epoch was -1."
+    )
+    updated = IDENT + "ISR updated to {} and version updated to {}"
+    server = lines((31, SHRINK), (31.2, updated.format("1,2", 5)), (40, updated.format("2,1,3", 6)))
+    rows = observed(sources(sql, server, lines((5, leads))), [term(4, 5)])
+    assert rows == [
+        (31, "shrink", 3, "leader", 1, 4, [1, 2, 3], [1, 2]), (40, "expand", 3, "leader", 1, 4, [1, 2], [2, 1, 3])
+    ]  # fmt: skip
+
+
+def test_the_first_change_is_relative_to_the_isr_at_the_beginning(sql: ArrowSql) -> None:
+    updated = IDENT + "ISR updated to 1,2,3 and version updated to 9"
+    begun = term(4, 5, isr=[1, 2])
+    rows = observed(sources(sql, lines((40, updated))), [begun], [begun])
+    assert rows == [(40, "expand", 3, "leader", 1, 4, [1, 2], [1, 2, 3])]
+
+
+def test_changes_by_the_controller(sql: ArrowSql) -> None:
+    records = parse_metadata(sql, record_lines(
+        record(5, 1, "PARTITION_RECORD", **PARTITION, replicas=[1, 2, 3], isr=[1, 2, 3], leader=1, leaderEpoch=4),
+        record(31.1, 2, CHANGE, **PARTITION, isr=[1, 2]),
+        record(50, 3, CHANGE, **PARTITION, isr=[2], leader=2),
+        record(60, 4, CHANGE, **PARTITION, isr=[2, 1]),
+    ))  # fmt: skip
+    server = lines((31, SHRINK), (70, SHRINK))
+    rows = observed(sources(sql, server, records=records), [term(4, 5)], controller=True)
+    assert rows == [
+        (31, "shrink", 3, "leader", 1, 4, [1, 2, 3], [1, 2]),
+        (50, "shrink", 1, "controller", 2, 5, [1, 2], [2]),
+        (60, "expand", 1, "leader", 2, 5, [2], [2, 1]),
+        (70, "shrink", 3, "leader", 1, 4, [1, 2, 3], [1, 2]),
+    ]
+
+
+def test_requests_of_a_controller_before_2_8(sql: ArrowSql) -> None:
+    received = (
+        "[Broker id=1] Received LeaderAndIsr request PartitionState(controllerEpoch=1, leader=1, leaderEpoch={}, "
+        "isr={}, zkVersion=8, replicas=1,2,3, isNew=true) correlation id {} from controller 2 epoch 1 for partition "
+        "t-x-1"
+    )
+    stopped = (
+        "[Broker id=1] Stopped fetchers as part of become-leader request from controller 2 epoch 1 with correlation id "
+        "{} for partition t-x-1 (last update controller epoch 1)"
+    )
+    states = lines(
+        (5, received.format(4, "1,2,3", 1)), (5.1, stopped.format(1)), (20, received.format(5, "1,3", 2)),
+        (20.1, stopped.format(2)),
+    )  # fmt: skip
+    expand = IDENT + "Expanding ISR from 1,3 to 1,3,2"
+    failed = IDENT + "Cached zkVersion 4 not equal to that in zookeeper, skip updating ISR"
+    server = lines((30, expand), (30.1, failed), (31, expand), (31.1, failed), (40, expand))
+    rows = observed(sources(sql, server, states), [term(4, 5), term(5, 20)])
+    # An attempt that failed is a row once.
+    assert rows == [
+        (20.1, "shrink", 2, "controller", 1, 5, [1, 2, 3], [1, 3]),
+        (30, "expand", 2, "leader", 1, 5, [1, 3], [1, 3, 2]),
+    ]
+
+
+def test_how_long_a_dump_of_the_metadata_log_is_complete(sql: ArrowSql) -> None:
+    updated = IDENT + "ISR updated to 1,2 and version updated to 5"
+
+    def until(server: pa.Table, *records: dict[str, Any], log_ends: int = 30) -> float | None:
+        known = sources(sql, server, records=parse_metadata(sql, record_lines(*records)))
+        us = isr_changes.metadata_complete_until(known, log_ends * SECOND)
+        return None if us is None else us / SECOND
+
+    change = record(10, 1, CHANGE, **PARTITION, isr=[1])
+    assert until(lines()) is None
+    assert until(lines(), change) == 30
+    assert until(lines((14, updated)), change) == 30
+    assert until(lines((20, updated)), change) == 10
+    ticks = record(11, 2, "NO_OP_RECORD")
+    assert until(lines(), change, ticks) == 30
+    assert until(lines(), change, ticks, log_ends=80) == 11

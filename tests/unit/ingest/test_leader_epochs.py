@@ -1,0 +1,148 @@
+"""Terms from lines and records: when they begin and end, and what holds in them."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from isr_batch.ingest.kafka_logs import leader_epochs, mid_term_rows
+from isr_batch.ingest.kafka_logs.mid_term import Begun
+from isr_batch.lake.arrow_sql import ArrowSql
+from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
+
+PROCESSES = pa.schema([
+    ("broker_id", pa.int32()), ("process", pa.int32()), ("last_led_us", pa.int64()), ("broker_version", pa.string()),
+    ("check_origin_ms", pa.int64()), ("check_origin_source", pa.string()),
+])  # fmt: skip
+STARTED = "Registered `kafka:type=kafka.Log4jController` MBean"
+
+
+def leads(seconds: float, epoch: int, offset: int = 0, isr: str = "1, 2", previous: str = "None") -> tuple[float, str]:
+    return seconds, (
+        f"[Broker id=1] Leader t-x-1 with topic id Some({TOPIC_ID}) starts at leader epoch {epoch} from offset "
+        f"{offset} with partition epoch {epoch}, high watermark {offset}, ISR [{isr}], adding replicas [] and removing "
+        f"replicas [] . Previous leader {previous} and previous leader epoch was -1."
+    )
+
+
+def follows(seconds: float, epoch: int) -> tuple[float, str]:
+    return seconds, f"[Broker id=1] Follower t-x-1 starts at leader epoch {epoch} from offset 9"
+
+
+def processes(*last_led: float | None) -> pa.Table:
+    rows = [
+        {"broker_id": 1, "process": number, "last_led_us": last and round(last * SECOND),
+         "broker_version": f"3.{number}", "check_origin_ms": 7, "check_origin_source": "startup"}
+        for number, last in enumerate(last_led)
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, PROCESSES)
+
+
+def terms(
+    known: leader_epochs.Sources,
+    of: pa.Table,
+    begun: list[Begun] | None = None,
+    seen: list[dict[str, Any]] | None = None,
+) -> list[dict[str, Any]]:
+    starts = leader_epochs.term_starts(known)
+    table = leader_epochs.terms(
+        known, starts, mid_term_rows.as_begun(begun or []), mid_term_rows.as_followers(seen or []), of
+    )
+    assert table.schema == leader_epochs.TERMS
+    rows: list[dict[str, Any]] = table.sort_by("start_us").to_pylist()
+    return rows
+
+
+def test_terms_end_with_the_next_or_with_the_process(sql: ArrowSql) -> None:
+    server = lines((0, STARTED), (40, STARTED))
+    states = lines(leads(5, 4), leads(15, 5, 3, isr="1"), follows(20, 6), leads(30, 7, 5), leads(45, 7, 5))
+    rows = terms(sources(sql, server, states), processes(None, 35.003, 50))
+    spans = [(r["start_us"] / SECOND, r["end_us"] / SECOND, r["leader_epoch"], r["assigned"]) for r in rows]
+    assert spans == [(5, 15, 4, [1, 2]), (15, 20, 5, [1]), (30, 35.003, 7, [1, 2]), (45, 50, 7, [1, 2])]
+    assert [row["next_us"] for row in rows] == [15 * SECOND, 20 * SECOND, 45 * SECOND, None]
+    assert [row["broker_version"] for row in rows] == ["3.1"] * 3 + ["3.2"]
+    # A term may have begun some time before its line, but not before the end of the one before.
+    assert [row["in_force_us"] / SECOND for row in rows] == [4.9, 15, 29.9, 44.9]
+
+
+def test_the_leader_before_is_what_the_line_has_or_the_last_one_in_the_process(sql: ArrowSql) -> None:
+    untold = leads(9, 6)[1].split(" . Previous")[0]
+    states = lines(leads(5, 4, previous="Some(3)"), leads(7, 5), (9, untold), follows(11, 7), (13, untold))
+    rows = terms(sources(sql, lines((0, STARTED)), states), processes(None, 20))
+    assert [row["previous_leader_id"] for row in rows] == [3, None, 1, -1]
+
+
+def test_assigned_replicas_and_delay_of_the_controller(sql: ArrowSql) -> None:
+    partition = {"topicId": TOPIC_ID, "partitionId": 1}
+    records = record_lines(
+        record(4.9, 1, "PARTITION_RECORD", **partition, replicas=[3, 1, 2], isr=[1, 2], leader=1, leaderEpoch=4),
+        record(8, 2, "PARTITION_CHANGE_RECORD", **partition, isr=[1]),
+    )
+    stayed = (
+        f"[Broker id=1] Skipped the become-leader state change for t-x-1 with topic id Some({TOPIC_ID}) and partition "
+        "state LeaderAndIsrPartitionState(topicName='t-x', partitionIndex=1, controllerEpoch=-1, leader=1, "
+        "leaderEpoch=4, isr=[1], partitionEpoch=5, replicas=[3, 1, 2], addingReplicas=[]) since it is the leader"
+    )
+    from isr_batch.ingest.kafka_logs.metadata_log import parse_metadata
+
+    known = sources(sql, lines((0, STARTED)), lines(leads(5, 4), (8.04, stayed)), parse_metadata(sql, records))
+    (row,) = terms(known, processes(None, 20))
+    assert (row["assigned"], row["metadata_delay_ms"], row["isr_at_start"]) == ([3, 1, 2], 40, [1, 2])
+
+
+def test_followers_that_fetched_are_assigned(sql: ArrowSql) -> None:
+    key = {"broker_id": 1, "topic": "t-x", "partition_id": 1, "leader_epoch": 4}
+    known = sources(sql, lines((0, STARTED)), lines(leads(5, 4)))
+    (row,) = terms(known, processes(None, 20), seen=[{**key, "replica_id": 9}, {**key, "replica_id": 2}])
+    assert row["assigned"] == [1, 2, 9]
+
+
+def test_a_term_that_goes_on(sql: ArrowSql) -> None:
+    known = sources(sql, lines((0, STARTED)), lines(leads(15, 5)))
+    first, second = terms(known, processes(None, 20), [Begun(1, "t-x", 1, 4, 3 * SECOND, "inferred")])
+    assert (first["begins_mid_term"], first["term_source"], first["end_us"]) == (True, "inferred", 15 * SECOND)
+    assert (first["isr_at_start"], first["assigned"], first["start_offset"]) == ([], [1], None)
+    assert (second["begins_mid_term"], second["term_source"]) == (False, "logged")
+
+
+def test_the_least_isr_is_that_of_the_topic_the_brokers_or_the_log(sql: ArrowSql) -> None:
+    from dataclasses import replace
+
+    created = "Created log for partition t-x-1 in /d/t-x-1 with properties {min.insync.replicas=5}"
+    known = sources(sql, lines((0, STARTED), created), lines(leads(5, 4)))
+
+    def least(*settings: tuple[str | None, str | None, int]) -> int:
+        names = ("topic", "resource_broker", "min_insync_replicas")
+        table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in settings], known.min_isr.schema)
+        (row,) = terms(replace(known, min_isr=table), processes(None, 20))
+        number: int = row["min_insync_replicas"]
+        return number
+
+    assert least() == 5
+    assert least((None, "", 4)) == 4
+    assert least((None, "", 4), (None, "1", 3), (None, "2", 9)) == 3
+    assert least((None, "", 4), (None, "1", 3), ("t-x", None, 1), ("t-y", None, 9)) == 1
+
+
+RECEIVED = (
+    "[Broker id=1] Received LeaderAndIsr request PartitionState(controllerEpoch=1, leader=1, leaderEpoch=4, isr=1,2, "
+    "zkVersion=8, replicas=1,2,3, isNew=true) correlation id 3 from controller 2 epoch 1 for partition t-x-1"
+)
+STOPPED = (
+    "[Broker id=1] Stopped fetchers as part of become-leader request from controller 2 epoch 1 with correlation id 3 "
+    "for partition t-x-1 (last update controller epoch 1)"
+)
+
+
+def test_a_request_of_the_controller_begins_a_term_at_its_line_in_the_server_log(sql: ArrowSql) -> None:
+    start = "[Partition t-x-1 broker=1] t-x-1 starts at Leader Epoch {} from offset {}. Previous Leader Epoch was: 3"
+    server = lines((0, STARTED), (5.2, start.format(4, 9)), (6.5, start.format(4, 99)), (5.1, start.format(3, 7)))
+    (row,) = leader_epochs.term_starts(sources(sql, server, lines((5, RECEIVED), (5.1, STOPPED)))).to_pylist()
+    assert (row["stamp_us"], row["start_offset"], row["isr"], row["leader_epoch"]) == (5_200_000, 9, [1, 2], 4)
+    assert (row["leads"], row["new_leader_id"], row["partition_epoch"]) == (True, 1, None)
+    (row,) = leader_epochs.term_starts(sources(sql, None, lines((5, RECEIVED), (5.1, STOPPED)))).to_pylist()
+    assert (row["stamp_us"], row["start_offset"]) == (5_100_000, None)
+    # A line of its own says more.
+    both = leader_epochs.term_starts(
+        sources(sql, None, lines((5, RECEIVED), (5.1, STOPPED), leads(5.15, 4)))
+    ).to_pylist()
+    assert [row["partition_epoch"] for row in both] == [4]
