@@ -76,7 +76,7 @@ def account_of(
     found : LogFolder
         Its files' fingerprints say how many lines there are.
     raw : dict of str to DataFrame
-        Lines by kind of log, as `isr_batch.ingest.kafka_logs.lines.read_lines` gives them.
+        Lines of the other logs by kind, as `isr_batch.ingest.kafka_logs.lines.read_lines` gives them.
     requests : DataFrame
         Lines of the request logs, with ``kind``.
     of_interest : dict of str to DataFrame
@@ -91,7 +91,7 @@ def account_of(
         refused[kind_of[row["source_file"]], row["reason"]] += row["count"]
 
     account = []
-    for kind, frame in raw.items():
+    for kind in log_folder.KINDS:
         of_kind = found.of_kind(kind)
         if not of_kind:
             continue
@@ -100,7 +100,7 @@ def account_of(
             account += _classes_of_requests(requests)
         else:
             # Only lines of interest are kept after parsing, so all lines are counted in the raw frame.
-            came = frame.where("source_line IS NOT NULL").count()
+            came = raw[kind].where("source_line IS NOT NULL").count()
             bad = {reason: n for (log, reason), n in refused.items() if log == kind}
             unreadable = sum(n for reason, n in bad.items() if reason in UNKNOWN_FORMS)
             used = of_interest[kind].count() - unreadable

@@ -1,6 +1,6 @@
 """Read log files as numbered lines: one task per compressed file or range of an uncompressed one, block by block."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -85,17 +85,27 @@ def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
 
     A damaged or binary file yields the lines before the damage, and a row with ``problem``.
     """
+    return of_ranges(spark, files, lines_of_ranges, LINES)
+
+
+def of_ranges(
+    spark: SparkSession,
+    files: list[LogFile],
+    read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    columns: str,
+) -> DataFrame:
+    """Give what a function for `mapInArrow` makes of the files' ranges, which `lines_of_ranges` reads."""
     parts = [
         (number, file.broker_id, file.name, file.path, *part)
         for number, (file, part) in enumerate((file, part) for file in files for part in _ranges(file))
     ]
     if not parts:
-        return spark.createDataFrame([], LINES)
+        return spark.createDataFrame([], columns)
     listed = spark.createDataFrame(
         parts,
         "number INT, broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT",
     )
-    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_ranges, LINES)
+    return listed.repartitionById(len(parts), "number").mapInArrow(read, columns)
 
 
 def _ranges(file: LogFile) -> Iterator[FileRange]:
@@ -105,7 +115,8 @@ def _ranges(file: LogFile) -> Iterator[FileRange]:
         yield FileRange(offset, end, line)
 
 
-def _lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of ranges, as `of_ranges` lists them."""
     for batch in batches:
         for part in batch.to_pylist():
             yield from lines_of_file(

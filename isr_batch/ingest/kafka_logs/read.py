@@ -50,7 +50,7 @@ class KafkaLogs:
     found : LogFolder
         What the folder holds, with fingerprints.
     raw : dict of str to DataFrame
-        Lines by kind of log.
+        Lines by kind of log, but for those of request logs.
     requests, server, state_changes, records : DataFrame
         The parsed logs, checkpointed; ``requests`` has one row per line, the others one row per line of interest.
     notes : list of Note
@@ -173,8 +173,10 @@ def read_kafka_logs(
         # Broadcast later, which takes them here anyway.
         return spark.createDataFrame(frame.toArrow(), frame.schema)
 
-    raw = {kind: lines.read_lines(spark, found.of_kind(kind)) for kind in log_folder.KINDS}
-    requests = keep(request_log.parse_requests(raw[log_folder.REQUEST]))
+    raw = {
+        kind: lines.read_lines(spark, found.of_kind(kind)) for kind in log_folder.KINDS if kind != log_folder.REQUEST
+    }
+    requests = keep(request_log.read_requests(spark, found.of_kind(log_folder.REQUEST)))
     copies = keep(request_log.copies(requests))
     if not copies.isEmpty():
         requests = keep(request_log.refuse_copies(requests, copies))
@@ -214,19 +216,18 @@ def read_kafka_logs(
     releases.with_releases(rows, requests, found.given.release)
     number = coverage.stretch_number(stretches, "broker_id", "completed_us")
     sessions = request_log.in_sessions(requests, number)
-    if begun:
-        threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
-        sessions = keep(sessions)
-        sessions = session_partitions.with_members(sessions, rows, sources.topic_names, threads)
+    threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
+    members = session_partitions.members_before(sessions, rows, sources.topic_names, threads) if begun else {}
     number = coverage.stretch_number(stretches, "leader_id", "completed_us")
-    fetched = keep(fetch_log.fetches_of(sessions, sources.topic_names, known).withColumn("log_stretch", number))
+    read = keep(fetch_log.fetches_of(sessions, sources.topic_names, known, members).withColumn("log_stretch", number))
+    fetched = read.where("reason IS NULL")
     produced = keep(append_log.produced(sources, known, stretches))
     mid_term_rows.settle(rows, stretches, evidence, fetched, produced)
     led = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_settled(table.schema)))
     shrinks = small(isr_changes.led_shrinks(server, known, stretches))
 
     doubtful = [
-        request_log.session_gaps(sessions),
+        fetch_log.session_gaps(read),
         _sent_again(produced),
         fetch_log.going_back(fetched),
         fetch_log.not_assigned(fetched, led),
