@@ -1,4 +1,4 @@
-"""Arrow on both sides of the session kernel: requests with nested partitions in, partitions read out."""
+"""Arrow on both sides of the session kernel: requests with their partitions as pieces in, partitions read out."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.batches.fetch_runs import compressed, requests_of
+from udfs.batches.sessions import Members, in_turn, int64, missing_before, with_members
 from udfs.kernel.fetch_sessions import (
     NEVER_FELL,
     NOT_ANSWERED,
@@ -20,9 +21,7 @@ from udfs.kernel.fetch_sessions import (
     room_for,
 )
 from udfs.records import SENT_FROM_UNKNOWN
-
-DIVERGED = -1
-"""Error code of a partition whose log ends elsewhere than the leader's; Kafka has no code for it."""
+from udfs.request_log import unpacked
 
 UNKNOWN_OFFSET = -1
 """Fetch offset of a partition that its session held before the first request, and that no request has listed yet."""
@@ -35,9 +34,7 @@ KEPT = (
 )  # fmt: skip
 """Columns of a request that its partitions inherit."""
 
-REQUEST_COLUMNS = (
-    *KEPT, "answered_us", "session", "session_epoch", "error_code", "topics", "forgotten", "responses",
-)  # fmt: skip
+REQUEST_COLUMNS = (*KEPT, "answered_us", "session", "session_epoch", "error_code", "partitions")
 """Columns of a request."""
 
 READ_SCHEMA = (
@@ -45,7 +42,7 @@ READ_SCHEMA = (
     "completed_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, "
     "leader_epoch INT, fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT, "
     "fell_from BIGINT, run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, "
-    "last_waited_us BIGINT"
+    "last_waited_us BIGINT, reason STRING, detail STRING"
 )
 """Columns of the rows that `partitions_read` gives, as Spark spells them."""
 
@@ -86,36 +83,8 @@ class _Numbers:
         return self._sorted[place] == keys
 
 
-def _int64(array: pa.Array, missing: int = 0) -> Ints:
-    return np.asarray(pc.fill_null(array, missing).cast(pa.int64()))
-
-
-def _lengths(lists: pa.Array) -> Ints:
-    return _int64(pc.list_value_length(lists))
-
-
 def _starts(lengths: Ints) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-
-
-def _partitions(column: pa.Array) -> tuple[pa.Array, Ints, Ints, pa.Array]:
-    """Take apart ``list<struct<topicId, topic, partitions: list<...>>>``.
-
-    Returns
-    -------
-    topics : string array
-        A topic entry each; the id where there is one, else the name.
-    partitions_per_topic : int64 array
-    partitions_per_request : int64 array
-    partitions : Arrow array of all partitions, flat
-    """
-    entries = column.flatten()
-    topics = pc.coalesce(*(pc.struct_field(entries, name) for name in ("topicId", "topic")))
-    lists = pc.struct_field(entries, "partitions")
-    per_topic = _lengths(lists)
-    edges = _starts(_lengths(column))
-    upto = _starts(per_topic)
-    return topics, per_topic, upto[edges[1:]] - upto[edges[:-1]], lists.flatten()
 
 
 def _grown(cache: SessionCache, partitions: int) -> SessionCache:
@@ -137,39 +106,31 @@ class _Reader:
         self.session: tuple[int, int] | None = None
 
     def requests(self, batch: pa.RecordBatch) -> Requests:
-        listed_topics, listed_per_topic, listed_count, listed = _partitions(batch.column("topics"))
-        gone_topics, gone_per_topic, gone_count, gone = _partitions(batch.column("forgotten"))
-        answered_topics, answered_per_topic, answered_count, answered = _partitions(batch.column("responses"))
+        listed, gone, answered = lists = unpacked.fetches(batch.column("partitions"))
         numbers = self.numbers
-        keys = (
-            numbers.key(listed_topics, listed_per_topic, _int64(pc.struct_field(listed, "partition"))),
-            numbers.key(gone_topics, gone_per_topic, _int64(gone)),
-            numbers.key(answered_topics, answered_per_topic, _int64(pc.struct_field(answered, "partitionIndex"))),
-        )
+        keys = [numbers.key(each.topics, each.per_topic, each.numbers[:, 0]) for each in lists]
         number = numbers.number(np.concatenate(keys))
         edges = np.cumsum([len(k) for k in keys])
-        error = _int64(pc.struct_field(answered, "errorCode"))
-        diverged = np.asarray(pc.is_valid(pc.struct_field(answered, "divergingEpoch")))
         return Requests(
             clear=self._clear(batch),
-            skip=_int64(batch.column("error_code")) != 0,
-            listed_start=_starts(listed_count),
+            skip=int64(batch.column("error_code")) != 0,
+            listed_start=_starts(listed.per_request),
             listed=number[: edges[0]],
-            fetch_offset=_int64(pc.struct_field(listed, "fetchOffset")),
-            leader_epoch=_int64(pc.struct_field(listed, "currentLeaderEpoch"), missing=-1).astype(np.int32),
-            forgotten_start=_starts(gone_count),
+            leader_epoch=listed.numbers[:, 1].astype(np.int32),
+            fetch_offset=np.ascontiguousarray(listed.numbers[:, 2]),
+            forgotten_start=_starts(gone.per_request),
             forgotten=number[edges[0] : edges[1]],
-            answered_start=_starts(answered_count),
+            answered_start=_starts(answered.per_request),
             answered=number[edges[1] :],
-            error=np.where((error == 0) & diverged, DIVERGED, error).astype(np.int32),
-            high_watermark=_int64(pc.struct_field(answered, "highWatermark"), missing=NOT_ANSWERED),
-            records_size=_int64(pc.struct_field(answered, "recordsSizeInBytes")),
+            error=answered.numbers[:, 1].astype(np.int32),
+            high_watermark=np.ascontiguousarray(answered.numbers[:, 2]),
+            records_size=np.ascontiguousarray(answered.numbers[:, 3]),
         )
 
     def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        broker = _int64(batch.column("broker_id"))
-        session = _int64(batch.column("session"))
-        clear = _int64(batch.column("session_epoch")) <= 0
+        broker = int64(batch.column("broker_id"))
+        session = int64(batch.column("session"))
+        clear = int64(batch.column("session_epoch")) <= 0
         clear[1:] |= (broker[1:] != broker[:-1]) | (session[1:] != session[:-1])
         clear[0] |= self.session != (int(broker[0]), int(session[0]))
         self.session = (int(broker[-1]), int(session[-1]))
@@ -204,6 +165,7 @@ class _Reader:
                     "fell_from": pa.array(rows.fell_from, mask=rows.fell_from == NEVER_FELL),
                 }
                 | {name: column for name, column in runs._asdict().items() if name != "first"}
+                | {name: pa.nulls(len(keys), pa.string()) for name in ("reason", "detail")}
             )
 
 
@@ -213,22 +175,50 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
     Parameters
     ----------
     batches : record batches of requests
-        The columns of `REQUEST_COLUMNS`: ``session`` (int64), ``session_epoch``, ``error_code`` (int32), ``topics``,
-        ``forgotten`` and ``responses`` (lists of ``struct<topicId, topic, partitions>``). Requests of a
-        session come one after the other, by session epoch; a session may go on in the next batch.
+        The columns of `REQUEST_COLUMNS`: ``session`` (int64), ``session_epoch``, ``error_code`` (int32), ``partitions``
+        (binary, `udfs.request_log.pieces`). Requests of a session come one after the other, by session epoch; a
+        session may go on in the next batch.
     rows_out : int
         Most fetches to give at once.
 
     Yields
     ------
     record batches
-        Columns as in `READ_SCHEMA`. ``error_code`` is that of the partition in the response (`DIVERGED` for a
+        Columns as in `READ_SCHEMA`. ``error_code`` is that of the partition in the response (-1 for a
         diverging epoch); ``high_watermark`` is null where the response did not list the partition; ``fell_from`` is
         `udfs.kernel.fetch_sessions.Fetches`' (null: it did not). ``last_read_us`` is
         when the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited
-        for data was handled (null: none did).
+        for data was handled (null: none did). ``reason`` and ``detail`` are null.
     """
     reader = _Reader()
     for batch in batches:
         if batch.num_rows:
             yield from reader.read(batch, rows_out)
+
+
+def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterator[pa.RecordBatch]:
+    """Give what `partitions_read` gives, and a row with a ``reason`` for each request whose predecessors are missing.
+
+    Parameters
+    ----------
+    batches : record batches of requests
+        As for `partitions_read`; their instants are corrected (`udfs.batches.sessions.in_turn`).
+    members : mapping
+        What sessions had before their first request here, which reads it too.
+    """
+    reader = _Reader()
+    for batch in in_turn(batches):
+        gaps = missing_before(batch)
+        if gaps.num_rows:
+            yield _as_read(gaps)
+        yield from reader.read(with_members(batch, members), ROWS_OUT)
+
+
+def _as_read(gaps: pa.RecordBatch) -> pa.RecordBatch:
+    types = {"INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string(), "ARRAY<INT>": pa.list_(pa.int32())}
+    columns = {}
+    for column in READ_SCHEMA.split(", "):
+        name, spelt = column.split(" ")
+        there = name in gaps.schema.names
+        columns[name] = gaps.column(name) if there else pa.nulls(gaps.num_rows, types[spelt])
+    return pa.RecordBatch.from_pydict(columns)

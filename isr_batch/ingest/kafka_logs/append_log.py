@@ -13,8 +13,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last, stretch_number
+from isr_batch.ingest.kafka_logs.kernels import with_kernels
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources, epoch_at, in_force, named
 from isr_batch.ingest.kafka_logs.request_log import PRODUCE
+from udfs.batches.listed_partitions import PRODUCED, WHOLE, produced_partitions
 
 STAMPS_US = 3_000
 """Two instants closer than this may have happened in the other order: timestamps, and durations before 0.11, are
@@ -35,27 +37,11 @@ def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = 
     only then is the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the broker's log. A
     producer that sends a batch again gets the first attempt's offset; such rows are ``repeated`` and are not appends.
     """
-    requests = sources.requests.where(F.col("kind") == PRODUCE)
-    unanswered = F.coalesce(F.size("responses"), F.lit(0)) <= 0
-    whole = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "source_file", "source_line")
-    answered = requests.select(*whole, F.explode("responses").alias("t")).select(
-        *whole, F.coalesce("t.topicId", "t.topic", "t.name").alias("topic_id"),
-        F.explode("t.partitionResponses").alias("p"),
-    ).select(
-        *whole, "topic_id", F.col("p.index").alias("partition_id"), F.lit(True).alias("answered"),
-        F.when(F.col("p.baseOffset") >= 0, F.col("p.baseOffset")).alias("base_offset"),
-        F.col("p.errorCode").alias("error_code"), F.lit(None).cast("bigint").alias("size"),
-    )  # fmt: skip
-    asked = requests.where(unanswered).select(*whole, F.explode("topics").alias("t")).select(
-        *whole, F.coalesce("t.topicId", "t.topic").alias("topic_id"), F.explode("t.partitions").alias("p")
-    ).select(
-        *whole, "topic_id", F.col("p.partition").alias("partition_id"), F.lit(False).alias("answered"),
-        F.lit(None).cast("bigint").alias("base_offset"), F.lit(0).alias("error_code"),
-        F.col("p.recordsSizeInBytes").alias("size"),
-    )  # fmt: skip
+    requests = sources.requests.where(F.col("kind") == PRODUCE).select(*WHOLE, "partitions")
+    produced = requests.mapInArrow(with_kernels(produced_partitions), PRODUCED)
     answered_us = F.when(F.col("acks") == 0, F.col("processed_us")).otherwise(F.col("completed_us"))
     rows = (
-        named(answered.unionByName(asked), sources.topic_names)
+        named(produced, sources.topic_names)
         .withColumn("log_stretch", stretch_number(stretches, "broker_id", "completed_us"))
         .withColumnRenamed("broker_id", "leader_id")
         .join(F.broadcast(in_force(terms)), list(PARTITION), "left")

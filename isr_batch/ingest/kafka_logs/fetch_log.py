@@ -1,23 +1,35 @@
 """Build table fetch_log: one row per partition that a follower fetch read, resolved through its fetch session."""
 
+from functools import partial
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from isr_batch.ingest.kafka_logs.kernels import with_kernels
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, epoch_at, in_force, named
-from isr_batch.ingest.kafka_logs.request_log import SESSION_ORDER
-from udfs.batches.session_requests import READ_SCHEMA, REQUEST_COLUMNS, UNKNOWN_OFFSET, partitions_read
+from udfs.batches.session_requests import READ_SCHEMA, REQUEST_COLUMNS, UNKNOWN_OFFSET, sessions_read
+from udfs.batches.sessions import Members
 
 
-def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) -> DataFrame:
+def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame, members: Members) -> DataFrame:
     """Build the columns of fetch_log; times are still microseconds.
 
     And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
-    `udfs.batches.session_requests.partitions_read`.
+    `udfs.batches.session_requests.sessions_read`. Rows with a ``reason`` are no fetches, but what `session_gaps`
+    gives.
+
+    Parameters
+    ----------
+    sessions : DataFrame
+        As `isr_batch.ingest.kafka_logs.request_log.in_sessions` gives them.
+    topic_names, terms : DataFrame
+        topic_id, topic; all terms.
+    members : mapping
+        What sessions had that were opened before the log (`isr_batch.ingest.kafka_logs.session_partitions`).
     """
     read = (
-        sessions.sortWithinPartitions(*SESSION_ORDER)
-        .select(*REQUEST_COLUMNS)
-        .mapInArrow(partitions_read, READ_SCHEMA)
+        sessions.select(*REQUEST_COLUMNS)
+        .mapInArrow(with_kernels(partial(sessions_read, members=members)), READ_SCHEMA)
         .withColumnsRenamed({"topic": "topic_id", "broker_id": "leader_id"})
     )
     # Only fetches older than v9 come without an epoch; the null key keeps all others out of the look-up.
@@ -33,6 +45,11 @@ def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame) ->
         .withColumn("fetch_offset", F.nullif("fetch_offset", F.lit(UNKNOWN_OFFSET)))
         .withColumns({"leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends")})
     )
+
+
+def session_gaps(read: DataFrame) -> DataFrame:
+    """Find the requests whose predecessors in the session are missing: ``reason``, ``detail``, source."""
+    return read.where("reason IS NOT NULL").select("source_file", "source_line", "reason", "detail")
 
 
 def going_back(fetched: DataFrame) -> DataFrame:

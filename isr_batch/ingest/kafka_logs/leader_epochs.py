@@ -8,8 +8,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import metadata_log, server_log, server_log_zookeeper
+from isr_batch.ingest.kafka_logs.kernels import with_kernels
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
 
 NOTED_WITHIN_US = 5_000_000
 EARLY_US = 100_000
@@ -327,34 +329,9 @@ def listed_fetches(sources: Sources) -> DataFrame:
         leader_id, topic, partition_id, leader_epoch, replica_id, fetch_offset, handled_us, completed_us, ``failed``:
         the request or the partition was answered with an error.
     """
-    common = ("broker_id", "replica_id", "handled_us", "completed_us", "error_code")
-    errors = F.transform(
-        "responses",
-        lambda t: F.struct(
-            F.coalesce(t.topicId, t.topic).alias("topic_id"),
-            F.transform(F.filter(t.partitions, lambda p: p.errorCode > 0), lambda p: p.partitionIndex).alias("failed"),
-        ),
-    )
-    some = F.filter(errors, lambda t: F.size(t.failed) > 0)
-    asked = (
-        sources.requests.where(F.col("kind") == FOLLOWER_FETCH)
-        .select(*common, some.alias("errors"), F.explode("topics").alias("t"))
-        .select(
-            *common,
-            F.coalesce("t.topicId", "t.topic").alias("topic_id"),
-            F.flatten(F.transform(
-                F.filter("errors", lambda e: e.topic_id == F.coalesce("t.topicId", "t.topic")), lambda e: e.failed
-            )).alias("failures"),
-            F.explode("t.partitions").alias("p"),
-        )
-    )  # fmt: skip
-    failed = F.coalesce(F.array_contains("failures", F.col("p.partition")), F.lit(False)) | (F.col("error_code") != 0)
-    return named(asked, sources.topic_names).select(
-        F.col("broker_id").alias("leader_id"), "topic", F.col("p.partition").alias("partition_id"),
-        F.coalesce("p.currentLeaderEpoch", F.lit(UNKNOWN_EPOCH)).alias("leader_epoch"),
-        "replica_id", F.col("p.fetchOffset").alias("fetch_offset"), "handled_us", "completed_us",
-        failed.alias("failed"),
-    )  # fmt: skip
+    fetches = sources.requests.where(F.col("kind") == FOLLOWER_FETCH).select(*FETCHED, "error_code", "partitions")
+    listed = fetches.mapInArrow(with_kernels(listed_by_fetches), LISTED).withColumnRenamed("broker_id", "leader_id")
+    return named(listed, sources.topic_names).drop("topic_id")
 
 
 def named(rows: DataFrame, topic_names: DataFrame) -> DataFrame:

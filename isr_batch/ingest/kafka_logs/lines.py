@@ -1,7 +1,7 @@
 """Read log files as numbered lines: one task per compressed file or range of an uncompressed one, block by block."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -167,15 +167,25 @@ def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
 
     A damaged or binary file yields the lines before the damage, and a row with ``problem``.
     """
+    return of_ranges(spark, files, lines_of_ranges, f"{LINES}, log STRING")
+
+
+def of_ranges(
+    spark: SparkSession,
+    files: list[LogFile],
+    read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    columns: str,
+) -> DataFrame:
+    """Give what a function for `mapInArrow` makes of the files' ranges, which `lines_of_ranges` reads."""
     parts = [
         (number, file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind,
          file.alone, file.source, file.first)
         for number, (file, part) in enumerate((file, part) for file in files for part in _ranges(file))
     ]  # fmt: skip
     if not parts:
-        return spark.createDataFrame([], f"{LINES}, log STRING")
+        return spark.createDataFrame([], columns)
     listed = spark.createDataFrame(parts, _PARTS)
-    return listed.repartitionById(len(parts), "number").mapInArrow(_lines_of_ranges, f"{LINES}, log STRING")
+    return listed.repartitionById(len(parts), "number").mapInArrow(read, columns)
 
 
 def _ranges(file: LogFile) -> Iterator[FileRange]:
@@ -188,7 +198,8 @@ def _ranges(file: LogFile) -> Iterator[FileRange]:
         yield FileRange(offset, end, line)
 
 
-def _lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of ranges, as `of_ranges` lists them."""
     for batch in batches:
         for part in batch.to_pylist():
             selected = Selection(

@@ -14,9 +14,12 @@ from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import mid_term
 from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
-from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources, listed_fetches
+from isr_batch.ingest.kafka_logs.kernels import with_kernels
+from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources, named
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partition_of
 from isr_batch.ingest.kafka_logs.partition_lines import PartitionEvidence
+from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
+from udfs.batches.listed_partitions import FETCHED, SEEN, seen_in_fetches
 from udfs.records import AT_LOG_END, SENT_FROM_UNKNOWN
 
 BEGUN = pa.schema([
@@ -38,11 +41,16 @@ def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[
         broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches`` that were served without an
         error, and of these first_us and last_us.
     """
-    served = F.when(~F.col("failed"), F.col("handled_us"))
-    asked = listed_fetches(sources).withColumnRenamed("leader_id", "broker_id")
-    rows = asked.withColumn("stretch", stretch_number(stretches, "broker_id", "completed_us"))
-    seen = rows.groupBy("broker_id", "stretch", "topic", "partition_id", "leader_epoch", "replica_id").agg(
-        F.min(served).alias("first_us"), F.max(served).alias("last_us"), F.count(served).alias("fetches")
+    stretch = stretch_number(stretches, "broker_id", "completed_us").alias("stretch")
+    fetches = sources.requests.where(F.col("kind") == FOLLOWER_FETCH)
+    counted = fetches.select(*FETCHED, stretch, "error_code", "partitions").mapInArrow(
+        with_kernels(seen_in_fetches), SEEN
+    )
+    by = ("broker_id", "stretch", "topic", "partition_id", "leader_epoch", "replica_id")
+    seen = (
+        named(counted, sources.topic_names)
+        .groupBy(*by)
+        .agg(F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us"), F.sum("fetches").alias("fetches"))
     )
     found: list[dict[str, Any]] = seen.toArrow().to_pylist()
     return found

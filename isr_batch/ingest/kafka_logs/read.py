@@ -183,7 +183,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
             return read_kafka_logs(spark, folder, cluster_id, run_id, found=found, sql=own)
     found = found or survey(spark, folder)
 
-    requests = _keep(request_log.parse_requests(lines.read_lines(spark, found.of_kind(log_folder.REQUEST))))
+    requests = _keep(request_log.read_requests(spark, found.of_kind(log_folder.REQUEST)))
     copies = request_log.copies(requests)
     if not copies.isEmpty():
         requests = _keep(request_log.refuse_copies(requests, copies))
@@ -211,20 +211,19 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
 
     number = coverage.stretch_number(stretches, "broker_id", "completed_us")
     sessions = request_log.in_sessions(requests, number)
-    if begun:
-        threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
-        sessions = _keep(sessions)
-        sessions = session_partitions.with_members(sessions, rows, sources.topic_names, threads)
+    threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
+    members = session_partitions.members_before(sessions, rows, sources.topics, threads) if begun else {}
     number = coverage.stretch_number(stretches, "leader_id", "completed_us")
     in_spark = spark.createDataFrame(known)
-    fetched = fetch_log.fetches_of(sessions, sources.topic_names, in_spark).withColumn("log_stretch", number)
-    fetched, produced = _keep(fetched), _keep(append_log.produced(sources, in_spark, stretches))
+    read = fetch_log.fetches_of(sessions, sources.topic_names, in_spark, members).withColumn("log_stretch", number)
+    read, produced = _keep(read), _keep(append_log.produced(sources, in_spark, stretches))
+    fetched = read.where("reason IS NULL")
     mid_term_rows.settle(rows, stretches, evidence, fetched, produced)
     led = pa.Table.from_pylist(rows, schema=_settled(known.schema))
     shrinks = isr_changes.led_shrinks(sources, known, stretches)
     led_in_spark = spark.createDataFrame(led)
     doubtful = [
-        request_log.session_gaps(sessions),
+        fetch_log.session_gaps(read),
         _sent_again(produced),
         fetch_log.going_back(fetched),
         fetch_log.not_assigned(fetched, led_in_spark),

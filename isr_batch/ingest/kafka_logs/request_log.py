@@ -3,62 +3,69 @@
 Times are epoch microseconds, computed backwards from the timestamp of the line, which is the completion.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
-from pyspark.sql import Column, DataFrame, Window
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs.request_log_text import FETCH, PRODUCE_API, json_names, with_text_as_json
+from isr_batch.ingest.kafka_logs import lines
+from isr_batch.ingest.kafka_logs.kernels import load_kernels
+from isr_batch.ingest.kafka_logs.log_folder import LogFile
+from isr_batch.ingest.kafka_logs.request_log_text import text_as_json
+from udfs.batches.sessions import INSTANTS, STRETCH_OF_SESSION
+from udfs.request_log import cut, json_line
+from udfs.request_log import requests as scan
+from udfs.request_log.fields import NULL
+from udfs.request_log.unpacked import unescaped
 
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = "follower fetch", "other fetch", "produce", "other"
 BLANK, REFUSED, FILE = "blank", "refused", "file"
 RAW_CHARACTERS = 500
+LAST_US = scan.LAST_US
 SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 
-_PARTITION_ASKED = "partition INT, currentLeaderEpoch INT, fetchOffset BIGINT, recordsSizeInBytes BIGINT"
-_PARTITION_ANSWERED = (
-    "partitionIndex INT, partition INT, index INT, errorCode INT, highWatermark BIGINT, recordsSizeInBytes BIGINT, "
-    "recordSetSizeInBytes BIGINT, recordsStart BIGINT, recordsEnd BIGINT, "
-    "baseOffset BIGINT, divergingEpoch STRUCT<epoch: INT>"
-)
-_SCHEMA = f"""
-    requestHeader STRUCT<
-        requestApiKey: INT, requestApiVersion: INT, correlationId: BIGINT, clientId: STRING, fetchVersion: INT>,
-    request STRUCT<
-        replicaId: INT, replicaState: STRUCT<replicaId: INT>, maxWaitMs: BIGINT, sessionId: INT, sessionEpoch: INT,
-        topics: ARRAY<STRUCT<topicId: STRING, topic: STRING, partitions: ARRAY<STRUCT<{_PARTITION_ASKED}>>>>,
-        forgottenTopicsData: ARRAY<STRUCT<topicId: STRING, topic: STRING, partitions: ARRAY<INT>>>,
-        acks: INT,
-        topicData: ARRAY<STRUCT<
-            topicId: STRING, name: STRING, partitionData: ARRAY<STRUCT<index: INT, recordsSizeInBytes: BIGINT>>>>>,
-    response STRUCT<
-        errorCode: INT, sessionId: INT,
-        responses: ARRAY<STRUCT<
-            topicId: STRING, topic: STRING, name: STRING,
-            partitions: ARRAY<STRUCT<{_PARTITION_ANSWERED}>>,
-            partitionResponses: ARRAY<STRUCT<{_PARTITION_ANSWERED}>>>>>,
-    totalTimeMs DOUBLE, requestQueueTimeMs DOUBLE, localTimeMs DOUBLE, remoteTimeMs DOUBLE, sendTimeMs DOUBLE,
-    malformed STRING"""
-"""The fields of Fetch v4 to v18 and Produce v3 to v13 that are used; null if a version does not have one."""
-_TEXT_SCHEMA = json_names(_SCHEMA)
-
-FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
-MAX_OFFSET = 1 << 53
-"""At a million records a second, 285 years."""
-
-FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
-"""2010, the year before Kafka was published, and 2100."""
-
-MAX_TOTAL_MS = 86_400_000
-"""One day. A broker that was paused for hours has requests of hours; a longer one would shift its whole session."""
-
-_ALL = (1 << 31) - 1
-_BODY_AFTER = " Completed request:"
-_ROUNDING_MS = 1.0
 _SAME_LINE = ("broker_id", "completed_us", "line_hash")
 DUPLICATE = "duplicate line"
 UNKNOWN_VERSION = "API version not known here"
 _STAMP = r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]"
+
+_SCHEMA = pa.schema([
+    ("kind", pa.string()), ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()),
+    *((name, pa.int64()) for name in INSTANTS),
+    ("replica_id", pa.int32()), ("asked_session", pa.int32()), ("session_epoch", pa.int32()),
+    ("given_session", pa.int32()), ("error_code", pa.int32()), ("api_version", pa.int32()),
+    ("correlation_id", pa.int64()), ("client_id", pa.string()), ("acks", pa.int32()), ("partitions", pa.binary()),
+    ("reason", pa.string()), ("detail", pa.string()), ("raw", pa.string()), ("line_hash", pa.int64()),
+])  # fmt: skip
+_SPARK_TYPES = {pa.string(): "STRING", pa.int32(): "INT", pa.int64(): "BIGINT", pa.binary(): "BINARY"}
+REQUESTS = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in _SCHEMA)
+"""Columns of a parsed line.
+
+``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <= released_us <=
+completed_us``, and ``answered_us``, when sending the response began; follower fetches and produce requests have
+``partitions`` (`udfs.request_log.pieces`); refused lines have ``reason``, ``detail`` and ``raw``. ``line_hash`` is the
+line's XXH64.
+"""
+
+_OUTCOMES = (
+    FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER, "no readable time stamp", "time out of range", "malformed JSON",
+    "truncated line", "two requests in one line", "request without api key or durations", UNKNOWN_VERSION,
+    "values out of range", "offset or partition out of range",
+)  # fmt: skip
+"""What the outcomes of `udfs.request_log.requests` are called."""
+
+_NO_REQUEST, _BLANK, _TEXT = range(scan.OUTCOMES, scan.OUTCOMES + 3)
+_REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form")
+
+_MARK, _NO_MARK = np.frombuffer(cut.MARK, np.uint8), np.empty(0, np.uint8)
+
+_UNUSABLE = pa.array([BLANK, REFUSED, FILE])
+
+Ints = npt.NDArray[np.int64]
 
 
 def stamp_us(line: Column) -> Column:
@@ -67,246 +74,149 @@ def stamp_us(line: Column) -> Column:
     return F.unix_micros(F.try_to_timestamp(F.replace(text, F.lit(","), F.lit("."))))
 
 
-def parse_requests(lines: DataFrame) -> DataFrame:
-    """Parse every line into one row: the kind of request, its times, and its partitions.
+def read_requests(spark: SparkSession, files: list[LogFile]) -> DataFrame:
+    """Read and parse request logs; a row a line, as `REQUESTS`, and a row for each file that is damaged."""
+    return lines.of_ranges(spark, files, _requests_of_ranges, REQUESTS)
+
+
+def _requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for block in lines.lines_of_ranges(batches):
+        yield requests_of(block)
+
+
+def requests_of(block: pa.RecordBatch) -> pa.RecordBatch:
+    """Parse every line into one row, as `REQUESTS`.
 
     Parameters
     ----------
-    lines : DataFrame
-        As `isr_batch.ingest.kafka_logs.lines.read_lines` gives them.
-
-    Returns
-    -------
-    DataFrame
-        ``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <=
-        released_us <= completed_us``, and ``answered_us``, when sending the response began; refused lines have
-        ``reason``, ``detail`` and ``raw``.
+    block : RecordBatch
+        Lines, as `isr_batch.ingest.kafka_logs.lines.LINES`.
     """
-    # Plain searches: a regular expression over all lines takes half as long as reading the JSON in them.
-    begin = F.instr("value", _BODY_AFTER)
-    body = F.when(begin > 0, F.substring("value", begin + len(_BODY_AFTER), _ALL)).otherwise("")
-    parsed = lines.select("*", stamp_us(F.col("value")).alias("stamp_us"), body.alias("body")).withColumn(
-        "json", F.when(F.startswith("body", F.lit('{"')), _json(F.col("body"))).otherwise("")
-    )
-    parsed = with_text_as_json(parsed).withColumn("r", _read_json())
-    api, version = F.col("r.requestHeader.requestApiKey"), F.col("r.requestHeader.requestApiVersion")
-    replica = F.coalesce("r.request.replicaState.replicaId", "r.request.replicaId", F.lit(-1))
-    kind = (
-        F.when(F.col("problem").isNotNull() & F.col("source_line").isNull(), FILE)
-        .when(F.trim("value") == "", BLANK)
-        .when(F.col("why").isNotNull(), REFUSED)
-        .when((api == FETCH) & (replica >= 0), FOLLOWER_FETCH)
-        .when(api == FETCH, OTHER_FETCH)
-        .when(api == PRODUCE_API, PRODUCE)
-        .otherwise(OTHER)
-    )
-    known = parsed.withColumn("why", _why_refused(api, version, replica)).withColumn("kind", kind)
-    versions = F.when(F.col("why") == UNKNOWN_VERSION, F.format_string("API %d, version %d", api, version))
-    return _with_instants(known).select(
-        "kind", "broker_id", "source_file", "source_line",
-        "arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us",
-        replica.alias("replica_id"),
-        F.col("r.request.sessionId").alias("asked_session"),
-        F.coalesce("r.request.sessionEpoch", F.lit(-1)).alias("session_epoch"),
-        F.col("r.response.sessionId").alias("given_session"),
-        F.coalesce("r.response.errorCode", F.lit(0)).alias("error_code"),
-        F.coalesce(version, "r.requestHeader.fetchVersion").alias("api_version"),
-        F.col("r.requestHeader.correlationId").alias("correlation_id"),
-        F.when(F.col("kind") == FOLLOWER_FETCH, F.col("r.requestHeader.clientId")).alias("client_id"),
-        F.col("r.request.acks").alias("acks"),
-        F.when(_is_used("kind"), F.coalesce("r.request.topics", _produced_to())).alias("topics"),
-        F.when(_is_used("kind"), F.col("r.request.forgottenTopicsData")).alias("forgotten"),
-        F.when(_is_used("kind"), _responses()).alias("responses"),
-        F.coalesce("problem", F.when(F.col("kind") == REFUSED, F.col("why"))).alias("reason"),
-        F.coalesce("detail", versions).alias("detail"),
-        F.when(F.col("kind") == REFUSED, F.substring("value", 1, RAW_CHARACTERS)).alias("raw"),
-        F.when(F.col("why").isNull(), F.xxhash64("value")).alias("line_hash"),
-    )  # fmt: skip
+    load_kernels()
+    return _Block(block).rows()
 
 
-def _produced_to() -> Column:
-    """List the partitions of a produce request in the same form as those of a fetch."""
+class _Block:
+    """Lines on their way from text to rows: ``codes`` (int64) say what each is, an index into ``reasons``."""
 
-    def partition(data: Column) -> Column:
-        unknown = F.lit(None).cast("int"), F.lit(None).cast("bigint")
-        return F.struct(
-            data["index"].alias("partition"), unknown[0].alias("currentLeaderEpoch"),
-            unknown[1].alias("fetchOffset"), data.recordsSizeInBytes.alias("recordsSizeInBytes"),
-        )  # fmt: skip
+    def __init__(self, block: pa.RecordBatch) -> None:
+        self.block = block
+        self.text, edges = _bytes_of(block.column("value"))
+        self.cut = cut.room_for(block.num_rows)
+        cut.cut_lines(self.text, edges, self.cut)
+        self.begins = np.where(self.cut.line_class == cut.JSON, self.cut.begin, -1)
+        self.ends = edges[1:].astype(np.int64)
+        self.codes = np.where(self.cut.line_class == cut.BLANK, _BLANK, _NO_REQUEST)
+        self.reasons: list[str | None] = list(_REASONS)
+        is_text = self.cut.line_class == cut.TEXT
+        whole = self.text.tobytes()
+        if is_text.any():
+            whole = self._with_texts_as_json(whole)
+            self.text = np.frombuffer(whole, np.uint8)
+        is_read = self.begins >= 0
+        sizes = (self.ends - self.begins)[is_read]
+        self.read = scan.room_for(block.num_rows, int(sizes.sum()))
+        # To look into each line for another request costs half as much as to read it.
+        mark = _MARK if whole.count(cut.MARK) > (self.cut.begin >= 0).sum() else _NO_MARK
+        room = json_line.room_for(int(sizes.max(initial=0)))
+        scan.read_requests(self.text, self.begins, self.ends, is_text, self.cut.stamp_us, mark, room, self.read)
+        self.codes[is_read] = self.read.outcome[is_read]
+        unreadable = (self.codes == scan.MALFORMED) | (self.codes == scan.TRUNCATED)
+        self.codes[is_text & is_read & unreadable] = _TEXT
 
-    return F.transform(
-        "r.request.topicData",
-        lambda t: F.struct(
-            t.topicId.alias("topicId"),
-            t["name"].alias("topic"),
-            F.transform(t.partitionData, partition).alias("partitions"),
-        ),
-    )
+    def _with_texts_as_json(self, whole: bytes) -> bytes:
+        """Append the JSON of lines before 2.8 to the text, and set where it is."""
+        parts, size = [whole], len(whole)
+        for i in np.flatnonzero(self.cut.line_class == cut.TEXT):
+            body = whole[self.cut.begin[i] : self.ends[i]]
+            as_json, problem = text_as_json(body.decode())
+            if problem is None:
+                parts.append(as_json.encode() + (cut.MARK if cut.MARK in body else b""))
+                self.begins[i], self.ends[i] = size, size + len(parts[-1])
+                size += len(parts[-1])
+            elif self.cut.stamp_us[i] == NULL:
+                self.codes[i] = scan.NO_STAMP
+            elif not scan.FIRST_US <= self.cut.stamp_us[i] <= scan.LAST_US:
+                self.codes[i] = scan.TIME
+            else:
+                self.codes[i] = len(self.reasons)
+                self.reasons.append(problem)
+        return b"".join(parts)
 
+    def rows(self) -> pa.RecordBatch:
+        """Give the columns of `REQUESTS`."""
+        kinds = [*_OUTCOMES[: scan.OTHER + 1], *[REFUSED] * (len(self.reasons) - scan.OTHER - 1)]
+        kinds[_BLANK] = BLANK
+        reasons = [*[None] * (scan.OTHER + 1), *self.reasons[scan.OTHER + 1 :]]
+        code, block, out = pa.array(self.codes), self.block, self.read
+        problem, value = block.column("problem"), block.column("value")
+        of_problem = pc.if_else(pc.is_null(block.column("source_line")), FILE, REFUSED)
+        kind = pc.if_else(pc.is_valid(problem), of_problem, pa.array(kinds).take(code))
+        refused = pc.equal(kind, REFUSED)
+        version = np.where(self.codes == scan.VERSION, NULL, out.api_version)
+        columns = {
+            "kind": kind,
+            **{name: block.column(name) for name in ("broker_id", "source_file", "source_line")},
+            **{name: _known(getattr(out, name)) for name in INSTANTS},
+            "replica_id": pa.array(_or(out.replica_id, -1)),
+            "asked_session": _known(out.asked_session),
+            "session_epoch": pa.array(_or(out.session_epoch, -1)),
+            "given_session": _known(out.given_session),
+            "error_code": pa.array(_or(out.error_code, 0)),
+            "api_version": _known(version),
+            "correlation_id": _known(out.correlation_id),
+            "client_id": _client_ids(self.text, out.client),
+            "acks": _known(out.acks),
+            "partitions": self._pieces(),
+            "reason": pc.coalesce(problem, pa.array(reasons, pa.string()).take(code)),
+            "detail": pc.coalesce(block.column("detail"), self._versions()),
+            "raw": _scattered(pc.utf8_slice_codeunits(value.filter(refused), 0, RAW_CHARACTERS), np.asarray(refused)),
+            "line_hash": pc.if_else(pc.is_in(kind, _UNUSABLE), None, pa.array(self.cut.line_hash)),
+        }
+        return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in _SCHEMA], schema=_SCHEMA)
 
-def _read_json() -> Column:
-    malformed = {"columnNameOfCorruptRecord": "malformed"}
-    json = F.from_json("json", _SCHEMA, malformed)
-    text = F.from_json("text_json", _TEXT_SCHEMA, malformed)
-    # Structs are cast by position: the fields of the text get the names that they have in JSON.
-    return F.when(F.col("text_json").isNull(), json).otherwise(text.cast(f"struct<{_SCHEMA}>"))
+    def _pieces(self) -> pa.Array:
+        edges = np.concatenate([[0], self.read.piece_end]).astype(np.int32)
+        data = self.read.pieces[: edges[-1]]
+        pieces = pa.Array.from_buffers(pa.binary(), len(self.codes), [None, pa.py_buffer(edges), pa.py_buffer(data)])
+        there = (self.codes == scan.FOLLOWER_FETCH) | (self.codes == scan.PRODUCE)
+        return pc.if_else(pa.array(there), pieces, None)
 
-
-def _responses() -> Column:
-    """Rename the fields of a response as in Fetch since 3.0; 2.8 and text have other names."""
-    responses = F.col("r.response.responses")
-
-    def partition(p: Column) -> Column:
-        size = F.coalesce(p.recordsSizeInBytes, p.recordSetSizeInBytes, p.recordsEnd - p.recordsStart)
-        return p.withField("partitionIndex", F.coalesce(p.partitionIndex, p.partition)).withField(
-            "recordsSizeInBytes", size
-        )
-
-    renamed = F.transform(
-        responses,
-        lambda t: t.withField("partitions", F.transform(F.coalesce(t.partitions, t.partitionResponses), partition)),
-    )
-    older = F.exists(responses, lambda t: t.partitions.isNull())
-    return F.when((F.col("kind") == FOLLOWER_FETCH) & older, renamed).otherwise(responses)
-
-
-def _is_used(kind: str) -> Column:
-    return F.col(kind).isin(FOLLOWER_FETCH, PRODUCE)
-
-
-def _is_malformed(json: str) -> Column:
-    return (F.col(json) == "") | F.col("r.malformed").isNotNull()
-
-
-def _json(body: Column) -> Column:
-    """Cut off what the log4j layout puts after the JSON, such as `` (kafka.request.logger)``, which has no brace.
-
-    Requests without a response, such as Produce with acks=0, have an empty string instead of an object.
-    """
-    json = F.substring(body, F.lit(1), F.length(body) - F.length(F.substring_index(body, "}", -1)))
-    return F.replace(json, F.lit('"response":"",'), F.lit('"response":null,'))
-
-
-def _why_refused(api: Column, version: Column, replica: Column) -> Column:
-    follower = (api == FETCH) & (replica >= 0)
-    durations = [F.col(f"r.{name}TimeMs") for name in ("total", "requestQueue", "local", "remote")]
-    unmeasured = F.greatest(*(d.isNull() | (d < 0) for d in durations))
-    # The parts add up to the total; each is rounded by itself, and the total is the last one measured.
-    total, *parts = durations
-    send = F.coalesce("r.sendTimeMs", F.lit(0))
-    impossible = F.greatest(*(part > total + _ROUNDING_MS for part in (*parts, send)), send < 0)
-    began_us = F.col("stamp_us") - total * 1000
-    unbalanced = F.length(F.translate("body", "{", "")) < F.length(F.translate("body", "}", ""))
-    is_text = F.col("text_json").isNotNull()
-    return (
-        F.when(F.col("problem").isNotNull(), F.col("problem"))
-        .when(F.col("body") == "", "not a line of the request log")
-        .when(F.col("stamp_us").isNull(), "no readable time stamp")
-        .when(~F.col("stamp_us").between(FIRST_US, LAST_US), "time out of range")
-        .when(F.col("text_problem").isNotNull(), F.col("text_problem"))
-        .when(is_text & _is_malformed("text_json"), "text request of an unknown form")
-        .when(~is_text & _is_malformed("json") & unbalanced, "truncated line")
-        .when(~is_text & _is_malformed("json"), "malformed JSON")
-        # The JSON reader ignores what comes after the first object.
-        .when(F.contains("body", F.lit(_BODY_AFTER)), "two requests in one line")
-        .when(api.isNull() | unmeasured, "request without api key or durations")
-        .when(~(total <= MAX_TOTAL_MS) | ~(began_us >= FIRST_US) | impossible, "time out of range")
-        .when(
-            ((api == FETCH) & (version > FETCH_VERSIONS[1]))
-            | (follower & (version < FETCH_VERSIONS[0]))
-            | ((api == PRODUCE_API) & ~version.between(*PRODUCE_VERSIONS)),
-            UNKNOWN_VERSION,
-        )
-        .when(((api == FETCH) & _no_topics()) | ((api == PRODUCE_API) & _no_acks()), "values out of range")
-        .when(
-            ((api == FETCH) & _odd_fetch(follower)) | ((api == PRODUCE_API) & _odd_produce()),
-            "offset or partition out of range",
-        )
-    )
+    def _versions(self) -> pa.Array:
+        unknown = self.codes == scan.VERSION
+        pairs = zip(self.read.api_key[unknown], self.read.api_version[unknown], strict=True)
+        texts = [f"API {key}, version {version}" for key, version in pairs]
+        return _scattered(pa.array(texts, pa.string()), unknown)
 
 
-def _no_topics() -> Column:
-    return F.col("r.request.topics").isNull()
+def _bytes_of(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Give the bytes of strings, and where each begins; a null has none."""
+    _valid, edges, text = values.buffers()
+    at = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1]
+    data = np.frombuffer(text, np.uint8) if text else np.empty(0, np.uint8)
+    return data[at[0] : at[-1]], at - at[0]
 
 
-def _no_acks() -> Column:
-    return ~F.coalesce(F.col("r.request.acks").between(-1, 1), F.lit(False))
+def _or(numbers: Ints, instead: int) -> Ints:
+    return np.where(numbers == NULL, instead, numbers)
 
 
-def _any(entries: Column | str, odd: Callable[[Column], Column]) -> Column:
-    """Whether any entry is odd; an entry for which that is null counts as odd, and an empty list does not."""
-    return F.coalesce(F.exists(entries, lambda entry: ~F.coalesce(~odd(entry), F.lit(False))), F.lit(False))
+def _known(numbers: Ints) -> pa.Array:
+    return pa.array(numbers, mask=numbers == NULL)
 
 
-def _odd_fetch(follower: Column) -> Column:
-    def nameless(topic: Column) -> Column:
-        return (topic.topicId.isNull() & topic.topic.isNull()) | topic.partitions.isNull()
-
-    asked = _any(
-        "r.request.topics",
-        lambda t: nameless(t) | _any(
-            t.partitions,
-            lambda p: ~(p.partition >= 0) | ~p.fetchOffset.between(0, MAX_OFFSET)
-            | (F.coalesce(p.currentLeaderEpoch, F.lit(-1)) < -1),
-        ),
-    )  # fmt: skip
-    forgotten = _any("r.request.forgottenTopicsData", lambda t: nameless(t) | _any(t.partitions, lambda p: ~(p >= 0)))
-    answered = _any(
-        "r.response.responses",
-        lambda t: _any(
-            F.coalesce(t.partitions, t.partitionResponses),
-            lambda p: ~(F.coalesce(p.partitionIndex, p.partition) >= 0)
-            | ~F.coalesce(p.highWatermark, F.lit(-1)).between(-1, MAX_OFFSET)
-            | (F.coalesce(p.recordsSizeInBytes, F.lit(0)) < -1),
-        ),
-    )  # fmt: skip
-    unnamed = _any(
-        "r.response.responses",
-        lambda t: (t.topicId.isNull() & t.topic.isNull()) | F.coalesce(t.partitions, t.partitionResponses).isNull(),
-    )
-    # Nothing else is read from a consumer's fetch or its response.
-    return asked | (follower & (forgotten | answered | unnamed))
+def _scattered(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
+    """Spread the values of some rows over all; null elsewhere."""
+    return some.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
-def _odd_produce() -> Column:
-    asked = _any(
-        F.coalesce("r.request.topics", _produced_to()),
-        lambda t: (t.topicId.isNull() & t.topic.isNull()) | t.partitions.isNull() | _any(
-            t.partitions, lambda p: ~(p.partition >= 0) | (F.coalesce(p.recordsSizeInBytes, F.lit(0)) < -1)
-        ),
-    )  # fmt: skip
-    return asked | _any(
-        "r.response.responses",
-        lambda t: (t.topicId.isNull() & t.topic.isNull() & t["name"].isNull()) | t.partitionResponses.isNull() | _any(
-            t.partitionResponses,
-            lambda p: ~(p.index >= 0) | ~p.baseOffset.between(-1, MAX_OFFSET) | p.errorCode.isNull(),
-        ),
-    )  # fmt: skip
-
-
-def _us(milliseconds: str) -> Column:
-    # Lines with absurd durations come here too: a value too large for BIGINT would fail the job.
-    return F.round(F.col(f"r.{milliseconds}") * 1000).try_cast("bigint")
-
-
-def _with_instants(parsed: DataFrame) -> DataFrame:
-    waited = F.greatest(F.lit(0), F.least("r.remoteTimeMs", F.coalesce("r.request.maxWaitMs", F.lit(0))))
-    read = parsed.withColumns({
-        name: F.when(F.col("why").isNull(), value)
-        for name, value in {
-            "stamp_us": F.col("stamp_us"), "total_us": _us("totalTimeMs"), "queue_us": _us("requestQueueTimeMs"),
-            "local_us": _us("localTimeMs"), "send_us": F.coalesce(_us("sendTimeMs"), F.lit(0)),
-            "waited_us": F.round(waited * 1000).try_cast("bigint"),
-        }.items()
-    })  # fmt: skip
-    return (
-        read.withColumn("completed_us", F.col("stamp_us"))
-        .withColumn("arrival_us", F.col("stamp_us") - F.col("total_us"))
-        .withColumn("handled_us", F.least(F.col("arrival_us") + F.col("queue_us"), "completed_us"))
-        .withColumn("processed_us", F.least(F.col("handled_us") + F.col("local_us"), "completed_us"))
-        .withColumn("released_us", F.least(F.col("processed_us") + F.col("waited_us"), "completed_us"))
-        .withColumn("answered_us", F.col("completed_us") - F.col("send_us"))
-    )
+def _client_ids(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
+    there = client[:, 0] != NULL
+    begins, ends = client[there].T
+    edges = np.concatenate([[0], np.cumsum(ends - begins)])
+    where = np.repeat(begins - edges[:-1], ends - begins) + np.arange(edges[-1])
+    buffers = [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(text[where])]
+    return _scattered(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
 
 
 def copies(requests: DataFrame) -> DataFrame:
@@ -339,20 +249,13 @@ def refuse_copies(requests: DataFrame, found: DataFrame) -> DataFrame:
     ).drop("first")
 
 
-STRETCH_OF_SESSION = 1 << 32
-"""Larger than any session id: a session that continues after a gap in the log counts as a new one."""
-
-
 def in_sessions(requests: DataFrame, stretch: Column) -> DataFrame:
-    """Assign follower fetches to their fetch sessions, and correct timestamps that were logged late.
-
-    A session has one request in flight. So if a request seems to complete after the next one of its session arrived,
-    its line was logged late by at least the difference.
+    """Assign follower fetches to their fetch sessions.
 
     Parameters
     ----------
     requests : DataFrame
-        As `parse_requests` gives them.
+        As `read_requests` gives them.
     stretch : Column
         Number of the stretch of its broker's log that a request is in (`isr_batch.ingest.kafka_logs.coverage`): what a
         session had before a gap may have changed in it.
@@ -360,8 +263,7 @@ def in_sessions(requests: DataFrame, stretch: Column) -> DataFrame:
     Returns
     -------
     DataFrame
-        Hashed by (broker_id, session) and sorted by `SESSION_ORDER`; with ``previous_epoch`` (null for the first of
-        a session).
+        With ``session``; hashed by (broker_id, session) and sorted by `SESSION_ORDER`.
     """
     own = -F.col("source_line")  # a request without a session is one of its own
     session = F.coalesce(
@@ -370,29 +272,4 @@ def in_sessions(requests: DataFrame, stretch: Column) -> DataFrame:
         own,
     )
     fetches = requests.where(F.col("kind") == FOLLOWER_FETCH).withColumn("session", session.cast("bigint"))
-    order = Window.partitionBy(*SESSION_ORDER[:2]).orderBy(*SESSION_ORDER[2:])
-    late = F.coalesce(F.greatest(F.lit(0), F.col("completed_us") - F.lead("arrival_us").over(order)), F.lit(0))
-    linked = fetches.repartition(*SESSION_ORDER[:2]).select(
-        "*",
-        F.when(F.col("session") > 0, late).otherwise(F.lit(0)).alias("late_us"),
-        F.lag("session_epoch").over(order).alias("previous_epoch"),
-    )
-    instants = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
-    return linked.withColumns({name: F.col(name) - F.col("late_us") for name in instants})
-
-
-def session_gaps(sessions: DataFrame) -> DataFrame:
-    """Find the requests whose predecessors in the session are missing: ``reason``, ``detail``, source."""
-    epoch, previous = F.col("session_epoch"), F.col("previous_epoch")
-    served = (F.col("error_code") == 0) & (epoch > 0)
-    reason = F.when(previous.isNull(), "fetch session began before the log").when(
-        epoch > previous + 1, "gap in fetch session"
-    )
-    detail = F.format_string(
-        "session %d of broker %d with replica %d: epoch %d after %s",
-        F.pmod("session", F.lit(STRETCH_OF_SESSION)), "broker_id", "replica_id", epoch,
-        F.coalesce(previous.cast("string"), F.lit("none")),
-    )  # fmt: skip
-    return sessions.where(served & reason.isNotNull()).select(
-        "source_file", "source_line", reason.alias("reason"), detail.alias("detail")
-    )
+    return fetches.repartition(*SESSION_ORDER[:2]).sortWithinPartitions(*SESSION_ORDER)

@@ -1,4 +1,4 @@
-"""Convert the text lines of request logs before Kafka 2.8 into JSON, with the field names of the text.
+"""Bring the text lines of request logs before Kafka 2.8 into the form of JSON, as far as the scanner needs it.
 
 ===============  ========================================================================================
 release          what a line holds
@@ -18,11 +18,10 @@ that separate its parts occurs exactly once; then the user-chosen text is in a k
 """
 
 import re
+from collections.abc import Callable
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from udfs.request_log.requests import FETCH, PRODUCE_API
 
-FETCH, PRODUCE_API = 1, 0
 _ANOTHER_API = -1
 
 _TWO_READINGS = "text request that can be read in two ways"
@@ -30,164 +29,170 @@ _NO_PARTITIONS = "fetch logged without its partitions (TRACE is needed)"
 _PRODUCE_0_9 = "produce request of a broker older than 0.10"
 
 _MESSAGE, _ANSWER, _CONNECTION, _TIMES = " -- ", ",response:", " from connection ", ";totalTime:"
-_OLD_FETCH = "Name: FetchRequest; "
-_OLD_REPLICA = "; ReplicaId: "
+_OLD, _OLD_FETCH, _OLD_PRODUCE = "Name: ", "Name: FetchRequest; ", "Name: ProducerRequest; "
+_OLD_REPLICA, _OLD_PARTITIONS = "; ReplicaId: ", "; RequestInfo: "
+_APIS = {"FETCH": FETCH, str(FETCH): FETCH, "PRODUCE": PRODUCE_API, str(PRODUCE_API): PRODUCE_API}
 
-_API = r"^(?:RequestHeader\(apiKey=|\{api_key=)(\w+), ?api_?[vV]ersion="
-_OLD_ASKED = (
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.ASCII)
+
+
+_API = _pattern(r"^(?:RequestHeader\(apiKey=|\{api_key=)(\w+), ?api_?[vV]ersion=")
+_OLD_ASKED = _pattern(
     r"^Name: FetchRequest; Version: \d+; CorrelationId: -?\d+; ClientId: .*; ReplicaId: (-?\d+); MaxWait: (\d+) ms; "
     r"MinBytes: -?\d+ bytes(?:; MaxBytes: ?-?\d+ bytes)?; RequestInfo: (.*)$"
 )
-_CORRELATION = r"orrelation_?[iI]d[=:] ?(\d{1,9})\b"
-_CLIENT = r"[cC]lient_?[iI]d[=:] ?([\w.-]+)"
-_API_VERSION = (
+_OLD_PARTITION = _pattern(r"\(\[([\w.-]+),(\d+)\],PartitionFetchInfo\((-?\d+),-?\d+\)\)")
+_OLD_PARTITIONS_ASKED = _pattern(rf"(?:{_OLD_PARTITION.pattern}(?:,(?!$)|$))*")
+_CORRELATION = _pattern(r"orrelation_?[iI]d[=:] ?(\d{1,9})\b")
+_CLIENT = _pattern(r"[cC]lient_?[iI]d[=:] ?([\w.-]+)")
+_API_VERSION = _pattern(
     r"^(?:RequestHeader\(apiKey=\w+, apiVersion=|\{api_key=\d+,api_version=|Name: FetchRequest; Version: )(\d{1,4})\b"
 )
 _NUMBER = r"(\d+(?:\.\d+)?(?:E-?\d+)?)"
-_DURATIONS = (
+_DURATIONS = _pattern(
     rf"^{_NUMBER},requestQueueTime:{_NUMBER},localTime:{_NUMBER},remoteTime:{_NUMBER},(?:throttleTime:{_NUMBER},)?"
     rf"responseQueueTime:{_NUMBER},sendTime:{_NUMBER}\b.*$"
 )
-_DURATIONS_AS_JSON = (
-    '"total_time_ms":$1,"request_queue_time_ms":$2,"local_time_ms":$3,"remote_time_ms":$4,"send_time_ms":$7'
-)
+_DECIMAL_COMMA = _pattern(r"(Time:|^)(\d+),(?=\d)")
 
-_NO_TAGS = (r",_tagged_fields=\{\}", "")
-_ASKED = (
+
+def _listed(match: re.Match[str]) -> str:
+    partitions = (f"{{topic={t},partitions=[{{partition={p},records_size_in_bytes={size}}}]}}"
+                  for t, p, size in _LISTED.findall(match[1]))  # fmt: skip
+    return f"topics=[{','.join(partitions)}]"
+
+
+Step = tuple[re.Pattern[str] | str, str | Callable[[re.Match[str]], str]]
+_LISTED = _pattern(r"([\w.-]+)-(\d+)=(\d+)")
+_NO_TAGS: Step = (",_tagged_fields={}", "")
+# A pattern costs some ten times as much as a text, and a template for the groups of a match as much again.
+_ASKED: tuple[Step, ...] = (
     _NO_TAGS,
-    (r",rack_id=.*$", "}"),  # the last member, and whatever a user made of it
-    (r"max_wait_time=", "max_wait_ms="),
-    (r",epoch=(-?\d+),topics=", ",session_epoch=$1,topics="),  # of the session: up to 2.0
-    (r"partitionSizes=\[", "topics=["),
-    (r"([\w.-]+)-(\d+)=(\d+)", "{topic=$1,partitions=[{partition=$2,records_size_in_bytes=$3}]}"),
-    (r"topic_data=\[", "topics=["),
-    (r",data=\[", ",partitions=["),
-    (r"record_set=null", "records_size_in_bytes=0"),
-    (r"record_set=java\.nio\.\w+\[pos=0 lim=(\d+) cap=\d+\]", "records_size_in_bytes=$1"),
+    (_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
+    ("max_wait_time=", "max_wait_ms="),
+    (_pattern(r",epoch=(-?\d+),topics="), lambda m: f",session_epoch={m[1]},topics="),  # of the session: up to 2.0
+    (_pattern(r"partitionSizes=\[((?:[\w.-]+-\d+=\d+(?:,(?!\])|(?=\])))*)\]"), _listed),
+    ("topic_data=[", "topics=["),
+    (",data=[", ",partitions=["),
+    ("record_set=null", "records_size_in_bytes=0"),
+    (
+        _pattern(r"record_set=java\.nio\.\w+\[pos=0 lim=(\d+) cap=\d+\]"),
+        lambda m: f"records_size_in_bytes={m[1]}",
+    ),
 )
-_ANSWERED = (
+_ANSWERED: tuple[Step, ...] = (
     _NO_TAGS,
-    (r"record_set=(?:\[\]|null)", "records_size_in_bytes=0"),
-    (r"record_set=FileRecords\(file=[^(){}]*, start=(\d+), end=(\d+)\)", "records_start=$1,records_end=$2"),
-    (r"record_set=\w+Records\(size=(\d+)[^(){}]*\)", "records_size_in_bytes=$1"),
+    ("record_set=[]", "records_size_in_bytes=0"),
+    ("record_set=null", "records_size_in_bytes=0"),
+    (
+        _pattern(r"record_set=FileRecords\(file=[^(){}]*, start=(\d+), end=(\d+)\)"),
+        lambda m: f"records_start={m[1]},records_end={m[2]}",
+    ),
+    (_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
     # Records turned into an older format are listed one by one, without a size: a byte, for "some".
-    (r"record_set=\[\(record=[^\[\]{}]*\]", "records_size_in_bytes=1"),
-    (r"\{partition_header=\{", "{"),
-    (r"\},(records_)", ",$1"),
+    (_pattern(r"record_set=\[\(record=[^\[\]{}]*\]"), "records_size_in_bytes=1"),
+    ("{partition_header={", "{"),
+    ("},records_", ",records_"),
     # Why an append was refused, in words.
-    (r"\{batch_index=\d+,batch_index_error_message=[^{}]*\},?", ""),
-    (r",record_errors=\[\],error_message=[^{}]*\}", "}"),
-    (r",_tagged_fields=\{0=(\{epoch=-?\d+,end_offset=-?\d+\})\}", ",diverging_epoch=$1"),
+    (_pattern(r"\{batch_index=\d+,batch_index_error_message=[^{}]*\},?"), ""),
+    (_pattern(r",record_errors=\[\],error_message=[^{}]*\}"), "}"),
+    (
+        _pattern(r",_tagged_fields=\{0=(\{epoch=-?\d+,end_offset=-?\d+\})\}"),
+        lambda m: f",diverging_epoch={m[1]}",
+    ),
 )
-_TO_JSON = (
-    (r"topic=([\w.-]+)", 'topic="$1"'),
-    (r"(\w+)=", '"$1":'),
-)
 
 
-def json_names(ddl: str) -> str:
-    """Rename the fields of a schema as in the text: ``fetchOffset`` becomes ``fetch_offset``."""
-    return re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter.group().lower()}", ddl)
+def text_as_json(text: str) -> tuple[str, str | None]:
+    """Convert what follows ``Completed request:`` in a line into the object that a later release would have logged.
 
-
-def with_text_as_json(lines: DataFrame) -> DataFrame:
-    """Add ``text_json`` and ``text_problem`` to lines that have a ``body``: both null where the body is JSON.
-
-    ``text_json`` is the object that a later release would have logged, with the field names of the text (`json_names`)
-    and only the fields that are used: for APIs other than Fetch and Produce only the durations. A Produce request has
-    ``topics`` with ``partition`` and ``records_size_in_bytes`` if the log level prints them. Empty if the line has
-    another form.
+    Returns
+    -------
+    json : str
+        With the message's members as in the text (`udfs.request_log.json_line.read_json`), and only those that are
+        used: for APIs other than Fetch and Produce only the durations. A Produce request has ``topics`` with
+        ``partition`` and ``records_size_in_bytes`` if the log level prints them. Empty if the line has another form.
+    problem : str or None
+        Why the line cannot be used although its form is known.
     """
-    text = F.when(~F.startswith("body", F.lit('{"')) & (F.col("body") != ""), F.col("body"))
-    split = (
-        lines.withColumn("text", text)
-        .withColumn("front", F.substring_index("text", _TIMES, 1))
-        .withColumn("said", F.substring_index("front", _CONNECTION, 1))
-        .withColumn("is_old_fetch", F.startswith("text", F.lit(_OLD_FETCH)))
-        .withColumn("message", F.when(~F.col("is_old_fetch"), _after(F.col("said"), _MESSAGE)))
-        .withColumn("api_name", F.regexp_extract("text", _API, 1))
-    )
-    name = F.col("api_name")
-    api = (
-        F.when(F.col("is_old_fetch") | name.isin("FETCH", str(FETCH)), FETCH)
-        .when(name.isin("PRODUCE", str(PRODUCE_API)), PRODUCE_API)
-        .when((name != "") | F.startswith("text", F.lit("Name: ")), _ANOTHER_API)
-    )
-    used = F.col("api").isin(FETCH, PRODUCE_API)
-    asked = _replaced(F.substring_index("message", _ANSWER, 1), (*_ASKED, *_TO_JSON))
-    answered = _replaced(_after(F.col("message"), _ANSWER), (*_ANSWERED, *_TO_JSON))
-    # A Produce answer has called it index since 2.8.
-    answered = F.when(
-        F.col("api") == PRODUCE_API, F.replace(answered, F.lit('"partition":'), F.lit('"index":'))
-    ).otherwise(answered)
-    has_answer = F.contains("message", F.lit(_ANSWER))
-    complete = (
-        split.withColumn("api", api)
-        .withColumn("asked", F.when(F.col("is_old_fetch"), _old_fetch()).when(used, asked).otherwise("{}"))
-        .withColumn("answered", F.when(used & has_answer, answered).otherwise("null"))
-        .withColumn("times", _durations())
-    )
-    json = F.concat(
-        F.lit('{"request_header":{"request_api_key":'), F.col("api").cast("string"), _header(), F.lit('},"request":'),
-        "asked",
-        F.lit(',"response":'), "answered", F.lit(","), "times", F.lit("}"),
-    )  # fmt: skip
-    return complete.withColumns(
-        {"text_json": F.when(text.isNotNull(), F.coalesce(json, F.lit(""))), "text_problem": _problem()}
-    ).drop("text", "front", "said", "is_old_fetch", "message", "api_name", "api", "asked", "answered", "times")
+    said = text.partition(_TIMES)[0].partition(_CONNECTION)[0]
+    is_old_fetch = text.startswith(_OLD_FETCH)
+    problem = _problem(text, said, is_old_fetch=is_old_fetch)
+    if problem:
+        return "", problem
+    name = _API.match(text)
+    if is_old_fetch:
+        api = FETCH
+    elif name or text.startswith(_OLD):
+        api = _APIS.get(name.group(1), _ANOTHER_API) if name else _ANOTHER_API
+    else:
+        return "", None
+    durations = _durations(text.rpartition(_TIMES)[2])
+    asked, answered = "{}", "null"
+    if is_old_fetch:
+        asked = _old_fetch(said)
+    elif api != _ANOTHER_API:
+        message = said.rpartition(_MESSAGE)[2]
+        request, has_answer, response = message.partition(_ANSWER)
+        asked = _replaced(request, _ASKED)
+        if has_answer:
+            answered = _replaced(response, _ANSWERED)
+            if api == PRODUCE_API:  # whose answer has called it index since 2.8
+                answered = answered.replace("partition=", "index=")
+    header = _header(said.partition(_MESSAGE)[0]) if api == FETCH else ""
+    json = f'{{"requestHeader":{{"requestApiKey":{api}{header}}},"request":{asked},"response":{answered},{durations}}}'
+    return (json if durations else ""), None
 
 
-def _header() -> Column:
+def _header(text: str) -> str:
     """Extract API version, correlation id and client id; only for fetches, which are matched across lines."""
-    header = F.substring_index("said", _MESSAGE, 1)
 
-    def value(pattern: str, quote: str = "") -> Column:
-        found = F.nullif(F.regexp_extract(header, pattern, 1), F.lit(""))
-        return F.coalesce(F.concat(F.lit(quote), found, F.lit(quote)), F.lit("null"))
+    def value(pattern: re.Pattern[str], quote: str = "") -> str:
+        found = pattern.search(text)
+        return f"{quote}{found.group(1)}{quote}" if found else "null"
 
-    members = F.concat(
-        F.lit(',"fetch_version":'), value(_API_VERSION), F.lit(',"correlation_id":'), value(_CORRELATION),
-        F.lit(',"client_id":'), value(_CLIENT, '"'),
-    )  # fmt: skip
-    return F.when(F.col("api") == FETCH, members).otherwise("")
+    version, correlation, client = value(_API_VERSION), value(_CORRELATION), value(_CLIENT, '"')
+    return f',"fetchVersion":{version},"correlationId":{correlation},"clientId":{client}'
 
 
-def _after(text: Column, mark: str) -> Column:
-    return F.substring_index(text, mark, -1)
-
-
-def _replaced(text: Column, steps: tuple[tuple[str, str], ...]) -> Column:
-    for pattern, by in steps:
-        text = F.regexp_replace(text, F.lit(pattern), F.lit(by))
+def _replaced(text: str, steps: tuple[Step, ...]) -> str:
+    for what, by in steps:
+        if not isinstance(what, str):
+            text = what.sub(by, text)
+        elif what in text and isinstance(by, str):
+            text = text.replace(what, by)
     return text
 
 
-def _old_fetch() -> Column:
+def _old_fetch(said: str) -> str:
     """Convert a request of 0.9 to 0.10.1, with one topic entry per partition."""
-    partition = r"\(\[([\w.-]+),(\d+)\],PartitionFetchInfo\((-?\d+),-?\d+\)\)"
-    entry = '{"topic":"$1","partitions":[{"partition":$2,"fetch_offset":$3}]}'
-    whole = F.regexp_replace("said", F.lit(_OLD_ASKED), F.lit('{"replica_id":$1,"max_wait_ms":$2,"topics":[$3]}'))
-    return F.regexp_replace(whole, F.lit(partition), F.lit(entry))
+    whole = _OLD_ASKED.match(said)
+    listed = _OLD_PARTITIONS_ASKED.fullmatch(whole[3]) if whole else None
+    if not whole or not listed:
+        return ""
+    partitions = (f"{{topic={t},partitions=[{{partition={p},fetch_offset={offset}}}]}}"
+                  for t, p, offset in _OLD_PARTITION.findall(whole[3]))  # fmt: skip
+    return f"{{replica_id={whole[1]},max_wait_ms={whole[2]},topics=[{','.join(partitions)}]}}"
 
 
-def _durations() -> Column:
-    with_points = F.regexp_replace(_after(F.col("text"), _TIMES), F.lit(r"(Time:|^)(\d+),(?=\d)"), F.lit("$1$2."))
-    times = F.regexp_replace(with_points, F.lit(_DURATIONS), F.lit(_DURATIONS_AS_JSON))
-    return F.when(F.startswith(times, F.lit('"total')), times)
-
-
-def _problem() -> Column:
-    """Say why a line cannot be used although its form is known."""
-
-    def count(mark: str) -> Column:
-        return (F.length("text") - F.length(F.replace("text", F.lit(mark)))) / len(mark)
-
-    old = F.startswith("text", F.lit("Name: "))
-    marks = (count(_TIMES) > 1) | (count(_CONNECTION) > 1) | (count(_ANSWER) > 1)
-    header_ends = F.when(old, count(_OLD_REPLICA) > 1).otherwise(count(_MESSAGE) > 1)
-    no_partitions = F.col("is_old_fetch") & ~F.contains("said", F.lit("; RequestInfo: "))
+def _durations(times: str) -> str:
+    found = _DURATIONS.match(_DECIMAL_COMMA.sub(r"\1\2.", times))
+    if not found:
+        return ""
+    total, queue, local, remote, _throttle, _response_queue, send = found.groups()
     return (
-        F.when(marks | header_ends, _TWO_READINGS)
-        .when(no_partitions, _NO_PARTITIONS)
-        .when(F.startswith("text", F.lit("Name: ProducerRequest; ")), _PRODUCE_0_9)
+        f'"totalTimeMs":{total},"requestQueueTimeMs":{queue},"localTimeMs":{local},"remoteTimeMs":{remote},'
+        f'"sendTimeMs":{send}'
     )
+
+
+def _problem(text: str, said: str, *, is_old_fetch: bool) -> str | None:
+    """Say why a line cannot be used although its form is known."""
+    header_end = _OLD_REPLICA if text.startswith(_OLD) else _MESSAGE
+    if any(text.count(mark) > 1 for mark in (_TIMES, _CONNECTION, _ANSWER, header_end)):
+        return _TWO_READINGS
+    if is_old_fetch and _OLD_PARTITIONS not in said:
+        return _NO_PARTITIONS
+    return _PRODUCE_0_9 if text.startswith(_OLD_PRODUCE) else None

@@ -4,26 +4,24 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import mid_term
+from udfs.batches.session_requests import REQUEST_COLUMNS
+from udfs.batches.sessions import FIRST_REQUESTS, Members, first_requests
 
 _FETCHER = r"(?:fetcher|ReplicaFetcherThread)-(\d{1,4})\b"
 
 
-def sessions_begun_before(sessions: DataFrame) -> DataFrame:
-    """Find the first requests of fetch sessions that were opened before the log, or before a gap in it."""
-    return sessions.where("previous_epoch IS NULL AND session_epoch > 0 AND error_code = 0")
-
-
-def with_members(
+def members_before(
     sessions: DataFrame,
     led: Sequence[Mapping[str, Any]],
-    topic_names: DataFrame,
+    topic_names: pa.Table,
     fetchers: Mapping[int, int],
-) -> DataFrame:
-    """Prepend the partitions of a session opened before the log to its first request in the log.
+) -> Members:
+    """Find the partitions of sessions that were opened before the log, or before a gap in it.
 
     An incremental request lists only what has changed, but fetches all partitions of its session: those that the leader
     leads, that the follower is assigned, and that belong to the same fetcher thread.
@@ -34,25 +32,24 @@ def with_members(
         As `isr_batch.ingest.kafka_logs.request_log.in_sessions` gives them.
     led : sequence of dict
         Terms, with ``assigned``.
-    topic_names : DataFrame
+    topic_names : pa.Table
         topic_id, topic.
     fetchers : mapping of int to int
         num.replica.fetchers of each broker, where known.
     """
-    first = sessions_begun_before(sessions).select("broker_id", "session", "replica_id", "client_id", "handled_us")
-    opened = first.withColumn("thread", F.regexp_extract("client_id", _FETCHER, 1)).toArrow().to_pylist()
+    opened = _opened_before(sessions)
     if not opened:
-        return sessions
+        return {}
     threads: dict[int, int] = defaultdict(lambda: 1)
     for row in opened:
         threads[row["replica_id"]] = max(threads[row["replica_id"]], int(row["thread"] or 0) + 1)
     ids: dict[str, list[str]] = defaultdict(list)
-    for row in topic_names.toArrow().to_pylist():
+    for row in topic_names.to_pylist():
         ids[row["topic"]].append(row["topic_id"])
     by_leader: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for term in led:
         by_leader[term["leader_id"]].append(term)
-    members = []
+    members = {}
     for row in opened:
         count = fetchers.get(row["replica_id"], threads[row["replica_id"]])
         held: dict[str, set[int]] = defaultdict(set)
@@ -63,41 +60,21 @@ def with_members(
             )
             if at_work and mine and row["replica_id"] in term["assigned"]:
                 held[term["topic"]].add(term["partition_id"])
-        topics = [(ids[topic], topic, sorted(partitions)) for topic, partitions in sorted(held.items())]
-        members.append((row["broker_id"], row["session"], topics))
-    known = sessions.sparkSession.createDataFrame(
-        members, "broker_id INT, session BIGINT, held ARRAY<STRUCT<ids: ARRAY<STRING>, topic: STRING, of: ARRAY<INT>>>"
+        members[row["broker_id"], row["session"]] = [
+            (ids[topic], topic, sorted(partitions)) for topic, partitions in sorted(held.items())
+        ]
+    return members
+
+
+def _opened_before(sessions: DataFrame) -> list[dict[str, Any]]:
+    """Find the first requests of such sessions, and ``thread``, the number of the fetcher thread; '' if unknown."""
+    requests = sessions.select(*REQUEST_COLUMNS[:-1], "client_id")
+    first = requests.mapInArrow(first_requests, FIRST_REQUESTS).where("session_epoch > 0 AND error_code = 0")
+    found: list[dict[str, Any]] = (
+        first.withColumn("thread", F.regexp_extract("client_id", _FETCHER, 1)).toArrow().to_pylist()
     )
-    return _in_front(sessions, known)
+    return found
 
 
 _LATE_US = 1_000_000
 """A fetch may be handled this long before the first line of the log, as lines are written at completion."""
-
-
-def _in_front(sessions: DataFrame, known: DataFrame) -> DataFrame:
-    by_id = F.exists("topics", lambda t: t.topicId.isNotNull()) | F.exists("responses", lambda t: t.topicId.isNotNull())
-    by_id = by_id | F.exists("forgotten", lambda t: t.topicId.isNotNull())
-    by_name = F.exists("topics", lambda t: t.topic.isNotNull()) | F.exists("responses", lambda t: t.topic.isNotNull())
-    types = dict(sessions.dtypes)["topics"]
-    unknown = F.lit(mid_term.UNKNOWN_EPOCH)
-
-    def entry(held: Column) -> Column:
-        # Of a request that lists nothing it does not matter; sessions of ids and of names do not mix.
-        topic_id = F.coalesce(F.try_element_at(held.ids, F.lit(1)), held.topic)
-        named = F.coalesce(by_name, F.lit(False)) & ~F.coalesce(by_id, F.lit(False))
-        partition = F.transform(held.of, lambda number: F.struct(
-            number.alias("partition"), unknown.alias("currentLeaderEpoch"), unknown.cast("bigint").alias("fetchOffset"),
-            F.lit(0).cast("bigint").alias("recordsSizeInBytes"),
-        ))  # fmt: skip
-        return F.struct(
-            F.when(~named, topic_id).alias("topicId"), F.when(named, held.topic).alias("topic"),
-            partition.alias("partitions"),
-        )  # fmt: skip
-
-    joined = sessions.join(F.broadcast(known), ["broker_id", "session"], "left")
-    first = F.col("held").isNotNull() & F.col("previous_epoch").isNull()
-    in_front = F.transform("held", entry).cast(types)
-    return joined.withColumn("topics", F.when(first, F.concat(in_front, "topics")).otherwise(F.col("topics"))).drop(
-        "held"
-    )

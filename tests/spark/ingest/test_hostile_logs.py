@@ -2,7 +2,6 @@
 
 import gzip
 import random
-import re
 import zlib
 from collections import Counter
 from itertools import pairwise
@@ -16,9 +15,11 @@ from pyspark.sql import functions as F
 from isr_batch.ingest.kafka_logs import KafkaLogs, read_kafka_logs
 from isr_batch.ingest.kafka_logs import lines as reading
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad, total
-from isr_batch.ingest.kafka_logs.request_log import parse_requests
+from isr_batch.ingest.kafka_logs.request_log import read_requests
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.tables.inputs import INPUT_TABLES
+from tests.mutated_lines import mutated
+from tests.request_pieces import partitions_of
 from tests.spark.broker_logs import Leader, line, rows_of
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples"
@@ -27,40 +28,6 @@ MUTATED = {
     "metadata-dump.txt": 5_000,
 }  # fmt: skip
 """Lines to make of the lines of each file."""
-NUMBER = re.compile(rb"-?\d+(\.\d+)?")
-ODD_NUMBERS = (
-    b"-1", b"-7", b"2147483648", b"9007199254740993", b"9223372036854775807", b"99999999999999999999", b"1e308",
-    b"-0.0", b"NaN", b'"NaN"', b"null", b"true", b'"1"', b"[]", b"{}", b"00012", b"1e-320", b"", b"4611686018427387904",
-)  # fmt: skip
-
-
-def mutated(original: bytes, other: bytes, chance: random.Random) -> bytes:  # noqa: C901 (a list of things to do)
-    """One line with one to three things done to it."""
-    changed = bytearray(original)
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        at, upto = sorted(chance.randrange(len(changed) + 1) for _ in "ab")
-        what = chance.randrange(12)
-        if what < 4 and (numbers := list(NUMBER.finditer(changed))):  # most of what gets through the JSON reader
-            number = chance.choice(numbers)
-            changed[number.start() : number.end()] = chance.choice(ODD_NUMBERS)
-        elif what == 4:
-            changed = changed[:at]
-        elif what == 5:
-            changed = changed[:at] + other[chance.randrange(len(other)) :]
-        elif what == 6:
-            changed[at:at] = changed[at : min(upto, at + 300)]
-        elif what == 7:
-            del changed[at : min(upto, at + 100)]
-        elif what == 8:
-            changed = bytearray(changed.translate(bytes.maketrans(*chance.choice(((b"{}", b"}{"), (b"[]", b"{}"))))))
-        elif what == 9:
-            changed[at:at] = chance.choice(
-                (b'"', b"\\", b"'", b"\0", b"\xff", b"\r", b"\n", b"\xe2\x80\xa8", b"<script>")
-            )
-        elif changed:
-            for _ in range(chance.randrange(1, 4)):
-                changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
-    return bytes(changed)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +103,8 @@ def test_lines_that_might_bring_the_reader_down(spark: SparkSession, tmp_path: P
         case.produce(12, 6).replace(f'"{case.topic_id}"', json_name("a'; DROP TABLE x; --<script>\"\\\n../../etc")),
     )
     found = reading.look_at(spark, reading_files(case), [[]])
-    rows = parse_requests(reading.read_lines(spark, found)).orderBy("source_line").collect()
+    table = read_requests(spark, found).orderBy("source_line").toArrow()
+    rows = table.to_pylist()
     assert [(row["kind"], row["reason"]) for row in rows if row["source_line"]][2] == ("refused", "line too long")
     assert rows[2]["detail"].startswith(f"{(9 << 20) + len(fetch) + 12} bytes, begins with [2026-")
     kinds = [row["kind"] for row in rows]
@@ -144,7 +112,9 @@ def test_lines_that_might_bring_the_reader_down(spark: SparkSession, tmp_path: P
     assert kinds[1] == "follower fetch"
     assert kinds[4:] == ["produce", "refused", "refused", "refused", "refused", "produce"]
     assert (rows[8]["reason"], rows[8]["detail"]) == ("API version not known here", "API 1, version 19")
-    assert rows[9]["responses"][0]["topicId"] == "a'; DROP TABLE x; --<script>\"\\\n../../etc"
+    (batch,) = table.combine_chunks().to_batches()
+    ((topic, partition),) = partitions_of(batch)[9]["answered"]
+    assert (topic, partition) == ("a'; DROP TABLE x; --<script>\"\\\n../../etc", 0)
 
 
 def json_name(name: str) -> str:

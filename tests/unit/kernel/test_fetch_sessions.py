@@ -9,27 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fetch_runs import singly
-from udfs.batches.session_requests import DIVERGED, partitions_read
+from tests.request_pieces import fetch_piece
+from udfs.batches.session_requests import partitions_read
+from udfs.request_log.requests import DIVERGED
 
 Request = dict[str, Any]
 
 
-def _entries(partitions: pa.DataType) -> pa.DataType:
-    entry = pa.struct([("topicId", pa.string()), ("topic", pa.string()), ("partitions", pa.list_(partitions))])
-    return pa.list_(entry)
-
-
-ASKED = pa.struct([("partition", pa.int32()), ("currentLeaderEpoch", pa.int32()), ("fetchOffset", pa.int64())])
-ANSWERED = pa.struct([
-    ("partitionIndex", pa.int32()), ("errorCode", pa.int32()), ("highWatermark", pa.int64()),
-    ("recordsSizeInBytes", pa.int64()), ("divergingEpoch", pa.struct([("epoch", pa.int32())])),
-])  # fmt: skip
 SCHEMA = pa.schema([
     ("broker_id", pa.int32()), ("replica_id", pa.int32()),
     *((f"{name}_us", pa.int64()) for name in ("arrival", "handled", "processed", "released", "completed", "answered")),
     ("source_file", pa.string()), ("source_line", pa.int64()),
     ("session", pa.int64()), ("session_epoch", pa.int32()), ("error_code", pa.int32()),
-    ("topics", _entries(ASKED)), ("forgotten", _entries(pa.int32())), ("responses", _entries(ANSWERED)),
+    ("partitions", pa.binary()),
 ])  # fmt: skip
 
 
@@ -65,7 +57,8 @@ COLUMNS = (
 def in_batches(requests: list[Request], cuts: list[int]) -> Iterator[pa.RecordBatch]:
     edges = [0, *sorted(cuts), len(requests)]
     for first, last in pairwise(edges):
-        yield pa.RecordBatch.from_pylist(requests[first:last], schema=SCHEMA)
+        rows = [row | {"partitions": fetch_piece(row)} for row in requests[first:last]]
+        yield pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
 def read(requests: list[Request], cuts: list[int] | None = None, rows_out: int = 1000) -> list[tuple[Any, ...]]:

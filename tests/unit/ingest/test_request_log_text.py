@@ -1,13 +1,17 @@
-"""Logs of brokers before 2.8: a line of each form as it is printed, and lines that pretend."""
+"""Request logs of brokers before 2.8: a line of each form as it is printed, and lines that pretend."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.lines import LINES
-from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER, OTHER_FETCH, PRODUCE, REFUSED, parse_requests
-from tests.spark.broker_logs import stamp
+from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER, OTHER_FETCH, PRODUCE, REFUSED, requests_of
+from tests.request_pieces import partitions_of
 
+LINES = pa.schema([
+    ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()), ("value", pa.string()),
+    ("problem", pa.string()), ("detail", pa.string()),
+])  # fmt: skip
 WHERE = " from connection 10.0.0.1:9092-10.0.0.2:4711"
 WHOLE_MS = (
     ";totalTime:46,requestQueueTime:34,localTime:11,remoteTime:0,responseQueueTime:1,sendTime:0,securityProtocol:P"
@@ -97,8 +101,8 @@ FORMS = [
         "throttle_time_ms=0}" + WHERE + REAL, PRODUCE, {("t-x", 1): 7}, {("t-x", 1): (87, -1, None)},
     ),
     Form(
-        "2.7", NEW.format("FETCH") + "{replica_id=2,max_wait_ms=500,min_bytes=1,max_bytes=9,isolation_level=0,"
-        "session_id=7,session_epoch=3,topics=[{topic=t-x,partitions=[{partition=1,current_leader_epoch=4,"
+        "2.7, diverging", NEW.format("FETCH") + "{replica_id=2,max_wait_ms=500,min_bytes=1,max_bytes=9,"
+        "isolation_level=0,session_id=7,session_epoch=3,topics=[{topic=t-x,partitions=[{partition=1,current_leader_epoch=4,"
         "fetch_offset=5,last_fetched_epoch=2,log_start_offset=0,partition_max_bytes=9,_tagged_fields={}}],"
         "_tagged_fields={}}],forgotten_topics_data=[],rack_id=,_tagged_fields={}},response:{" + HEAD + "responses=["
         "{topic=t-x,partition_responses=[{" + HEADER + "[{producer_id=1,first_offset=2,_tagged_fields={}}],"
@@ -135,45 +139,56 @@ PRETENDING = {
 }
 
 
-def parsed(spark: SparkSession, bodies: list[str]) -> list[dict[str, Any]]:
+def parsed(bodies: Sequence[str]) -> pa.RecordBatch:
     lines = [
-        (1, "request.log", number, f"[{stamp(10)}] DEBUG Completed request:{body} (kafka.request.logger)", None, None)
+        {"broker_id": 1, "source_file": "request.log", "source_line": number,
+         "value": f"[2026-11-21 16:30:10,000] DEBUG Completed request:{body} (kafka.request.logger)"}
         for number, body in enumerate(bodies)
-    ]
-    rows = parse_requests(spark.createDataFrame(lines, LINES)).toArrow().to_pylist()
-    return sorted(rows, key=lambda row: row["source_line"])
+    ]  # fmt: skip
+    return requests_of(pa.RecordBatch.from_pylist(lines, LINES))
 
 
-def test_a_line_of_every_release(spark: SparkSession) -> None:
-    for form, row in zip(FORMS, parsed(spark, [form.body for form in FORMS]), strict=True):
+def test_a_line_of_every_release() -> None:
+    rows = parsed([form.body for form in FORMS])
+    for form, row, partitions in zip(FORMS, rows.to_pylist(), partitions_of(rows), strict=True):
         assert (row["kind"], row["reason"]) == (form.kind, None), form.release
         assert row["completed_us"] - row["arrival_us"] == form.total_us, form.release
-        asked = {
-            (t["topic"], p["partition"]): p["recordsSizeInBytes"] if form.kind == PRODUCE else p["fetchOffset"]
-            for t in row["topics"] or [] for p in t["partitions"]
-        }  # fmt: skip
+        if row["partitions"] is None:
+            assert form.kind in {OTHER, OTHER_FETCH}, form.release
+            continue
+        asked = {key: numbers[-1] for key, numbers in partitions["asked"].items()}
         assert asked == form.asked, form.release
+        answered = form.answered or {}
         if form.kind == PRODUCE:
-            answered = {
-                (t["topic"], p["index"]): (p["errorCode"], p["baseOffset"], None)
-                for t in row["responses"] or [] for p in t["partitionResponses"]
-            }  # fmt: skip
+            assert partitions["answered"] == {key: numbers[:2] for key, numbers in answered.items()}, form.release
         else:
-            answered = {
-                (t["topic"], p["partitionIndex"]): (p["errorCode"], p["highWatermark"], p["recordsSizeInBytes"])
-                for t in row["responses"] or [] for p in t["partitions"]
-            }  # fmt: skip
-        assert answered == (form.answered or {}), form.release
+            errors = {key: -1 if "diverging" in form.release else numbers[0] for key, numbers in answered.items()}
+            expected = {key: (errors[key], *numbers[1:]) for key, numbers in answered.items()}
+            assert partitions["answered"] == expected, form.release
 
 
-def test_epochs_sessions_and_divergence(spark: SparkSession) -> None:
-    row, newest = parsed(spark, [GOOD, FORMS[11].body])
+def test_epochs_and_sessions() -> None:
+    rows = parsed([GOOD])
+    (row,), (partitions,) = rows.to_pylist(), partitions_of(rows)
     assert (row["asked_session"], row["session_epoch"], row["given_session"]) == (7, 3, 7)
-    assert row["topics"][0]["partitions"][0]["currentLeaderEpoch"] == 4
-    assert row["forgotten"] == [{"topicId": None, "topic": "t.y", "partitions": [1, 2]}]
-    assert newest["responses"][0]["partitions"][0]["divergingEpoch"] == {"epoch": 3}
+    assert (row["api_version"], row["correlation_id"], row["client_id"]) == (9, 4, "c")
+    assert partitions["asked"] == {("t-x", 1): (4, 5)}
+    assert partitions["forgotten"] == {("t.y", 1): (), ("t.y", 2): ()}
 
 
-def test_what_pretends_to_be_another_request_is_refused(spark: SparkSession) -> None:
-    for row, reason in zip(parsed(spark, list(PRETENDING)), PRETENDING.values(), strict=True):
+def test_what_pretends_to_be_another_request_is_refused() -> None:
+    for row, reason in zip(parsed(list(PRETENDING)).to_pylist(), PRETENDING.values(), strict=True):
         assert (row["kind"], row["reason"]) == (REFUSED, reason), row["raw"]
+
+
+def test_a_line_that_cannot_be_used_has_its_first_fault_as_the_reason() -> None:
+    two = GOOD.replace("clientId=c", "clientId=;totalTime:1,requestQueueTime:0")
+    lines = [f"[2026-11-21 16:30:10,000] DEBUG Completed request:{GOOD} (k)[x] DEBUG Completed request:{{}}",
+             f"[2026-13-21 16:30:10,000] DEBUG Completed request:{two}",
+             f"[1926-11-21 16:30:10,000] DEBUG Completed request:{two}",
+             f"[1926-11-21 16:30:10,000] DEBUG Completed request:{GOOD}"]  # fmt: skip
+    batch = pa.RecordBatch.from_pylist([{"source_line": n, "value": text} for n, text in enumerate(lines)], LINES)
+    rows = requests_of(batch)
+    assert rows.column("reason").to_pylist() == [
+        "two requests in one line", "no readable time stamp", "time out of range", "time out of range",
+    ]  # fmt: skip

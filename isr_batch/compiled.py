@@ -1,0 +1,73 @@
+"""Machine code of compiled functions, kept on disk for every process of a machine that comes later.
+
+numba's own cache takes functions that close over compiled functions for new ones in every process, and does not see
+a change in another file. Here the key is the source of all that a function may call.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.codegen import CPUCodegen
+
+import udfs
+
+logger = logging.getLogger(__name__)
+
+ROOMS = ("request_log",)
+"""Rooms of ``udfs`` that no replay uses: a change there compiles no rule again."""
+
+
+class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without types
+    """Overloads of an entry point, in numba's place for them: beside the sources, else in the user's cache folder."""
+
+    def __init__(self, function: Callable[..., object], sources: str) -> None:
+        super().__init__(function)
+        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, sources)
+
+    def _index_key(self, sig: object, codegen: CPUCodegen) -> tuple[object, object]:
+        return sig, codegen.magic_tuple()
+
+
+@lru_cache
+def digest_of(room: str = "") -> str:
+    """Compute a hash of the sources of ``udfs``: without `ROOMS`, or of one of these and what all rooms share."""
+    digest = hashlib.sha256()
+    for source in _sources_in(files(udfs), room):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
+    """Python files of a package, which spark-submit may have sent as a zip."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            if entry.name == room if room else entry.name not in ROOMS:
+                yield from _sources_in(entry, "")
+        elif entry.name.endswith(".py"):
+            yield entry
+
+
+def keep_compiled(functions: Sequence[Callable[..., object]], sources: str) -> None:
+    """Let entry points load their machine code, and save what they compile.
+
+    Where no folder can be written, they compile as they would without.
+
+    Parameters
+    ----------
+    functions : sequence of compiled functions
+    sources : str
+        As `digest_of` gives it.
+    """
+    try:
+        for function in functions:
+            kernel: Any = function
+            # numba's cache=True puts its own cache in the same place.
+            kernel._cache = _SourceCache(kernel.py_func, sources)  # noqa: SLF001
+    except (OSError, RuntimeError) as error:
+        logger.info("compiled kernels are not kept: %s", error)

@@ -1,0 +1,157 @@
+"""Partitions that fetch and produce requests list, a row each, taken out of their pieces."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from udfs.batches.sessions import int64
+from udfs.request_log import unpacked
+from udfs.request_log.unpacked import Partitions
+
+FETCHED = ("broker_id", "replica_id", "handled_us", "completed_us")
+LISTED = (
+    "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, topic_id STRING, partition_id INT, "
+    "leader_epoch INT, fetch_offset BIGINT, failed BOOLEAN"
+)
+"""Columns of `listed_by_fetches`, as Spark spells them."""
+
+SEEN = (
+    "broker_id INT, stretch INT, topic_id STRING, partition_id INT, leader_epoch INT, replica_id INT, "
+    "first_us BIGINT, last_us BIGINT, fetches BIGINT"
+)
+"""Columns of `seen_in_fetches`."""
+
+WHOLE = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "source_file", "source_line")
+PRODUCED = (
+    "broker_id INT, handled_us BIGINT, processed_us BIGINT, completed_us BIGINT, acks INT, source_file STRING, "
+    "source_line BIGINT, topic_id STRING, partition_id INT, answered BOOLEAN, base_offset BIGINT, error_code INT, "
+    "size BIGINT"
+)
+"""Columns of `produced_partitions`."""
+
+_UNKNOWN_SIZE = -2
+
+
+def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give a row for every partition that a follower's fetch lists, whether served or not.
+
+    Parameters
+    ----------
+    batches : record batches of fetches
+        `FETCHED`, ``error_code`` (int32), ``partitions`` (binary), and more.
+
+    Yields
+    ------
+    record batches
+        Columns as in `LISTED`. ``failed``: the request or the partition was answered with an error.
+    """
+    for batch in batches:
+        yield _listed(batch, FETCHED)
+
+
+def _listed(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
+    asked, _forgotten, answered = unpacked.fetches(batch.column("partitions"))
+    request = pa.array(asked.request())
+    failed = np.repeat(int64(batch.column("error_code")) != 0, asked.per_request) | _failed(asked, answered)
+    return pa.RecordBatch.from_pydict(
+        {name: batch.column(name).take(request) for name in kept}
+        | {
+            "topic_id": asked.topic_by_partition(),
+            "partition_id": pa.array(asked.numbers[:, 0].astype(np.int32)),
+            "leader_epoch": pa.array(asked.numbers[:, 1].astype(np.int32)),
+            "fetch_offset": pa.array(asked.numbers[:, 2]),
+            "failed": pa.array(failed),
+        }
+    )
+
+
+def _failed(asked: Partitions, answered: Partitions) -> npt.NDArray[np.bool_]:
+    """Whether the response has an error for a partition that was asked for."""
+    bad = np.flatnonzero(answered.numbers[:, 1] > 0)
+    if not len(bad):
+        return np.zeros(len(asked.numbers), np.bool_)
+    where = pa.array(bad)
+    errors = set(
+        zip(answered.request()[bad].tolist(), answered.topic_by_partition().take(where).to_pylist(),
+            answered.numbers[bad, 0].tolist(), strict=True)
+    )  # fmt: skip
+    listed = zip(asked.request().tolist(), asked.topic_by_partition().to_pylist(), asked.numbers[:, 0].tolist(),
+                 strict=True)  # fmt: skip
+    return np.fromiter((partition in errors for partition in listed), np.bool_, len(asked.numbers))
+
+
+def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the fetches that list a partition, by stretch of the log, leader epoch and replica; a batch at a time.
+
+    Parameters
+    ----------
+    batches : record batches of fetches
+        As for `listed_by_fetches`, and ``stretch`` (int32).
+
+    Yields
+    ------
+    record batches
+        Columns as in `SEEN`: ``fetches`` that were served, when the first and the last of these was handled.
+    """
+    for batch in batches:
+        rows = _listed(batch, ("broker_id", "stretch", "replica_id", "handled_us"))
+        served = pc.if_else(rows.column("failed"), None, rows.column("handled_us"))
+        keys = ["broker_id", "stretch", "topic_id", "partition_id", "leader_epoch", "replica_id"]
+        table = pa.table({name: rows.column(name) for name in keys} | {"us": served})
+        counted = table.group_by(keys, use_threads=False).aggregate([("us", "min"), ("us", "max"), ("us", "count")])
+        yield from (
+            counted.select([*keys, "us_min", "us_max", "us_count"])
+            .rename_columns([*keys, "first_us", "last_us", "fetches"])
+            .combine_chunks()
+            .to_batches()
+        )
+
+
+def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give a row for every partition in the response to a produce request; without a response, in the request.
+
+    Parameters
+    ----------
+    batches : record batches of produce requests
+        `WHOLE`, and ``partitions`` (binary).
+
+    Yields
+    ------
+    record batches
+        Columns as in `PRODUCED`. ``base_offset`` is null where nothing was appended, ``size`` (bytes) where it is not
+        logged, and where there is a response.
+    """
+    for batch in batches:
+        asked, answered = unpacked.produce_requests(batch.column("partitions"))
+        size = asked.numbers[:, 1]
+        unanswered = np.flatnonzero((answered.entries == 0)[asked.request()])
+        yield _produced(
+            batch, asked, unanswered, answered=False, base_offset=pa.nulls(len(unanswered), pa.int64()),
+            error=np.zeros(len(unanswered), np.int32), size=pa.array(size, mask=size == _UNKNOWN_SIZE).take(unanswered),
+        )  # fmt: skip
+        offset = answered.numbers[:, 2]
+        yield _produced(
+            batch, answered, np.arange(len(offset)), answered=True, base_offset=pa.array(offset, mask=offset < 0),
+            error=answered.numbers[:, 1].astype(np.int32), size=pa.nulls(len(offset), pa.int64()),
+        )  # fmt: skip
+
+
+def _produced(
+    batch: pa.RecordBatch, listed: Partitions, rows: npt.NDArray[np.int64], *, answered: bool, base_offset: pa.Array,
+    error: npt.NDArray[np.int32], size: pa.Array,
+) -> pa.RecordBatch:  # fmt: skip
+    request = pa.array(listed.request()[rows])
+    return pa.RecordBatch.from_pydict(
+        {name: batch.column(name).take(request) for name in WHOLE}
+        | {
+            "topic_id": listed.topic_by_partition().take(rows),
+            "partition_id": pa.array(listed.numbers[rows, 0].astype(np.int32)),
+            "answered": pa.array(np.full(len(rows), answered)),
+            "base_offset": base_offset,
+            "error_code": pa.array(error),
+            "size": size,
+        }
+    )

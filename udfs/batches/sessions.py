@@ -1,0 +1,117 @@
+"""Requests of fetch sessions one after the other: their times, what is missing between them, what was before them."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from udfs.request_log import unpacked
+
+STRETCH_OF_SESSION = 1 << 32
+"""Larger than any session id: a session that continues after a gap in the log counts as a new one."""
+
+INSTANTS = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
+_ORDER = ("broker_id", "session", "session_epoch")
+
+FIRST_REQUESTS = (
+    "broker_id INT, session BIGINT, session_epoch INT, error_code INT, replica_id INT, client_id STRING, "
+    "handled_us BIGINT"
+)
+"""Columns of `first_requests`, as Spark spells them."""
+
+Members = Mapping[tuple[int, int], Sequence[tuple[Sequence[str], str, Sequence[int]]]]
+"""By broker and session, the partitions that it had before the log: ids of a topic, its name, partitions."""
+
+Ints = npt.NDArray[np.int64]
+
+
+def int64(array: pa.Array, missing: int = 0) -> Ints:
+    """Give integers as numpy has them, with a number for null."""
+    return np.asarray(pc.fill_null(array, missing).cast(pa.int64()))
+
+
+def in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add ``previous_epoch``, null for the first request of a session, and correct what was logged late.
+
+    A session has one request in flight. So if a request seems to complete after the next one of its session arrived,
+    its line was logged late by at least the difference.
+    """
+    before: pa.RecordBatch | None = None
+    with_rows = (batch for batch in batches if batch.num_rows)
+    for batch, after in pairwise(itertools.chain(with_rows, [None])):
+        assert batch is not None
+        yield _in_turn(batch, before, after)
+        before = batch
+
+
+def _in_turn(batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
+    around = pa.Table.from_batches(
+        [*([before.slice(before.num_rows - 1)] if before else []), batch, *([after.slice(0, 1)] if after else [])]
+    )
+    first = 1 if before else 0
+    here = slice(first, first + batch.num_rows)
+    broker, session, epoch, arrival = (int64(around.column(name)) for name in (*_ORDER, "arrival_us"))
+    goes_on = np.append((broker[1:] == broker[:-1]) & (session[1:] == session[:-1]), False)
+    late = np.maximum(int64(batch.column("completed_us")) - np.append(arrival[1:], 0)[here], 0)
+    late[~(goes_on & (session > 0))[here]] = 0
+    begins = ~np.append(False, goes_on[:-1])[here]
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    columns |= {name: pa.array(int64(columns[name]) - late) for name in INSTANTS}
+    columns["previous_epoch"] = pa.array(np.append(0, epoch[:-1])[here], mask=begins)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def first_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give the first request of each session; columns as in `FIRST_REQUESTS`."""
+    names = [column.split(" ")[0] for column in FIRST_REQUESTS.split(", ")]
+    for batch in in_turn(batches):
+        yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(names)
+
+
+def missing_before(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Find the requests whose predecessors in the session are missing, with ``reason`` and ``detail``."""
+    epoch, previous = int64(batch.column("session_epoch")), int64(batch.column("previous_epoch"))
+    begins = np.asarray(pc.is_null(batch.column("previous_epoch")))
+    served = (int64(batch.column("error_code")) == 0) & (epoch > 0)
+    gap = np.flatnonzero(served & (begins | (epoch > previous + 1)))
+    rows = batch.take(pa.array(gap))
+    details = [
+        f"session {session % STRETCH_OF_SESSION} of broker {broker} with replica {replica}: epoch {number} after {last}"
+        for session, broker, replica, number, last in zip(
+            *(rows.column(name).to_pylist() for name in ("session", "broker_id", "replica_id", "session_epoch")),
+            pc.fill_null(rows.column("previous_epoch").cast(pa.string()), "none").to_pylist(), strict=True,
+        )
+    ]  # fmt: skip
+    reasons = np.where(begins[gap], "fetch session began before the log", "gap in fetch session")
+    columns = {name: rows.column(name) for name in rows.schema.names}
+    return pa.RecordBatch.from_pydict(
+        columns | {"reason": pa.array(reasons.tolist(), pa.string()), "detail": pa.array(details, pa.string())}
+    )
+
+
+def with_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
+    """Let the first request of a session ask for what the session had before, too."""
+    if not members:
+        return batch
+    broker, session = int64(batch.column("broker_id")), int64(batch.column("session"))
+    pieces = None
+    for row in np.flatnonzero(pc.is_null(batch.column("previous_epoch"))):
+        held = members.get((int(broker[row]), int(session[row])))
+        if held:
+            pieces = pieces or batch.column("partitions").to_pylist()
+            pieces[row] = _with_held(pieces[row], held)
+    if not pieces:
+        return batch
+    return batch.set_column(batch.schema.get_field_index("partitions"), "partitions", pa.array(pieces, pa.binary()))
+
+
+def _with_held(piece: bytes, held: Sequence[tuple[Sequence[str], str, Sequence[int]]]) -> bytes:
+    asked, gone, answered = unpacked.fetches(pa.array([piece]))
+    # Of a request that lists nothing it does not matter; sessions of ids and of names do not mix.
+    by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))
+    topics = [(ids[0] if by_id and ids else topic, partitions) for ids, topic, partitions in held]
+    return unpacked.with_topics_in_front(piece, topics, by_id=by_id)

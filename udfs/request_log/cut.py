@@ -1,0 +1,164 @@
+"""Cut a line of the request log: its time, where the request begins, and a hash of the whole line."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.jit import entry, inlined, kernel
+from udfs.request_log.fields import NULL
+
+MARK = b" Completed request:"
+BLANK, WITHOUT_REQUEST, JSON, TEXT = range(4)
+"""Classes of lines."""
+
+_MARK = np.frombuffer(MARK, np.uint8).copy()
+_STAMP = np.frombuffer(b"[dddd-dd-dd dd:dd:dd,ddd]", np.uint8).copy()
+_DAYS = np.array([31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+_SPACE, _QUOTE, _COMMA, _POINT, _OPEN, _ZERO, _DIGIT = (ord(c) for c in ' ",.{0d')
+_SEED = 42
+_P1, _P2, _P3 = (np.uint64(p) for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
+_P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
+
+
+class Cut(NamedTuple):
+    """Of each line: its class (int8), its time in epoch microseconds, where its request begins, its hash (int64)."""
+
+    line_class: npt.NDArray[np.int8]
+    stamp_us: npt.NDArray[np.int64]
+    begin: npt.NDArray[np.int64]
+    line_hash: npt.NDArray[np.int64]
+
+
+def room_for(lines: int) -> Cut:
+    """Allocate for so many lines."""
+    return Cut(np.empty(lines, np.int8), *(np.empty(lines, np.int64) for _ in range(3)))
+
+
+@inlined
+def _number(text, at, digits):
+    number = 0
+    for k in range(at, at + digits):
+        number = number * 10 + (np.int64(text[k]) - _ZERO)
+    return number
+
+
+@kernel
+def _stamp_us(text, at, end):
+    """Read ``[yyyy-MM-dd HH:mm:ss,SSS]`` as UTC; `NULL` if the line does not begin with a time that there is."""
+    if end - at < len(_STAMP):
+        return NULL
+    for k in range(len(_STAMP)):
+        c, wanted = text[at + k], _STAMP[k]
+        if wanted == _DIGIT:
+            if not _ZERO <= c <= _ZERO + 9:
+                return NULL
+        elif c != wanted and not (wanted == _COMMA and c == _POINT):
+            return NULL
+    year, month, day = _number(text, at + 1, 4), _number(text, at + 6, 2), _number(text, at + 9, 2)
+    hour, minute, second = _number(text, at + 12, 2), _number(text, at + 15, 2), _number(text, at + 18, 2)
+    if not (1 <= month <= 12 and 1 <= day <= _DAYS[month - 1] and hour < 24 and minute < 60 and second < 60):
+        return NULL
+    if month == 2 and day == 29 and not (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)):
+        return NULL
+    # Days since 1970 by the civil calendar, whose years are taken to begin in March.
+    y = year - (month <= 2)
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    days = 365 * y + y // 4 - y // 100 + y // 400 + of_year - 719_468
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
+    return (seconds * 1000 + _number(text, at + 21, 3)) * 1000
+
+
+@kernel
+def _after_mark(text, at, end):
+    """Find the byte after the first ``MARK``; -1: there is none."""
+    while at + len(_MARK) <= end:
+        k = 0
+        while k < len(_MARK) and text[at + k] == _MARK[k]:
+            k += 1
+        if k == len(_MARK):
+            return at + k
+        at += 1
+    return -1
+
+
+@inlined
+def _rotated(x, bits):
+    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+
+@inlined
+def _word(text, at):
+    word = np.uint64(0)
+    for k in range(8):
+        word |= np.uint64(text[at + k]) << np.uint64(8 * k)
+    return word
+
+
+@inlined
+def _round(total, word):
+    return _rotated(total + word * _P2, 31) * _P1
+
+
+@kernel
+def _hash(text, at, end):
+    """XXH64."""
+    seed = np.uint64(_SEED)
+    length = np.uint64(end - at)
+    if end - at >= 32:
+        a, b, c, d = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+        while at + 32 <= end:
+            a = _round(a, _word(text, at))
+            b = _round(b, _word(text, at + 8))
+            c = _round(c, _word(text, at + 16))
+            d = _round(d, _word(text, at + 24))
+            at += 32
+        total = _rotated(a, 1) + _rotated(b, 7) + _rotated(c, 12) + _rotated(d, 18)
+        for part in (a, b, c, d):
+            total = (total ^ _round(np.uint64(0), part)) * _P1 + _P4
+    else:
+        total = seed + _P5
+    total += length
+    while at + 8 <= end:
+        total = _rotated(total ^ _round(np.uint64(0), _word(text, at)), 27) * _P1 + _P4
+        at += 8
+    if at + 4 <= end:
+        word = np.uint64(0)
+        for k in range(4):
+            word |= np.uint64(text[at + k]) << np.uint64(8 * k)
+        total = _rotated(total ^ (word * _P1), 23) * _P2 + _P3
+        at += 4
+    while at < end:
+        total = _rotated(total ^ (np.uint64(text[at]) * _P5), 11) * _P1
+        at += 1
+    total = (total ^ (total >> np.uint64(33))) * _P2
+    total = (total ^ (total >> np.uint64(29))) * _P3
+    return np.int64(total ^ (total >> np.uint64(32)))
+
+
+@entry
+def cut_lines(text, edges, out: Cut):
+    """Cut lines.
+
+    Parameters
+    ----------
+    text : uint8 array
+        UTF-8.
+    edges : int32 or int64 array (n + 1)
+        Line i is ``text[edges[i]:edges[i + 1]]``.
+    out : Cut
+        Room for n lines; filled.
+    """
+    for i in range(len(edges) - 1):
+        at, end = np.int64(edges[i]), np.int64(edges[i + 1])
+        out.stamp_us[i] = _stamp_us(text, at, end)
+        out.line_hash[i] = _hash(text, at, end)
+        begin = _after_mark(text, at, end)
+        out.begin[i] = begin
+        if 0 <= begin < end:
+            is_json = text[begin] == _OPEN and begin + 1 < end and text[begin + 1] == _QUOTE
+            out.line_class[i] = JSON if is_json else TEXT
+        else:
+            while at < end and text[at] == _SPACE:
+                at += 1
+            out.line_class[i] = BLANK if at == end else WITHOUT_REQUEST

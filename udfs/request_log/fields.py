@@ -1,0 +1,201 @@
+"""The members of a request log line's JSON that are read: Fetch v4 to v18 and Produce v3 to v13, as arrays.
+
+A context is an object or an array in which members or elements are expected. A member that is a field has a type, a
+target and a place that the value goes to. What is no field is passed over.
+"""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+NULL = -(1 << 63)
+"""Of a value that is null or absent."""
+
+SKIPPED, INT, LONG, DOUBLE, STRING, OBJECT, ARRAY = range(7)
+"""Types. Of `OBJECT` and `ARRAY` the target is the context; of the others it is a slot, or a column of the row."""
+
+IN_VALUES, IN_TOPIC, IN_PARTITION, IN_FORGOTTEN = range(4)
+"""Places: `Values`, the last topic entry, the last partition entry, the list of forgotten partitions."""
+
+# Slots of one line's values: header, request, response, and what was found on the way.
+API_KEY, API_VERSION, CORRELATION_ID, FETCH_VERSION, CLIENT_BEGIN, CLIENT_END = range(6)
+REPLICA, STATE_REPLICA, MAX_WAIT_MS, ASKED_SESSION, SESSION_EPOCH, ACKS = range(6, 12)
+ASKED_TOPICS_FIRST, ASKED_TOPICS, FORGOTTEN_FIRST, FORGOTTEN, SENT_FIRST, SENT = range(12, 18)
+ERROR, GIVEN_SESSION, ANSWERS_FIRST, ANSWERS = range(18, 22)
+BAD_OUTSIDE, BAD_INSIDE, OVERFLOWN = range(22, 25)
+SLOTS = 25
+"""``BAD_OUTSIDE``, ``BAD_INSIDE``: values of another type in the header or among the durations, or in the messages."""
+
+TOTAL, QUEUE, LOCAL, REMOTE, SEND = range(5)
+DURATIONS = 5
+
+# Columns of a topic entry: where its id and its names stand, and the rows of its partitions.
+ID_BEGIN, ID_END, TOPIC_BEGIN, TOPIC_END, NAME_BEGIN, NAME_END = range(6)
+PARTITIONS_FIRST, PARTITIONS, OLDER_FIRST, OLDER = range(6, 10)
+TOPIC_COLUMNS = 10
+"""``OLDER``: the partitions of a response to Produce, or to Fetch before 3.0."""
+
+# Columns of a partition entry.
+PARTITION, PARTITION_INDEX, INDEX, EPOCH, OFFSET, SIZE = range(6)
+PARTITION_ERROR, HIGH_WATERMARK, OLDER_SIZE, RECORDS_START, RECORDS_END, BASE_OFFSET, DIVERGES = range(6, 13)
+PARTITION_COLUMNS = 13
+
+# Contexts.
+ANYTHING, LINE, HEADER, REQUEST, REPLICA_STATE, RESPONSE = range(6)
+ASKED_TOPIC, FORGOTTEN_TOPIC, SENT_TOPIC, ANSWERED_TOPIC = range(6, 10)
+ASKED_PARTITION, SENT_PARTITION, ANSWERED_PARTITION, DIVERGING = range(10, 14)
+ASKED_TOPIC_LIST, FORGOTTEN_TOPIC_LIST, SENT_TOPIC_LIST, ANSWERED_TOPIC_LIST = range(14, 18)
+ASKED_LIST, FORGOTTEN_LIST, SENT_LIST, ANSWERED_LIST, OLDER_ANSWERED_LIST = range(18, 23)
+CONTEXTS = 23
+
+
+class Field(NamedTuple):
+    """A member of an object: its name in JSON, and what becomes of its value."""
+
+    name: str
+    type: int
+    target: int
+    place: int = IN_VALUES
+
+
+_TOPIC_NAMES = (
+    Field("topicId", STRING, ID_BEGIN, IN_TOPIC),
+    Field("topic", STRING, TOPIC_BEGIN, IN_TOPIC),
+)
+FIELDS: dict[int, tuple[Field, ...]] = {
+    LINE: (
+        Field("requestHeader", OBJECT, HEADER),
+        Field("request", OBJECT, REQUEST),
+        Field("response", OBJECT, RESPONSE),
+        Field("totalTimeMs", DOUBLE, TOTAL),
+        Field("requestQueueTimeMs", DOUBLE, QUEUE),
+        Field("localTimeMs", DOUBLE, LOCAL),
+        Field("remoteTimeMs", DOUBLE, REMOTE),
+        Field("sendTimeMs", DOUBLE, SEND),
+    ),
+    HEADER: (
+        Field("requestApiKey", INT, API_KEY),
+        Field("requestApiVersion", INT, API_VERSION),
+        Field("correlationId", LONG, CORRELATION_ID),
+        Field("clientId", STRING, CLIENT_BEGIN),
+        Field("fetchVersion", INT, FETCH_VERSION),
+    ),
+    REQUEST: (
+        Field("replicaId", INT, REPLICA),
+        Field("replicaState", OBJECT, REPLICA_STATE),
+        Field("maxWaitMs", LONG, MAX_WAIT_MS),
+        Field("sessionId", INT, ASKED_SESSION),
+        Field("sessionEpoch", INT, SESSION_EPOCH),
+        Field("topics", ARRAY, ASKED_TOPIC_LIST),
+        Field("forgottenTopicsData", ARRAY, FORGOTTEN_TOPIC_LIST),
+        Field("acks", INT, ACKS),
+        Field("topicData", ARRAY, SENT_TOPIC_LIST),
+    ),
+    REPLICA_STATE: (Field("replicaId", INT, STATE_REPLICA),),
+    RESPONSE: (
+        Field("errorCode", INT, ERROR),
+        Field("sessionId", INT, GIVEN_SESSION),
+        Field("responses", ARRAY, ANSWERED_TOPIC_LIST),
+    ),
+    ASKED_TOPIC: (*_TOPIC_NAMES, Field("partitions", ARRAY, ASKED_LIST)),
+    FORGOTTEN_TOPIC: (*_TOPIC_NAMES, Field("partitions", ARRAY, FORGOTTEN_LIST)),
+    SENT_TOPIC: (
+        _TOPIC_NAMES[0],
+        Field("name", STRING, TOPIC_BEGIN, IN_TOPIC),
+        Field("partitionData", ARRAY, SENT_LIST),
+    ),
+    ANSWERED_TOPIC: (
+        *_TOPIC_NAMES,
+        Field("name", STRING, NAME_BEGIN, IN_TOPIC),
+        Field("partitions", ARRAY, ANSWERED_LIST),
+        Field("partitionResponses", ARRAY, OLDER_ANSWERED_LIST),
+    ),
+    ASKED_PARTITION: (
+        Field("partition", INT, PARTITION, IN_PARTITION),
+        Field("currentLeaderEpoch", INT, EPOCH, IN_PARTITION),
+        Field("fetchOffset", LONG, OFFSET, IN_PARTITION),
+        Field("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
+    ),
+    SENT_PARTITION: (
+        Field("index", INT, PARTITION, IN_PARTITION),
+        Field("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
+    ),
+    ANSWERED_PARTITION: (
+        Field("partitionIndex", INT, PARTITION_INDEX, IN_PARTITION),
+        Field("partition", INT, PARTITION, IN_PARTITION),
+        Field("index", INT, INDEX, IN_PARTITION),
+        Field("errorCode", INT, PARTITION_ERROR, IN_PARTITION),
+        Field("highWatermark", LONG, HIGH_WATERMARK, IN_PARTITION),
+        Field("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
+        Field("recordSetSizeInBytes", LONG, OLDER_SIZE, IN_PARTITION),
+        Field("recordsStart", LONG, RECORDS_START, IN_PARTITION),
+        Field("recordsEnd", LONG, RECORDS_END, IN_PARTITION),
+        Field("baseOffset", LONG, BASE_OFFSET, IN_PARTITION),
+        Field("divergingEpoch", OBJECT, DIVERGING),
+    ),
+}
+
+ELEMENTS = {
+    ASKED_TOPIC_LIST: ASKED_TOPIC, FORGOTTEN_TOPIC_LIST: FORGOTTEN_TOPIC, SENT_TOPIC_LIST: SENT_TOPIC,
+    ANSWERED_TOPIC_LIST: ANSWERED_TOPIC, ASKED_LIST: ASKED_PARTITION, SENT_LIST: SENT_PARTITION,
+    ANSWERED_LIST: ANSWERED_PARTITION, OLDER_ANSWERED_LIST: ANSWERED_PARTITION,
+}  # fmt: skip
+"""Contexts of arrays whose elements are objects, and the contexts of these. A `FORGOTTEN_LIST` has numbers."""
+
+LISTS = {
+    ASKED_TOPIC_LIST: ASKED_TOPICS_FIRST, FORGOTTEN_TOPIC_LIST: FORGOTTEN_FIRST, SENT_TOPIC_LIST: SENT_FIRST,
+    ANSWERED_TOPIC_LIST: ANSWERS_FIRST, ASKED_LIST: PARTITIONS_FIRST, SENT_LIST: PARTITIONS_FIRST,
+    FORGOTTEN_LIST: PARTITIONS_FIRST, ANSWERED_LIST: PARTITIONS_FIRST, OLDER_ANSWERED_LIST: OLDER_FIRST,
+}  # fmt: skip
+"""Slot, or column of the topic entry, for the first row of an array's elements; the next one has their number."""
+
+SLOTS_OF = {HEADER: (API_KEY, REPLICA), REQUEST: (REPLICA, ERROR), REPLICA_STATE: (STATE_REPLICA, MAX_WAIT_MS),
+            RESPONSE: (ERROR, BAD_OUTSIDE)}  # fmt: skip
+"""First slot of an object's values, and the one after its last."""
+
+
+def _named_as_in_text(field: Field) -> Field:
+    """Before 2.8 ``fetchOffset`` was ``fetch_offset``."""
+    return field._replace(name=re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", field.name))
+
+
+def _names_of(context: int) -> tuple[Field, ...]:
+    fields = FIELDS.get(context, ())
+    return tuple(dict.fromkeys((*fields, *map(_named_as_in_text, fields))))
+
+
+_every = [field for context in range(CONTEXTS) for field in _names_of(context)]
+TYPE = np.array([field.type for field in _every])
+TARGET = np.array([field.target for field in _every])
+PLACE = np.array([field.place for field in _every])
+NAMES = np.frombuffer("".join(field.name for field in _every).encode(), np.uint8).copy()
+NAME_AT = np.cumsum([0, *(len(field.name) for field in _every)])
+ELEMENT = np.array([ELEMENTS.get(context, ANYTHING) for context in range(CONTEXTS)])
+LIST = np.array([LISTS.get(context, -1) for context in range(CONTEXTS)])
+OWN_FIRST, OWN_END = np.array([SLOTS_OF.get(context, (0, 0)) for context in range(CONTEXTS)]).T.copy()
+
+BUCKETS, _OF_LENGTH, _OF_FIRST = 128, 2, 23
+
+
+def bucket_of(length, first, last):
+    """Number the bucket of a name; no two names of a context share one."""
+    return (_OF_LENGTH * length + _OF_FIRST * first + last) & (BUCKETS - 1)
+
+
+def _by_bucket() -> npt.NDArray[np.int64]:
+    fields = np.full((CONTEXTS, BUCKETS), -1)
+    number = 0
+    for context in range(CONTEXTS):
+        for field in _names_of(context):
+            name = field.name.encode()
+            bucket = bucket_of(len(name), name[0], name[-1])
+            assert fields[context, bucket] < 0, f"{field.name} shares a bucket: choose other factors"
+            fields[context, bucket] = number
+            number += 1
+    return fields
+
+
+FIELD_IN = _by_bucket()
+"""By context and bucket; -1: none."""

@@ -1,0 +1,157 @@
+"""A piece: the partitions of one fetch or produce request, as bytes.
+
+It has three lists: the partitions asked for, those forgotten (of a fetch), and those in the response. A list is a count
+of topic entries, and for each of them its name, a count of partitions, and their numbers:
+
+=========  =============================================  =============================================
+list       fetch                                          produce
+=========  =============================================  =============================================
+asked      partition, leader epoch + 1, fetch offset + 1  partition, bytes + 2 (0: not logged)
+forgotten  partition
+answered   partition, error, high watermark + 1, bytes+1  partition, error, base offset + 1
+=========  =============================================  =============================================
+
+A count or number has seven bits a byte, the lowest first, and the eighth bit in all but its last byte; an error may be
+negative, so 0, -1, 1, -2 ... are written as 0, 1, 2, 3 ... A name is twice its length in bytes, plus one where it is a
+topic id, and the bytes as they stood in the JSON string.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.jit import entry, inlined, kernel
+from udfs.request_log import fields as f
+
+FETCH_NUMBERS = (3, 1, 4)
+PRODUCE_NUMBERS = (2, 0, 3)
+"""Numbers of a partition in each of the three lists."""
+
+ASKED, FORGOTTEN, ANSWERED = range(3)
+
+Ints = npt.NDArray[np.int64]
+
+
+class Lists(NamedTuple):
+    """One of the three lists of many pieces.
+
+    ``names``: the bytes of the topic entries' names, one after the other; entry i ends at ``name_end[i]``. ``is_id``
+    (bool) and ``partitions`` (int64), by topic entry; ``entries`` and ``listed`` (int64), topic entries and partitions
+    by piece; ``numbers`` (int64), a row a partition.
+    """
+
+    names: npt.NDArray[np.uint8]
+    name_end: Ints
+    is_id: npt.NDArray[np.bool_]
+    partitions: Ints
+    entries: Ints
+    listed: Ints
+    numbers: Ints
+
+
+@kernel
+def write_unsigned(number, out, at):
+    """Write a number that is not negative; gives the byte after it."""
+    while number >= 128:
+        out[at] = (number & 127) | 128
+        number >>= 7
+        at += 1
+    out[at] = number
+    return at + 1
+
+
+@kernel
+def write_signed(number, out, at):
+    """Write a number of any sign."""
+    return write_unsigned((number << 1) ^ (number >> 63), out, at)
+
+
+@kernel
+def write_name(text, topics, row, out, at):
+    """Write the id of a topic entry (`udfs.request_log.fields`), or its name where it has no id."""
+    begin, end = topics[row, f.ID_BEGIN], topics[row, f.ID_END]
+    is_id = begin != f.NULL
+    if not is_id:
+        column = f.TOPIC_BEGIN if topics[row, f.TOPIC_BEGIN] != f.NULL else f.NAME_BEGIN
+        begin, end = topics[row, column], topics[row, column + 1]
+    at = write_unsigned(2 * (end - begin) + is_id, out, at)
+    for k in range(begin, end):
+        out[at] = text[k]
+        at += 1
+    return at
+
+
+@inlined
+def _read(data, at):
+    number, shift = np.int64(0), 0
+    while data[at] >= 128:
+        number |= np.int64(data[at] & 127) << shift
+        shift += 7
+        at += 1
+    return number | np.int64(data[at]) << shift, at + 1
+
+
+@entry
+def count(data, edges, numbers, totals):
+    """Count what the three lists of many pieces hold.
+
+    Parameters
+    ----------
+    data : uint8 array
+    edges : int32 or int64 array (n + 1)
+        Piece i is ``data[edges[i]:edges[i + 1]]``; it may be empty.
+    numbers : tuple of three int
+        `FETCH_NUMBERS` or `PRODUCE_NUMBERS`.
+    totals : int64 array (3, 3)
+        Filled, by list: bytes of names, topic entries, partitions.
+    """
+    totals[:] = 0
+    for i in range(len(edges) - 1):
+        at = np.int64(edges[i])
+        if edges[i + 1] == edges[i]:
+            continue
+        for kind in range(3):
+            topics, at = _read(data, at)
+            totals[kind, 1] += topics
+            for _ in range(topics):
+                length, at = _read(data, at)
+                at += length >> 1
+                totals[kind, 0] += length >> 1
+                partitions, at = _read(data, at)
+                totals[kind, 2] += partitions
+                for _ in range(partitions * numbers[kind]):
+                    _number, at = _read(data, at)
+
+
+@entry
+def unpack(data, edges, numbers, asked: Lists, forgotten: Lists, answered: Lists, filled):
+    """Take pieces apart into the three lists, which have room for what `count` has counted.
+
+    ``filled`` (int64, (3, 3)) are zeros, and then what `count` gives.
+    """
+    name, topic, row = filled[:, 0], filled[:, 1], filled[:, 2]
+    for i in range(len(edges) - 1):
+        at = np.int64(edges[i])
+        empty = edges[i + 1] == edges[i]
+        for kind in range(3):
+            out = asked if kind == ASKED else (forgotten if kind == FORGOTTEN else answered)
+            out.entries[i] = out.listed[i] = 0
+            if empty:
+                continue
+            out.entries[i], at = _read(data, at)
+            for _ in range(out.entries[i]):
+                length, at = _read(data, at)
+                for _ in range(length >> 1):
+                    out.names[name[kind]] = data[at]
+                    name[kind] += 1
+                    at += 1
+                out.name_end[topic[kind]] = name[kind]
+                out.is_id[topic[kind]] = length & 1
+                out.partitions[topic[kind]], at = _read(data, at)
+                out.listed[i] += out.partitions[topic[kind]]
+                for _ in range(out.partitions[topic[kind]]):
+                    for k in range(numbers[kind]):
+                        out.numbers[row[kind], k], at = _read(data, at)
+                    row[kind] += 1
+                topic[kind] += 1

@@ -1,0 +1,369 @@
+"""Read the requests of a block of lines: kind, instants, values and partitions of each, or why it is refused."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.jit import entry, inlined, kernel
+from udfs.request_log import fields as f
+from udfs.request_log.fields import NULL
+from udfs.request_log.json_line import Found, read_json
+from udfs.request_log.pieces import write_name, write_signed, write_unsigned
+
+FETCH, PRODUCE_API = 1, 0
+FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
+MAX_OFFSET = 1 << 53
+"""At a million records a second, 285 years."""
+
+FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
+"""2010, the year before Kafka was published, and 2100."""
+
+MAX_TOTAL_MS = 86_400_000
+"""One day. A broker that was paused for hours has requests of hours; a longer one would shift its whole session."""
+
+DIVERGED = -1
+"""Error code of a partition whose log ends elsewhere than the leader's; Kafka has no code for it."""
+
+_ROUNDING_MS = 1.0
+
+FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = range(4)
+NO_STAMP, TIME, MALFORMED, TRUNCATED, TWO_REQUESTS, NO_DURATIONS, VERSION, VALUES, PARTITIONS = range(4, 13)
+OUTCOMES = 13
+"""What a line with a request is: a kind of request, or a reason to refuse it."""
+
+
+class Requests(NamedTuple):
+    """A column each, with a value a line (int64, `NULL`: none); those of refused lines have ``outcome`` alone.
+
+    ``client`` (2 columns): where the client id of a follower begins and ends in the text. ``piece_end``: end of the
+    line's partitions in ``pieces`` (uint8), which begin where those of the line before end.
+    """
+
+    outcome: npt.NDArray[np.int8]
+    arrival_us: npt.NDArray[np.int64]
+    handled_us: npt.NDArray[np.int64]
+    processed_us: npt.NDArray[np.int64]
+    released_us: npt.NDArray[np.int64]
+    answered_us: npt.NDArray[np.int64]
+    completed_us: npt.NDArray[np.int64]
+    replica_id: npt.NDArray[np.int64]
+    asked_session: npt.NDArray[np.int64]
+    session_epoch: npt.NDArray[np.int64]
+    given_session: npt.NDArray[np.int64]
+    error_code: npt.NDArray[np.int64]
+    api_key: npt.NDArray[np.int64]
+    api_version: npt.NDArray[np.int64]
+    correlation_id: npt.NDArray[np.int64]
+    acks: npt.NDArray[np.int64]
+    client: npt.NDArray[np.int64]
+    piece_end: npt.NDArray[np.int64]
+    pieces: npt.NDArray[np.uint8]
+
+
+def room_for(lines: int, size: int) -> Requests:
+    """Allocate for so many lines of so many bytes in all: a piece is shorter than its line."""
+    columns = {name: np.full(lines, NULL) for name in Requests._fields[1:-3]}
+    return Requests(
+        outcome=np.empty(lines, np.int8),
+        **columns,
+        client=np.full((lines, 2), NULL),
+        piece_end=np.zeros(lines, np.int64),
+        pieces=np.empty(size + 16 * lines, np.uint8),
+    )
+
+
+@inlined
+def _or(value, instead):
+    return instead if value == NULL else value
+
+
+@kernel
+def _is_out(value, least):
+    """Whether an offset or a size is no number from ``least`` to `MAX_OFFSET`."""
+    return not least <= value <= MAX_OFFSET
+
+
+@kernel
+def _is_nameless(topics, row, with_name):
+    return (
+        topics[row, f.ID_BEGIN] == NULL
+        and topics[row, f.TOPIC_BEGIN] == NULL
+        and not (with_name and topics[row, f.NAME_BEGIN] != NULL)
+    )
+
+
+@kernel
+def _answers_of(topics, row, is_produce):
+    """Give the first row and the number of the partitions that a topic's answer has; `NULL`: it has none."""
+    if not is_produce and topics[row, f.PARTITIONS] != NULL:
+        return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
+    return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
+
+
+@inlined
+def _index_of(partitions, p, is_produce):
+    if is_produce:
+        return partitions[p, f.INDEX]
+    return _or(partitions[p, f.PARTITION_INDEX], partitions[p, f.PARTITION])
+
+
+@inlined
+def _size_of(partitions, p):
+    if partitions[p, f.SIZE] != NULL:
+        return partitions[p, f.SIZE]
+    if partitions[p, f.OLDER_SIZE] != NULL:
+        return partitions[p, f.OLDER_SIZE]
+    if partitions[p, f.RECORDS_START] != NULL and partitions[p, f.RECORDS_END] != NULL:
+        return partitions[p, f.RECORDS_END] - partitions[p, f.RECORDS_START]
+    return NULL
+
+
+@kernel
+def _asked_for(values, is_produce):
+    """Give the first row and the number of the topics in a request."""
+    if is_produce and values[f.ASKED_TOPICS] == NULL:
+        return values[f.SENT_FIRST], values[f.SENT]
+    return values[f.ASKED_TOPICS_FIRST], values[f.ASKED_TOPICS]
+
+
+@kernel
+def _is_odd_request(found, is_produce):
+    """Whether a request lists a partition, an offset, an epoch or a size that cannot be."""
+    _values, _durations, topics, partitions, _forgotten, _stack = found
+    first, count = _asked_for(found.values, is_produce)
+    for t in range(first, first + max(count, 0)):
+        if _is_nameless(topics, t, False) or topics[t, f.PARTITIONS] == NULL:
+            return True
+        for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
+            if partitions[p, f.PARTITION] < 0:
+                return True
+            if is_produce and _is_out(_or(partitions[p, f.SIZE], 0), -1):
+                return True
+            if not is_produce and (_is_out(partitions[p, f.OFFSET], 0) or _or(partitions[p, f.EPOCH], -1) < -1):
+                return True
+    return False
+
+
+@kernel
+def _is_odd_answer(found, is_produce):
+    """Whether a follower's fetch or its answer, or that to a produce request, has a partition that cannot be."""
+    values, _durations, topics, partitions, forgotten, _stack = found
+    first = values[f.FORGOTTEN_FIRST]
+    for t in range(first, first + (0 if is_produce else max(values[f.FORGOTTEN], 0))):
+        if _is_nameless(topics, t, False) or topics[t, f.PARTITIONS] == NULL:
+            return True
+        for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
+            if forgotten[p] < 0:
+                return True
+    first = values[f.ANSWERS_FIRST]
+    for t in range(first, first + max(values[f.ANSWERS], 0)):
+        row, count = _answers_of(topics, t, is_produce)
+        if _is_nameless(topics, t, is_produce) or count == NULL:
+            return True
+        for p in range(row, row + count):
+            if _index_of(partitions, p, is_produce) < 0:
+                return True
+            if is_produce:
+                if _is_out(partitions[p, f.BASE_OFFSET], -1) or partitions[p, f.PARTITION_ERROR] == NULL:
+                    return True
+            elif _is_out(_or(partitions[p, f.HIGH_WATERMARK], -1), -1) or _is_out(_or(_size_of(partitions, p), 0), -1):
+                return True
+    return False
+
+
+@kernel
+def _without_end(text, at, end):
+    """Whether more objects are opened than closed."""
+    opened = 0
+    for k in range(at, end):
+        opened += (text[k] == 123) - (text[k] == 125)
+    return opened > 0
+
+
+@kernel
+def _has_mark(text, at, end, mark):
+    while at + len(mark) <= end:
+        k = 0
+        while k < len(mark) and text[at + k] == mark[k]:
+            k += 1
+        if k == len(mark):
+            return True
+        at += 1
+    return False
+
+
+@kernel
+def _times_outcome(durations, stamp_us):
+    """Give `OTHER` if a request can have taken so long, else why not."""
+    total = durations[f.TOTAL]
+    for part in (f.TOTAL, f.QUEUE, f.LOCAL, f.REMOTE):
+        if not durations[part] >= 0:
+            return NO_DURATIONS
+    # The parts add up to the total; each is rounded by itself, and the total is the last one measured.
+    for part in (f.QUEUE, f.LOCAL, f.REMOTE, f.SEND):
+        if durations[part] > total + _ROUNDING_MS or durations[part] < 0:
+            return TIME
+    return OTHER if total <= MAX_TOTAL_MS and stamp_us - total * 1000 >= FIRST_US else TIME
+
+
+@kernel
+def _outcome(found, stamp_us):
+    values = found.values
+    api, version = values[f.API_KEY], values[f.API_VERSION]
+    replica = _or(_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
+    if api == NULL:
+        return NO_DURATIONS
+    timed = _times_outcome(found.durations, stamp_us)
+    if timed != OTHER or (api != FETCH and api != PRODUCE_API):
+        return timed
+    is_produce = api == PRODUCE_API
+    if version != NULL:
+        # What a consumer asked for is read of older releases too.
+        oldest = PRODUCE_VERSIONS[0] if is_produce else (FETCH_VERSIONS[0] if replica >= 0 else NULL)
+        if not oldest <= version <= (PRODUCE_VERSIONS[1] if is_produce else FETCH_VERSIONS[1]):
+            return VERSION
+    if is_produce:
+        if not -1 <= values[f.ACKS] <= 1:
+            return VALUES
+    elif values[f.ASKED_TOPICS] == NULL:
+        return VALUES
+    if values[f.OVERFLOWN] or _is_odd_request(found, is_produce):
+        return PARTITIONS
+    if (is_produce or replica >= 0) and _is_odd_answer(found, is_produce):
+        return PARTITIONS
+    return PRODUCE if is_produce else (FOLLOWER_FETCH if replica >= 0 else OTHER_FETCH)
+
+
+@kernel
+def _write_piece(text, found, is_produce, out, at):
+    """Write the partitions of a request as `pieces` says; gives the byte after them."""
+    values, _durations, topics, partitions, forgotten, _stack = found
+    first, count = _asked_for(values, is_produce)
+    count = max(count, 0)
+    at = write_unsigned(count, out, at)
+    for t in range(first, first + count):
+        at = write_name(text, topics, t, out, at)
+        at = write_unsigned(topics[t, f.PARTITIONS], out, at)
+        for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
+            at = write_unsigned(partitions[p, f.PARTITION], out, at)
+            if is_produce:
+                at = write_unsigned(_or(partitions[p, f.SIZE], -2) + 2, out, at)
+            else:
+                at = write_unsigned(_or(partitions[p, f.EPOCH], -1) + 1, out, at)
+                at = write_unsigned(partitions[p, f.OFFSET] + 1, out, at)
+    first, count = values[f.FORGOTTEN_FIRST], 0 if is_produce else max(values[f.FORGOTTEN], 0)
+    at = write_unsigned(count, out, at)
+    for t in range(first, first + count):
+        at = write_name(text, topics, t, out, at)
+        at = write_unsigned(topics[t, f.PARTITIONS], out, at)
+        for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
+            at = write_unsigned(forgotten[p], out, at)
+    first, count = values[f.ANSWERS_FIRST], max(values[f.ANSWERS], 0)
+    at = write_unsigned(count, out, at)
+    for t in range(first, first + count):
+        row, answers = _answers_of(topics, t, is_produce)
+        at = write_name(text, topics, t, out, at)
+        at = write_unsigned(answers, out, at)
+        for p in range(row, row + answers):
+            at = write_unsigned(_index_of(partitions, p, is_produce), out, at)
+            error = _or(partitions[p, f.PARTITION_ERROR], 0)
+            if is_produce:
+                at = write_signed(error, out, at)
+                at = write_unsigned(partitions[p, f.BASE_OFFSET] + 1, out, at)
+            else:
+                diverged = error == 0 and partitions[p, f.DIVERGES] == 1
+                at = write_signed(DIVERGED if diverged else error, out, at)
+                at = write_unsigned(_or(partitions[p, f.HIGH_WATERMARK], -1) + 1, out, at)
+                at = write_unsigned(_or(_size_of(partitions, p), 0) + 1, out, at)
+    return at
+
+
+@inlined
+def _us(milliseconds):
+    """Round half up, which no duration is below."""
+    us = milliseconds * 1000
+    whole = np.floor(us)
+    return np.int64(whole) + (us - whole >= 0.5)
+
+
+@kernel
+def _keep(i, values, durations, stamp_us, out):
+    total_us, send_us = _us(durations[f.TOTAL]), 0
+    if durations[f.SEND] >= 0:
+        send_us = _us(durations[f.SEND])
+    waited_ms = max(0.0, min(durations[f.REMOTE], float(_or(values[f.MAX_WAIT_MS], 0))))
+    out.completed_us[i] = stamp_us
+    out.arrival_us[i] = stamp_us - total_us
+    out.handled_us[i] = min(out.arrival_us[i] + _us(durations[f.QUEUE]), stamp_us)
+    out.processed_us[i] = min(out.handled_us[i] + _us(durations[f.LOCAL]), stamp_us)
+    out.released_us[i] = min(out.processed_us[i] + _us(waited_ms), stamp_us)
+    out.answered_us[i] = stamp_us - send_us
+    out.asked_session[i] = values[f.ASKED_SESSION]
+    out.given_session[i] = values[f.GIVEN_SESSION]
+    out.correlation_id[i] = values[f.CORRELATION_ID]
+    out.acks[i] = values[f.ACKS]
+
+
+@entry
+def read_requests(text, begins, ends, is_text, stamps_us, mark, found: Found, out: Requests):
+    """Read the JSON of lines.
+
+    Parameters
+    ----------
+    text : uint8 array
+        UTF-8.
+    begins, ends : int64 array (n)
+        Bytes of the JSON and of what a layout puts after it; a line that begins at -1 is left out.
+    is_text : bool array (n)
+        Whether it has members as `read_json` takes them of lines before 2.8.
+    stamps_us : int64 array (n)
+        Times of the lines; `NULL`: none.
+    mark : uint8 array
+        What stands before a request, so that a line with another one behind the first has two.
+    found : Found
+        Room for the longest of them.
+    out : Requests
+        Filled; its values must be `NULL` before.
+    """
+    piece = 0
+    for i in range(len(begins)):
+        out.piece_end[i] = piece
+        begin, end, stamp_us = begins[i], ends[i], stamps_us[i]
+        if begin < 0:
+            continue
+        out.replica_id[i] = out.session_epoch[i] = -1
+        out.error_code[i] = 0
+        if stamp_us == NULL:
+            out.outcome[i] = NO_STAMP
+            continue
+        if not FIRST_US <= stamp_us <= LAST_US:
+            out.outcome[i] = TIME
+            continue
+        values = found.values
+        is_json = read_json(text, begin, end, is_text[i], found)
+        api = values[f.API_KEY]
+        # Other requests have members of the same names and other types.
+        is_used = api == FETCH or api == PRODUCE_API or api == NULL
+        if not is_json or values[f.BAD_OUTSIDE] or (values[f.BAD_INSIDE] and is_used):
+            out.outcome[i] = TRUNCATED if _without_end(text, begin, end) else MALFORMED
+            continue
+        if len(mark) and _has_mark(text, begin, end, mark):
+            out.outcome[i] = TWO_REQUESTS
+            continue
+        outcome = _outcome(found, stamp_us)
+        out.outcome[i] = outcome
+        if outcome == VERSION:
+            out.api_key[i], out.api_version[i] = api, values[f.API_VERSION]
+        if outcome > OTHER:
+            continue
+        _keep(i, values, found.durations, stamp_us, out)
+        out.api_version[i] = _or(values[f.API_VERSION], values[f.FETCH_VERSION])
+        out.replica_id[i] = _or(_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
+        out.session_epoch[i] = _or(values[f.SESSION_EPOCH], -1)
+        out.error_code[i] = _or(values[f.ERROR], 0)
+        if outcome == FOLLOWER_FETCH and values[f.CLIENT_BEGIN] != NULL:
+            out.client[i, 0], out.client[i, 1] = values[f.CLIENT_BEGIN], values[f.CLIENT_END]
+        if outcome == FOLLOWER_FETCH or outcome == PRODUCE:
+            piece = _write_piece(text, found, outcome == PRODUCE, out.pieces, piece)
+            out.piece_end[i] = piece

@@ -1,0 +1,163 @@
+"""Tokens of JSON in bytes: where strings, numbers and words end, and what number it is. Each takes the line's end."""
+
+import numpy as np
+
+from udfs.jit import inlined, kernel
+from udfs.request_log.fields import NULL
+
+MAX_INT, MAX_LONG_TENTH = (1 << 31) - 1, ((1 << 63) - 1) // 10
+_TENS = 10.0 ** np.arange(23)
+
+QUOTE, _BACKSLASH, MINUS, _PLUS, _POINT, COMMA, COLON, EQUALS, ZERO, NINE = (ord(c) for c in '"\\-+.,:=09')
+OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY = (ord(c) for c in "{}[]")
+_SPACE, _E, _SMALL_E, _U, N, T, F = (ord(c) for c in " Eeuntf")
+_LITERALS = np.frombuffer(b"nulltruefalse", np.uint8).copy()
+_ESCAPES = np.array([chr(c) in '"\\/bfnrtu' for c in range(128)])
+_WORD = np.array([chr(c).isalnum() or chr(c) == "_" for c in range(128)])
+_PLAIN = np.array([c >= 32 and chr(c) not in '"\\' for c in range(256)])
+_HEX = np.array([chr(c) in "0123456789abcdefABCDEF" for c in range(128)])
+
+
+@inlined
+def after_blanks(text, at, end):
+    """Pass what may stand between tokens."""
+    while at < end and (text[at] == _SPACE or text[at] == 9 or text[at] == 10 or text[at] == 13):
+        at += 1
+    return at
+
+
+@kernel
+def end_of_string(text, at, end):
+    """Find the closing quote; -1: there is none, or something that no string may hold comes before it."""
+    while at < end:
+        c = text[at]
+        if _PLAIN[c]:
+            at += 1
+            continue
+        if c == QUOTE:
+            return at
+        if c < _SPACE:
+            return -1
+        at += 1
+        if c == _BACKSLASH:
+            if at >= end or text[at] >= 128 or not _ESCAPES[text[at]]:
+                return -1
+            at += 1
+            if text[at - 1] == _U:
+                if at + 4 > end:
+                    return -1
+                for k in range(at, at + 4):
+                    if text[k] >= 128 or not _HEX[text[k]]:
+                        return -1
+                at += 4
+    return -1
+
+
+@inlined
+def _after_digits(text, at, end):
+    while at < end and ZERO <= text[at] <= NINE:
+        at += 1
+    return at
+
+
+@kernel
+def end_of_number(text, at, end):
+    """Find the end of a number, and whether it is whole; -1: it is none."""
+    if text[at] == MINUS:
+        at += 1
+    first = at
+    at = _after_digits(text, at, end)
+    if at == first or (text[first] == ZERO and at > first + 1):
+        return -1, False
+    whole = True
+    if at < end and text[at] == _POINT:
+        whole = False
+        first = at + 1
+        at = _after_digits(text, first, end)
+        if at == first:
+            return -1, False
+    if at < end and (text[at] == _E or text[at] == _SMALL_E):
+        whole = False
+        at += 1
+        if at < end and (text[at] == _PLUS or text[at] == MINUS):
+            at += 1
+        first = at
+        at = _after_digits(text, first, end)
+        if at == first:
+            return -1, False
+    return at, whole
+
+
+@kernel
+def whole_number(text, at, end):
+    """Give the number, and whether it fits into an int64; the least int64 counts as the one above it, being `NULL`."""
+    negative = text[at] == MINUS
+    if negative:
+        at += 1
+    number = np.int64(0)
+    while at < end:
+        digit = np.int64(text[at]) - ZERO
+        if number > MAX_LONG_TENTH or (number == MAX_LONG_TENTH and digit > 7):
+            least = negative and number == MAX_LONG_TENTH and digit == 8 and at == end - 1
+            return np.int64(NULL + 1), least
+        number = number * 10 + digit
+        at += 1
+    return (-number if negative else number), True
+
+
+@kernel
+def real_number(text, at, end):
+    """Give a number with decimals or an exponent; exact up to 15 digits and to 10^22, else to the last places."""
+    negative = text[at] == MINUS
+    if negative:
+        at += 1
+    digits, mantissa, exponent = 0, np.int64(0), 0
+    after_point = False
+    while at < end and text[at] != _E and text[at] != _SMALL_E:
+        if text[at] == _POINT:
+            after_point = True
+        elif digits < 18:
+            mantissa = mantissa * 10 + (np.int64(text[at]) - ZERO)
+            digits += mantissa > 0
+            exponent -= after_point
+        else:
+            exponent += not after_point
+        at += 1
+    if at < end:
+        at += 1
+        less = text[at] == MINUS
+        if less or text[at] == _PLUS:
+            at += 1
+        power = 0
+        while at < end:
+            power = min(power * 10 + (np.int64(text[at]) - ZERO), 100_000)
+            at += 1
+        exponent += -power if less else power
+    number = float(mantissa)
+    if number > 0:
+        if 0 <= exponent <= 22:
+            number *= _TENS[exponent]
+        elif -22 <= exponent < 0:
+            number /= _TENS[-exponent]
+        else:
+            number *= 10.0**exponent
+    return -number if negative else number
+
+
+@inlined
+def after_word(text, at, end, more):
+    """Pass letters, digits and underscores; with ``more``, also points and hyphens."""
+    while at < end and text[at] < 128 and (_WORD[text[at]] or (more and (text[at] == _POINT or text[at] == MINUS))):
+        at += 1
+    return at
+
+
+@inlined
+def is_literal(text, at, end, first, length):
+    """Whether ``null``, ``true`` or ``false`` is there: those ``length`` bytes of "nulltruefalse" from ``first`` on."""
+    if at + length > end:
+        return False
+    for k in range(length):
+        if text[at + k] != _LITERALS[first + k]:
+            return False
+    return True

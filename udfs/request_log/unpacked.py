@@ -1,0 +1,147 @@
+"""Take pieces apart into Arrow and numpy."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from udfs.request_log import pieces
+
+Ints = npt.NDArray[np.int64]
+
+_MORE = 128
+
+
+class Partitions(NamedTuple):
+    """One list of the requests of a batch: the partitions asked for, forgotten, or in the response.
+
+    ``topics``: a string a topic entry, its id where there is one, else its name (``is_id``). ``per_topic``: partitions
+    of each topic entry. ``entries``, ``per_request``: topic entries and partitions of each request. ``numbers``: a row
+    a partition, with the columns that `udfs.request_log.pieces` lists, as they were before they were packed.
+    """
+
+    topics: pa.Array
+    is_id: npt.NDArray[np.bool_]
+    per_topic: Ints
+    entries: Ints
+    per_request: Ints
+    numbers: Ints
+
+    def request(self) -> Ints:
+        """Give the request of each partition, by its row."""
+        return np.repeat(np.arange(len(self.per_request)), self.per_request)
+
+    def topic_by_partition(self) -> pa.Array:
+        """Give the topic of each partition."""
+        return self.topics.take(pa.array(np.repeat(np.arange(len(self.per_topic)), self.per_topic)))
+
+
+def fetches(packed: pa.Array) -> tuple[Partitions, Partitions, Partitions]:
+    """Take the pieces of fetches apart.
+
+    Parameters
+    ----------
+    packed : binary array
+        A null has no partitions.
+
+    Returns
+    -------
+    asked, forgotten, answered : Partitions
+        With (partition, leader epoch, offset), (partition,) and (partition, error, high watermark, bytes).
+    """
+    asked, forgotten, answered = _unpacked(packed, pieces.FETCH_NUMBERS)
+    asked.numbers[:, 1:] -= 1
+    answered.numbers[:, 1] = _signed(answered.numbers[:, 1])
+    answered.numbers[:, 2:] -= 1
+    return asked, forgotten, answered
+
+
+def with_topics_in_front(piece: bytes, topics: Sequence[tuple[str, Sequence[int]]], *, by_id: bool) -> bytes:
+    """Let a fetch ask for more partitions, before those that it asks for, at an unknown epoch and offset.
+
+    Parameters
+    ----------
+    piece : bytes
+        Of a fetch.
+    topics : sequence of (str, sequence of int)
+        Topic ids or names, and the partitions of each.
+    by_id : bool
+        Whether they are ids.
+    """
+    out = bytearray()
+    first = next(place for place, byte in enumerate(piece) if byte < _MORE)
+    count = sum((byte & (_MORE - 1)) << 7 * place for place, byte in enumerate(piece[: first + 1]))
+    _write(count + len(topics), out)
+    for topic, partitions in topics:
+        name = json.dumps(topic, ensure_ascii=False)[1:-1].encode()
+        _write(2 * len(name) + by_id, out)
+        out += name
+        _write(len(partitions), out)
+        for partition in partitions:
+            _write(partition, out)
+            out += b"\0\0"
+    return bytes(out) + piece[first + 1 :]
+
+
+def _write(number: int, out: bytearray) -> None:
+    while number >= _MORE:
+        out.append(number % _MORE | _MORE)
+        number //= _MORE
+    out.append(number)
+
+
+def produce_requests(packed: pa.Array) -> tuple[Partitions, Partitions]:
+    """Take the pieces of produce requests apart.
+
+    Returns
+    -------
+    asked, answered : Partitions
+        With (partition, bytes; -2: not logged) and (partition, error, base offset).
+    """
+    asked, _none, answered = _unpacked(packed, pieces.PRODUCE_NUMBERS)
+    asked.numbers[:, 1] -= 2
+    answered.numbers[:, 1] = _signed(answered.numbers[:, 1])
+    answered.numbers[:, 2] -= 1
+    return asked, answered
+
+
+def _signed(numbers: Ints) -> Ints:
+    return (numbers >> 1) ^ -(numbers & 1)
+
+
+def _unpacked(packed: pa.Array, numbers: tuple[int, int, int]) -> tuple[Partitions, Partitions, Partitions]:
+    rows = len(packed)
+    _valid, edges, data = packed.buffers()
+    at = np.frombuffer(edges, np.int32)[packed.offset : packed.offset + rows + 1] if rows else np.zeros(1, np.int32)
+    text = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+    totals = np.empty((3, 3), np.int64)
+    pieces.count(text, at, numbers, totals)
+    asked, forgotten, answered = (
+        pieces.Lists(
+            np.empty(size, np.uint8), np.empty(entries, np.int64), np.empty(entries, np.bool_),
+            np.empty(entries, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64),
+            np.empty((partitions, columns), np.int64),
+        )
+        for (size, entries, partitions), columns in zip(totals, numbers, strict=True)
+    )  # fmt: skip
+    pieces.unpack(text, at, numbers, asked, forgotten, answered, np.zeros((3, 3), np.int64))
+    return _partitions(asked), _partitions(forgotten), _partitions(answered)
+
+
+def _partitions(lists: pieces.Lists) -> Partitions:
+    edges = np.concatenate([[0], lists.name_end]).astype(np.int32)
+    names = pa.StringArray.from_buffers(len(lists.name_end), pa.py_buffer(edges), pa.py_buffer(lists.names))
+    return Partitions(unescaped(names), lists.is_id, lists.partitions, lists.entries, lists.listed, lists.numbers)
+
+
+def unescaped(names: pa.Array) -> pa.Array:
+    """Replace the escapes of JSON in strings, if there are any."""
+    escaped = pc.match_substring(names, "\\")
+    if not pc.any(escaped).as_py():
+        return names
+    # Half of a surrogate pair by itself is no character: Spark has a question mark in its place.
+    return pa.array([json.loads(f'"{name}"').encode("utf-8", "replace").decode() for name in names.to_pylist()])
