@@ -7,7 +7,7 @@ SELECT
   count(DISTINCT topic, partition_id) AS partitions,
   array_sort(collect_set(leader_id)) AS leaders,
   array_sort(collect_set(replica_id)) AS followers,
-  mode(suspect_broker, true) AS suspect_broker,
+  mode(suspect_broker) AS suspect_broker,
   array_sort(collect_set(suspect)) AS suspects,
   count_if(strength = 'strong') AS strong,
   count_if(spurious <> 'none') AS spurious,
