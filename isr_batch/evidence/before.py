@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import defaultdict
 
-from isr_batch.evidence.lines import Found, Trouble
+from isr_batch.evidence.lines import FoundLines, Trouble
 from isr_batch.evidence.shrinks import Shrink, lag_time_ms
 from isr_batch.evidence.trouble import KINDS
 
@@ -15,7 +15,7 @@ TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 class Troubles:
     """The lines about trouble of all brokers, found by broker, leader and partition."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: FoundLines) -> None:
         self._of: dict[tuple[object, ...], list[Trouble]] = defaultdict(list)
         for trouble in found.troubles:
             self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
@@ -37,7 +37,7 @@ class Troubles:
         return None
 
 
-def after_event(shrink: Shrink, found: Found) -> tuple[str | None, int | None]:
+def after_event(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
     """Find what came shortly before: topic_created, restart or election, and how many ms before.
 
     Shortly is two lag times, or a minute where the lag time is not known: a follower leaves at most 1.5 lag times after

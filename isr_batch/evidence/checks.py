@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from isr_batch.evidence.lines import Found, Place
+from isr_batch.evidence.lines import FoundLines, Place
 from isr_batch.evidence.rhythm import late_checks_ms
 from isr_batch.evidence.shrinks import Shrink, lag_time_ms
 
@@ -99,14 +99,14 @@ class ExpirationCheck:
         return max(s[1] for s in known) - min(s[0] for s in known) if len(known) > 1 else None
 
 
-def checks_of(rows: Iterable[Shrink], found: Found) -> list[ExpirationCheck]:
+def checks_of(rows: Iterable[Shrink], found: FoundLines) -> list[ExpirationCheck]:
     """Group the shrinks that leaders made into checks, in the order of time, each with its number and storm.
 
     Parameters
     ----------
     rows : iterable of Shrink
         In the order of time.
-    found : Found
+    found : FoundLines
     """
     by_leader: dict[int, list[ExpirationCheck]] = defaultdict(list)
     for row in rows:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.evidence.lines import Attempt, FailedWrite, Found, IsrState, Place, Replica
+from isr_batch.evidence.lines import Attempt, FailedWrite, FoundLines, IsrState, Place, Replica
 from isr_batch.evidence.trouble import TROUBLE, trouble_of
 
 LINES: Final = pa.schema([
@@ -83,7 +83,7 @@ class _Line(NamedTuple):
     text: str
 
 
-def find(lines: pa.Table) -> Found:
+def find(lines: pa.Table) -> FoundLines:
     """Find the evidence in the lines of all brokers.
 
     Parameters
@@ -91,7 +91,7 @@ def find(lines: pa.Table) -> Found:
     lines : pa.Table
         Columns of `LINES`, in any order; lines of no interest may be among them.
     """
-    found = Found()
+    found = FoundLines()
     stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
     spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
     found.span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
@@ -116,19 +116,19 @@ def find(lines: pa.Table) -> Found:
     return found
 
 
-def _take(found: Found, line: _Line) -> None:
+def _take(found: FoundLines, line: _Line) -> None:
     for marker, take in _READERS:
         if marker.search(line.text):
             take(found, line)
             return
 
 
-def _take_setting(found: Found, broker_id: int, text: str) -> None:
+def _take_setting(found: FoundLines, broker_id: int, text: str) -> None:
     if match := _SETTING.search(text):
         found.settings[broker_id, match[1]] = int(match[2])
 
 
-def _take_attempt(found: Found, line: _Line) -> None:
+def _take_attempt(found: FoundLines, line: _Line) -> None:
     attempt = _attempt(line)
     if attempt is None:
         found.unread.append(line.place)
@@ -162,7 +162,7 @@ def _attempt(line: _Line) -> Attempt | None:
     )  # fmt: skip
 
 
-def _take_updated(found: Found, line: _Line) -> None:
+def _take_updated(found: FoundLines, line: _Line) -> None:
     if match := _UPDATED.search(line.text):
         topic, partition, leader, isr, flag, epoch = match.groups()
         under = None if flag is None else flag != "  and"
@@ -173,20 +173,20 @@ def _take_updated(found: Found, line: _Line) -> None:
         )
 
 
-def _take_failed(found: Found, line: _Line) -> None:
+def _take_failed(found: FoundLines, line: _Line) -> None:
     if match := _WRITE_FAILED.search(line.text):
         pending = re.search(r"\bPending(Shrink|Expand)Isr\b", line.text)
         shrinks = pending[1] == "Shrink" if pending else None
         found.failed.append(FailedWrite(line.place, line.at_us, int(match[3]), (match[1], int(match[2])), shrinks))
 
 
-def _take_stayed(found: Found, line: _Line) -> None:
+def _take_stayed(found: FoundLines, line: _Line) -> None:
     match, isr, epoch = (form.search(line.text) for form in (_STAYED, _LISTED_ISR, _LISTED_EPOCH))
     if match and isr:
         found.states.append(_state(line, (match[1], match[2]), (isr[1], epoch and epoch[1]), "stayed"))
 
 
-def _take_received(found: Found, line: _Line) -> None:
+def _take_received(found: FoundLines, line: _Line) -> None:
     """Read a LeaderAndIsr request that a broker received as leader: the controller's word on the ISR."""
     match = _RECEIVED.search(line.text)
     if not match:
@@ -198,7 +198,7 @@ def _take_received(found: Found, line: _Line) -> None:
             found.states.append(state)
 
 
-def _take_start(found: Found, line: _Line) -> None:
+def _take_start(found: FoundLines, line: _Line) -> None:
     if match := _STARTS.search(line.text):
         isr = _STARTED_ISR.search(line.text)
         found.states.append(_state(line, (match[4], match[5]), (isr and isr[2], isr and isr[1]), "started"))
@@ -215,29 +215,29 @@ def _state(line: _Line, partition: tuple[str, str], state: tuple[str | None, str
     )  # fmt: skip
 
 
-def _take_created(found: Found, line: _Line) -> None:
+def _take_created(found: FoundLines, line: _Line) -> None:
     if match := _CREATED.search(line.text):
         found.created.setdefault((match[1], int(match[2])), []).append((line.at_us, line.place))
         if number := _CREATED_MIN_ISR.search(line.text):
             found.min_isr[match[1]] = int(number[1])
 
 
-def _take_version(found: Found, line: _Line) -> None:
+def _take_version(found: FoundLines, line: _Line) -> None:
     if match := _VERSION.search(line.text):
         found.releases[line.broker_id] = match[1]
         found.version_lines.setdefault(line.broker_id, []).append((line.at_us, line.place))
 
 
-def _take_process(found: Found, line: _Line) -> None:
+def _take_process(found: FoundLines, line: _Line) -> None:
     found.process_starts.setdefault(line.broker_id, []).append((line.at_us, line.place))
 
 
-def _take_trouble(found: Found, line: _Line) -> None:
+def _take_trouble(found: FoundLines, line: _Line) -> None:
     if trouble := trouble_of(line.text, line.broker_id, line.place, line.at_us):
         found.troubles.append(trouble)
 
 
-_MARKERS: Final[dict[str, Callable[[Found, _Line], None]]] = {
+_MARKERS: Final[dict[str, Callable[[FoundLines, _Line], None]]] = {
     r"(?:Shrinking|Expanding) ISR ": _take_attempt,
     r"\bISR updated ": _take_updated,
     r"Cached zkVersion |ailed to (?:update ISR|alter partition) to |Failed to enqueue ISR change": _take_failed,
@@ -254,7 +254,7 @@ OF_INTEREST: Final = "|".join([*_MARKERS, r"^\s+(?:replica\.lag\.time\.max\.ms|m
 """Pattern of all lines that are read here, for RE2: without lookaround."""
 
 
-def _find_elections(found: Found) -> None:
+def _find_elections(found: FoundLines) -> None:
     leaders: dict[tuple[str, int], int] = {}
     for state in found.states:
         if state.source == "started" and leaders.get(state.partition) != state.leader_id:

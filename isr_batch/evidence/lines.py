@@ -83,7 +83,7 @@ class Trouble:
 
 
 @dataclass
-class Found:
+class FoundLines:
     """The lines that are evidence, by kind, each in the order of time.
 
     ``settings`` are by broker and name, ``min_isr`` (of the topics' logs) by topic. By broker: ``releases``,

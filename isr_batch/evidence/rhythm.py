@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from isr_batch.evidence.lines import LAG_TIME, Found
+from isr_batch.evidence.lines import LAG_TIME, FoundLines
 
 SPREAD_MS = 100
 """A check may start some ms late without anything wrong."""
@@ -10,7 +10,7 @@ _MOST = 200
 """Checks that are compared with each other; the rhythm of a process shows in fewer."""
 
 
-def late_checks_ms(checks: Sequence[int], leader_id: int, found: Found) -> list[int | None]:
+def late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) -> list[int | None]:
     """Compute how late each check came by the rhythm of the others of its process.
 
     isr-expiration runs with a fixed period from the start of the process: half a lag time since 0.10.2, a lag time
@@ -22,7 +22,7 @@ def late_checks_ms(checks: Sequence[int], leader_id: int, found: Found) -> list[
     checks : sequence of int
         Time of each, in epoch microseconds, in order.
     leader_id : int
-    found : Found
+    found : FoundLines
         The lag time that it printed gives the period, its process starts the processes.
 
     Returns

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isr_batch.evidence.lines import LAG_TIME, MIN_ISR, Attempt, FailedWrite, Found, IsrState, Place
+from isr_batch.evidence.lines import LAG_TIME, MIN_ISR, Attempt, FailedWrite, FoundLines, IsrState, Place
 
 EXACT, AT_MOST = "exact", "at_most"
 LEADER, CONTROLLER = "leader", "controller"
@@ -63,7 +63,7 @@ class Shrink:
         return None if self.last_caught_up_ms is None else self.at_us // 1000 - self.last_caught_up_ms
 
 
-def shrinks(found: Found) -> list[Shrink]:
+def shrinks(found: FoundLines) -> list[Shrink]:
     """List the shrinks in the order of time: a row for each replica that a leader or the controller dropped."""
     by_partition: dict[tuple[str, int], list[Event]] = defaultdict(list)
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
@@ -73,7 +73,7 @@ def shrinks(found: Found) -> list[Shrink]:
     return sorted(rows, key=lambda row: (row.at_us, row.place, row.replica_id))
 
 
-def lag_time_ms(found: Found, broker_id: int) -> int | None:
+def lag_time_ms(found: FoundLines, broker_id: int) -> int | None:
     """Find replica.lag.time.max.ms of a broker; None where it is not known.
 
     Printed at the broker's start, or the default of its release unless the broker dropped a follower after less.
@@ -86,7 +86,7 @@ def lag_time_ms(found: Found, broker_id: int) -> int | None:
     return None if default is None or (least is not None and least <= default) else default
 
 
-def _default_lag_time_ms(found: Found, broker_id: int) -> int | None:
+def _default_lag_time_ms(found: FoundLines, broker_id: int) -> int | None:
     release = found.releases.get(broker_id) or next(iter(found.releases.values()), None)
     numbers = release.split(".") if release else []
     if len(numbers) < 2 or not (numbers[0].isdecimal() and numbers[1].isdecimal()):  # noqa: PLR2004 (major and minor)
@@ -97,7 +97,7 @@ def _default_lag_time_ms(found: Found, broker_id: int) -> int | None:
 class _History:
     """What the lines say about one partition, in the order of time."""
 
-    def __init__(self, events: Sequence[Event], found: Found) -> None:
+    def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
         self._written = [self._outcome(n) for n in range(len(events))]
         self._retries = self._find_retries()

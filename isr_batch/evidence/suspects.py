@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from isr_batch.evidence.before import Troubles, after_event
 from isr_batch.evidence.checks import SAME_START_MS, Burst, ExpirationCheck, checks_of
-from isr_batch.evidence.lines import Found, Place, Trouble
+from isr_batch.evidence.lines import FoundLines, Place, Trouble
 from isr_batch.evidence.shrinks import CONTROLLER, LEADER, Shrink
 from isr_batch.evidence.trouble import DECIDES, KINDS
 
@@ -60,7 +60,7 @@ class Finding(NamedTuple):
     everyone: bool = False
 
 
-def weigh(rows: Sequence[Shrink], found: Found) -> list[Evidence]:
+def weigh(rows: Sequence[Shrink], found: FoundLines) -> list[Evidence]:
     """Weigh all shrinks of a cluster; the order stays."""
     checks = checks_of((row for row in rows if row.made_by == LEADER and not row.retry), found)
     troubles, scales = Troubles(found), _Scales(checks, _leaders(found))
@@ -82,7 +82,7 @@ def weigh(rows: Sequence[Shrink], found: Found) -> list[Evidence]:
     return weighed
 
 
-def _leaders(found: Found) -> set[int]:
+def _leaders(found: FoundLines) -> set[int]:
     """Brokers that any line names as a leader."""
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 

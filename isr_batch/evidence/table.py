@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from isr_batch.evidence.forms import find
-from isr_batch.evidence.lines import Found
+from isr_batch.evidence.lines import FoundLines
 from isr_batch.evidence.shrinks import lag_time_ms, shrinks
 from isr_batch.evidence.suspects import Evidence, weigh
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
@@ -39,7 +39,7 @@ def evidence_of(lines: pa.Table, cluster_id: str) -> pa.Table:
     return rows_of(find(lines), cluster_id)
 
 
-def rows_of(found: Found, cluster_id: str) -> pa.Table:
+def rows_of(found: FoundLines, cluster_id: str) -> pa.Table:
     """Make the rows from lines that were found; as `evidence_of`."""
     evidence = weigh(shrinks(found), found)
     storms: dict[int, int] = {}
@@ -55,7 +55,7 @@ def rows_of(found: Found, cluster_id: str) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def _row(one: Evidence, found: Found, cluster_id: str, storms: dict[int, int], pair_checks: int) -> dict[str, Any]:
+def _row(one: Evidence, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int) -> dict[str, Any]:
     row, check = one.shrink, one.check
     topic, partition_id = row.partition
     at = _time(row.at_us)

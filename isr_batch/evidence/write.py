@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from isr_batch.evidence.lines import Found
+from isr_batch.evidence.lines import FoundLines
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 
 
-def write_evidence(lake: Lake, cluster_id: str, evidence: pa.Table, found: Found) -> int:
+def write_evidence(lake: Lake, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
     """Put the evidence in place of what there is of the same leaders and the time of these logs.
 
     Parameters
@@ -20,7 +20,7 @@ def write_evidence(lake: Lake, cluster_id: str, evidence: pa.Table, found: Found
     cluster_id : str
     evidence : pa.Table
         Rows of that cluster, as `isr_batch.evidence.table.rows_of` gives them.
-    found : Found
+    found : FoundLines
         What the rows were made of; its ``span_us`` is the time of the logs.
 
     Returns
