@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,13 +12,16 @@ from pyspark.sql import functions as F
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
+
+FEW_ROWS = 200_000
+"""Rows of a table that the driver takes to commit them by itself; more are written by the executors."""
 
 CUT_BY = (
     (FETCH_LOG, "handled_time"),
@@ -71,22 +74,9 @@ def replace_covered(  # noqa: PLR0913 three of them have a default
     replaced = {QUARANTINE.name: "true"} | dict(replaced or {})
     left_alone = left_alone or {}
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
-    few, frames = _apart(lake, tables, small, replaced)
-    cached = {table.name: frames[table.name].persist() for table, _ in cuts if table.name in frames}
-    frames |= cached
-    spans = {table.name: _span(few[table.name][time]) for table, time in cuts if table.name in few}
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        in_spark = [(table, time) for table, time in cuts if table.name in frames]
-        broken = {table.name: _broken(table, replaced.get(table.name, "true")) for table, _ in in_spark}
-        looked = list(pool.map(lambda cut: _look(frames[cut[0].name], cut[1], broken[cut[0].name]), in_spark))
-        spans |= {table.name: span for (table, _), (span, _) in zip(in_spark, looked, strict=True)}
-        refused = {table.name: count for (table, _), (_, count) in zip(in_spark, looked, strict=True) if count}
-        if refused and QUARANTINE.name in few:
-            frames[QUARANTINE.name] = lake.spark.createDataFrame(few.pop(QUARANTINE.name))
-        for name in refused:
-            told = F.concat(F.lit(f"{name}: "), broken[name])
-            frames[QUARANTINE.name] = frames[QUARANTINE.name].unionByName(_refused(frames[name], told, lake.run_id))
-            frames[name] = frames[name].where(broken[name].isNull())
+        given = _look_at(lake, tables, small, replaced, pool)
+        few, frames, spans = given.few, given.frames, given.spans
         # A table with few rows says little about what its log covers; requests come all the time.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
 
@@ -99,40 +89,75 @@ def replace_covered(  # noqa: PLR0913 three of them have a default
             if table is FETCH_LOG and table.name not in replaced and covers:
                 take_runs_apart(lake, of_cluster(cluster_id), time, whole_of(covers))
             whole = f"{of_cluster(cluster_id)} AND ({where}) AND {others}"
-            if table.name in few and small:
-                days = _days(covers) if time and table.name not in replaced else None
-                return small.replace(table, small.select(few[table.name], others), whole, days)
-            return lake.replace(table, frames[table.name].where(others), whole)
+            if table.name in frames or not small:
+                return lake.replace(table, frames[table.name].where(others), whole)
+            rows = small.select(few[table.name], others)
+            days = _days(covers) if time and table.name not in replaced else None
+            if small.takes(table, days):
+                return small.replace(table, rows, whole, days)
+            return lake.replace(table, _in_spark(lake, rows), whole)
 
         cuts.append((QUARANTINE, ""))
         in_pool = {cut[0].name: pool.submit(write, cut) for cut in cuts if cut[0].name in frames}
         written = {cut[0].name: write(cut) for cut in cuts if cut[0].name in few}  # meanwhile, and in this thread
         written |= {name: done.result() for name, done in in_pool.items()}
-    for frame in cached.values():
+    for frame in given.cached:
         frame.unpersist()
-    return written, sum(refused.values())
+    return written, given.refused
 
 
-def _apart(
-    lake: Lake, tables: Mapping[str, DataFrame | pa.Table], small: SmallTables | None, replaced: Mapping[str, str]
-) -> tuple[dict[str, pa.Table], dict[str, DataFrame]]:
-    """Tell tables that are written without Spark from others.
+class _Given(NamedTuple):
+    """The rows of all tables, in the driver or in Spark, without those that no table takes (``refused``, a count)."""
 
-    Rows that are broken are for Spark: quarantine gets them as JSON.
-    """
-    contracts = {table.name: table for table in (*(table for table, _ in CUT_BY), QUARANTINE)}
-    few: dict[str, pa.Table] = {}
-    frames: dict[str, DataFrame] = {}
-    for name, rows in tables.items():
-        if not isinstance(rows, pa.Table):
-            frames[name] = rows
-        elif small and small.takes(contracts[name]) and not small.count_broken(
-            contracts[name], rows, "true" if name == QUARANTINE.name else replaced.get(name, "true")
+    few: dict[str, pa.Table]
+    frames: dict[str, DataFrame]
+    cached: list[DataFrame]
+    spans: dict[str, Span | None]
+    refused: int
+
+
+def _look_at(
+    lake: Lake,
+    tables: Mapping[str, DataFrame | pa.Table],
+    small: SmallTables | None,
+    replaced: Mapping[str, str],
+    pool: ThreadPoolExecutor,
+) -> _Given:
+    cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
+    few = {name: rows for name, rows in tables.items() if small and isinstance(rows, pa.Table)}
+    for table, _ in cuts:
+        # Rows that are broken are for Spark: quarantine gets them as JSON.
+        if small and table.name in few and small.count_broken(
+            table, few[table.name], replaced.get(table.name, "true")
         ):  # fmt: skip
-            few[name] = rows
-        else:
-            frames[name] = lake.spark.createDataFrame(rows)
-    return few, frames
+            del few[table.name]
+    frames = {name: _in_spark(lake, rows) for name, rows in tables.items() if name not in few}
+    cached = {table.name: frames[table.name].persist() for table, _ in cuts if table.name in frames}
+    frames |= cached
+    in_spark = [(table, time) for table, time in cuts if table.name in frames]
+    broken = {table.name: _broken(table, replaced.get(table.name, "true")) for table, _ in in_spark}
+    looks = pool.map(lambda cut: _look(frames[cut[0].name], cut[1], broken[cut[0].name]), in_spark)
+    looked = dict(zip((table.name for table, _ in in_spark), looks, strict=True))
+    spans = {table.name: _span(few[table.name][time]) for table, time in cuts if table.name in few}
+    spans |= {name: look.span for name, look in looked.items()}
+    refused = [name for name, look in looked.items() if look.refused]
+    if refused and QUARANTINE.name in few:
+        frames[QUARANTINE.name] = _in_spark(lake, few.pop(QUARANTINE.name))
+    for name in refused:
+        told = F.concat(F.lit(f"{name}: "), broken[name])
+        frames[QUARANTINE.name] = frames[QUARANTINE.name].unionByName(_refused(frames[name], told, lake.run_id))
+        frames[name] = frames[name].where(broken[name].isNull())
+    for name, look in looked.items():
+        if small and look.rows <= FEW_ROWS and not look.refused:
+            few[name] = frames.pop(name).toArrow()
+    return _Given(few, frames, list(cached.values()), spans, sum(look.refused for look in looked.values()))
+
+
+def _in_spark(lake: Lake, rows: DataFrame | pa.Table) -> DataFrame:
+    if not isinstance(rows, pa.Table):
+        return rows
+    # By name only: a row that lacks a value which it must have is looked for later.
+    return lake.spark.createDataFrame(pa.Table.from_arrays(rows.columns, names=rows.column_names))
 
 
 def of_cluster(cluster_id: str) -> str:
@@ -140,19 +165,28 @@ def of_cluster(cluster_id: str) -> str:
     return f"cluster_id = {literal(cluster_id)}"
 
 
-def _look(frame: DataFrame, time: str, broken: Column) -> tuple[Span | None, int]:
-    """First and last instant, None of no rows; and how many rows the table would not take."""
+class _Look(NamedTuple):
+    """Of the rows of a table: first and last instant (None of no rows), count, and how many its contract refuses."""
+
+    span: Span | None
+    rows: int
+    refused: int
+
+
+def _look(frame: DataFrame, time: str, broken: Column) -> _Look:
     upto = "last_handled_time" if time == "handled_time" else time
     # As text: Python would turn an instant into its own time zone.
     bounds = (F.min(time).cast("string"), F.max(upto).cast("string"))
-    first, last, refused = frame.select(*bounds, F.count(broken)).collect()[0]
-    return (first, last) if first else None, refused
+    first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
+    return _Look((first, last) if first else None, rows, refused)
 
 
 def _span(times: pa.ChunkedArray) -> Span | None:
-    """First and last instant as text; None of no rows."""
-    first, last = (f"{at:%Y-%m-%d %H:%M:%S.%f}" if at else "" for at in pc.min_max(times).as_py().values())
-    return (first, last) if first else None
+    """First and last instant as text, as Spark writes them; None of no rows."""
+    if not len(times):
+        return None
+    plain = times.cast(pa.timestamp("us"))  # Python has no year 0, which a line may have
+    return pc.min(plain).cast(pa.string()).as_py(), pc.max(plain).cast(pa.string()).as_py()
 
 
 def _broken(table: Table, within: str) -> Column:
@@ -184,11 +218,11 @@ def whole_of(spans: list[Span]) -> Span:
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
 
-def _days(spans: list[Span]) -> tuple[date, date] | None:
+def _days(spans: list[Span]) -> Days | None:
     if not spans:
         return None
     first, last = whole_of(spans)
-    return date.fromisoformat(first[:10]), date.fromisoformat(last[:10])
+    return first[:10], last[:10]
 
 
 def between(time: str, spans: list[Span]) -> str:

@@ -15,6 +15,10 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
+_FUNCTIONS = ("CREATE MACRO size(entries) AS len(entries)",)
+"""What conditions on rows use that has another name in Spark."""
+
+
 class ArrowSql:
     """An engine of its own (DuckDB) that reads Arrow tables without copying them, and answers with Arrow tables.
 
@@ -28,7 +32,7 @@ class ArrowSql:
         import duckdb  # executors, which import the modules that use this one, do not have it
 
         self._engine = duckdb.connect(":memory:", config=_OPTIONS)
-        for text in macros:
+        for text in (*_FUNCTIONS, *macros):
             self._engine.execute(text)
 
     def __enter__(self) -> Self:

@@ -10,7 +10,6 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,11 @@ from isr_batch.lake.arrow_sql import ArrowSql, quoted
 from isr_batch.lake.lake import RETRIES, Lake, conflict
 from isr_batch.lake.tables.contract import Table
 
-Days = tuple[date, date]
-"""First and last day."""
+MOST_BYTES = 64 << 20
+"""Of files that may have rows to be replaced: they are read here. More is for Spark."""
+
+Days = tuple[str, str]
+"""First and last day, as text: Python has no year 0, which a line of a log may have."""
 
 
 class SmallTables:
@@ -45,13 +47,23 @@ class SmallTables:
         self.lake = lake
         self.sql = sql
 
-    def takes(self, table: Table) -> bool:
-        """Whether `replace` can write a table: in a local folder, and nothing in it that only Spark's Delta can write.
+    def takes(self, table: Table, days: Days | None = None) -> bool:
+        """Whether `replace` can write a table: a small one in a local folder, with nothing that only Spark can write.
 
         The table is created if it is not there.
+
+        Parameters
+        ----------
+        table : Table
+        days : (str, str), optional
+            As for `replace`; files of other days do not count.
         """
         self.lake.ensure(table)
-        return self.lake.folder(table.name) is not None and not table.change_feed and self.lake.is_plain(table.name)
+        folder = self.lake.folder(table.name)
+        if folder is None or table.change_feed or not self.lake.is_plain(table.name):
+            return False
+        size: int = sum(file["size_bytes"] for file in _files(deltalake.DeltaTable(folder), days))
+        return size <= MOST_BYTES
 
     def read(self, table: Table, where: str) -> pa.Table:
         """Read the rows that match a condition; with Spark if `takes` says no.
@@ -80,7 +92,7 @@ class SmallTables:
             The contract's columns.
         where : str
             SQL condition that both engines understand; every row must meet it.
-        days : (date, date), optional
+        days : (str, str), optional
             First and last value of event_date that the condition lets through, so that no other files are read.
 
         Returns
@@ -97,7 +109,7 @@ class SmallTables:
         """
         folder = str(self.lake.folder(table.name))
         schema = arrow_schema(table)
-        rows = rows.select(schema.names).cast(schema)
+        rows = rows.select(schema.names)
         broken = self.count_broken(table, rows, where)
         if broken:
             raise SchemaError(
@@ -106,7 +118,7 @@ class SmallTables:
         for attempt in range(RETRIES + 1):
             there = deltalake.DeltaTable(folder)
             removed: list[AddAction | RemoveAction] = []
-            after = [rows]
+            after = [rows.cast(schema)]
             for file in _files(there, days):
                 old = _rows_of(folder, file, schema)
                 kept = _select(self.sql, old, f"NOT coalesce({where}, false)")
@@ -163,8 +175,12 @@ def _select(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
 
 
 def _files(there: deltalake.DeltaTable, days: Days | None) -> Iterator[dict[str, Any]]:
-    """List the data files of a table, of some days only."""
-    for file in pa.table(there.get_add_actions(flatten=True)).to_pylist():
+    """List the data files of a table, of some days only; values of partitions are text."""
+    files = pa.table(there.get_add_actions(flatten=True))
+    partitions = [name for name in files.column_names if name.startswith("partition.")]
+    for name in partitions:
+        files = files.set_column(files.column_names.index(name), name, files[name].cast(pa.string()))
+    for file in files.select(["path", "size_bytes", *partitions]).to_pylist():
         day = file.get("partition.event_date")
         if day is None or days is None or days[0] <= day <= days[1]:
             yield file
@@ -174,17 +190,15 @@ def _rows_of(folder: str, file: dict[str, Any], schema: pa.Schema) -> pa.Table:
     rows = pq.read_table(Path(folder, file["path"]), partitioning=None, coerce_int96_timestamp_unit="us")
     for field in schema:
         if field.name not in rows.column_names:  # a partition column, or one that came later
-            value = pa.scalar(file.get(f"partition.{field.name}"), field.type)
+            value = pa.scalar(file.get(f"partition.{field.name}"), pa.string()).cast(field.type)
             rows = rows.append_column(field, pa.repeat(value, rows.num_rows))
     return rows.select(schema.names).cast(schema)
 
 
 def _partition(file: dict[str, Any]) -> dict[str, str | None] | None:
-    values = {
-        name.removeprefix("partition."): None if value is None else str(value)
-        for name, value in file.items() if name.startswith("partition.")
-    }  # fmt: skip
-    return values or None
+    return {
+        name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")
+    } or None
 
 
 def _written(folder: str, table: Table, rows: pa.Table) -> Iterator[AddAction]:
@@ -205,8 +219,9 @@ def _parts(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, dict
             yield rows, {}
         return
     (column,) = by
-    for value in pc.unique(rows[column]).to_pylist():
-        yield rows.filter(pc.equal(rows[column], pa.scalar(value, rows[column].type))), {column: str(value)}
+    text = rows[column].cast(pa.string())
+    for value in pc.unique(text).to_pylist():
+        yield rows.filter(pc.equal(text, value)), {column: value}
 
 
 def _now_ms() -> int:

@@ -92,7 +92,7 @@ def observed_isr_changes(
         f"""
         WITH following AS (
             SELECT * EXCLUDE (isr), isr AS isr_after,
-                lag(isr) OVER (PARTITION BY topic, partition_id ORDER BY position) AS isr_before
+                lag(isr) OVER (PARTITION BY topic, partition_id ORDER BY position, at_us) AS isr_before
             FROM history
         )
         SELECT {_CHANGE} FROM following WHERE isr_before IS NOT NULL AND NOT begins

@@ -43,6 +43,8 @@ from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_DAY = (date.min - _EPOCH.date()).days
+"""Python has no year 0, which a line may have: such a time counts as the first that Python has."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,14 @@ class KafkaLogs:
                     days | set(row["days"] or ()),
                 )
         return {
-            name: {"first_time": _EPOCH + timedelta(microseconds=first_us),
-                   "last_time": _EPOCH + timedelta(microseconds=last_us),
-                   "days": sorted(date(1970, 1, 1) + timedelta(days) for days in of_file)}
-            for name, (first_us, last_us, of_file) in spans.items()
+            name: {"first_time": _instant(first_us), "last_time": _instant(last_us),
+                   "days": sorted({_EPOCH.date() + timedelta(max(day, _FIRST_DAY)) for day in days})}
+            for name, (first_us, last_us, days) in spans.items()
         }  # fmt: skip
+
+
+def _instant(us: int) -> datetime:
+    return _EPOCH + max(timedelta(microseconds=us), timedelta(_FIRST_DAY))
 
 
 def survey(
@@ -195,7 +200,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     stretches = coverage.coverage(by_file, pauses, coverage.numbered(requests))
     silent = broker_events.silences(sources, pauses, of_interest.activity)
     checks = broker_events.checks_seen(sources, silent)
-    processes = broker_events.processes(sources, pauses, of_interest.activity, checks)  # fmt: skip
+    processes = broker_events.processes(sources, pauses, of_interest.activity, checks)
     starts = leader_epochs.term_starts(sources)
     seen = mid_term_rows.followers_seen(sources, stretches)
     log_ends_us = max((stretch.until_us for stretch in stretches), default=0)

@@ -11,17 +11,27 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.errors import SchemaError, WriteConflictError
-from isr_batch.ingest.replace_rows import between, of_cluster
+from isr_batch.ingest.replace_rows import CUT_BY, between, of_cluster
+from isr_batch.lake import small_tables
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.tables.inputs import BROKER_EVENTS, INGESTED_FILES, OBSERVED_ISR_CHANGES, QUARANTINE
+from isr_batch.lake.tables.inputs import (
+    APPEND_LOG,
+    BROKER_EVENTS,
+    FETCH_LOG,
+    INGESTED_FILES,
+    INPUT_TABLES,
+    OBSERVED_ISR_CHANGES,
+    QUARANTINE,
+)
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 START = dt.datetime(2026, 11, 21, 23, 59, 58, 500_000, dt.UTC)
 CLUSTERS = ("it's", "back\\slash")
+FETCH_TIMES = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
 SET = {"topic": "t", "partition_id": 0, "leader_epoch": 1, "leader_id": 1}
 
 
@@ -45,6 +55,13 @@ def rows(table: Table, cluster: str, *seconds: float) -> pa.Table:
                 "change_time": at(each), "kind": "shrink", "replica_id": 2, "isr_before": [1, 2], "isr_after": [1],
                 "made_by": "leader",
             },
+            FETCH_LOG: time | SET | dict.fromkeys(FETCH_TIMES, at(each)) | {
+                "replica_id": 2, "fetch_offset": 5, "error_code": 0, "run_length": 2, "later_by": [1, 1, 1, 1, 1, 1],
+                "last_handled_time": at(each + 1),
+            },
+            APPEND_LOG: time | SET | {
+                "append_time": at(each), "base_offset": 4, "log_end_offset": 5, "acks": -1, "error_code": 0,
+            },
             QUARANTINE: {"source_file": f"file-{each:.0f}", "reason": "r", "rows_kept": False, "ingest_run": "x"},
             INGESTED_FILES: {
                 "source_file": f"file-{each:.0f}", "kind": "request", "size_bytes": 1, "content_bytes": 1,
@@ -66,7 +83,7 @@ def stored(lake: Lake, table: Table) -> list[str]:
     return sorted(map(str, lake.spark.read.format("delta").load(f"{lake.root}/{table.name}").toArrow().to_pylist()))
 
 
-def steps(table: Table) -> Iterator[tuple[pa.Table, str, tuple[dt.date, dt.date] | None]]:
+def steps(table: Table) -> Iterator[tuple[pa.Table, str, Days | None]]:
     """Writes one after the other: rows, the condition of what they replace, and its days."""
     one, other = CLUSTERS
     yield rows(table, one, 0, 1, 2, 3), of_cluster(one), None
@@ -74,12 +91,10 @@ def steps(table: Table) -> Iterator[tuple[pa.Table, str, tuple[dt.date, dt.date]
     if table in (QUARANTINE, INGESTED_FILES):
         yield rows(table, one, 2, 7), f"{of_cluster(one)} AND (source_file NOT IN ('file-0', 'a\\'b'))", None
     else:
-        time = {BROKER_EVENTS: "event_time", COVERAGE: "from_time", LEADER_EPOCHS: "start_time"}.get(
-            table, "change_time"
-        )
+        (time,) = (column for known, column in CUT_BY if known is table)
         covers = [(f"{at(1):%Y-%m-%d %H:%M:%S.%f}", f"{at(2.5):%Y-%m-%d %H:%M:%S}")]
         covered = f"{of_cluster(one)} AND ({between(time, covers)})"
-        yield rows(table, one, 2.25), covered, (at(1).date(), at(2.5).date())
+        yield rows(table, one, 2.25), covered, (str(at(1).date()), str(at(2.5).date()))
         # Some rows are of logs that are gone.
         yield (
             rows(table, one, 3.5),
@@ -90,7 +105,7 @@ def steps(table: Table) -> Iterator[tuple[pa.Table, str, tuple[dt.date, dt.date]
     yield rows(table, other), of_cluster(other), None
 
 
-SMALL = (BROKER_EVENTS, COVERAGE, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, QUARANTINE, INGESTED_FILES)
+SMALL = (*INPUT_TABLES, INGESTED_FILES)
 
 
 @pytest.mark.parametrize("table", SMALL, ids=lambda table: table.name)
@@ -138,6 +153,22 @@ def test_a_row_that_breaks_the_contract_or_is_not_replaced_is_not_written(
     with pytest.raises(SchemaError, match="break the contract of coverage"):
         small.replace(COVERAGE, bad, where)
     assert stored(small.lake, COVERAGE) == []
+
+
+def test_a_run_of_fetches_that_breaks_its_contract_is_not_written(small: SmallTables) -> None:
+    small.takes(FETCH_LOG)
+    (good,) = rows(FETCH_LOG, "c", 0).to_pylist()
+    for change in ({"run_length": 3}, {"later_by": None}, {"last_handled_time": at(0)}, {"run_length": 1}):
+        assert small.count_broken(FETCH_LOG, pa.Table.from_pylist([good | change], arrow_schema(FETCH_LOG))) == 1
+    assert small.count_broken(FETCH_LOG, rows(FETCH_LOG, "c", 0)) == 0
+
+
+def test_what_is_replaced_is_read_only_if_it_is_small(small: SmallTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.takes(COVERAGE)
+    small.replace(COVERAGE, rows(COVERAGE, "c", 0), "true")
+    monkeypatch.setattr(small_tables, "MOST_BYTES", 1)
+    assert not small.takes(COVERAGE)
+    assert small.takes(COVERAGE, (str(at(5).date()), str(at(5).date())))
 
 
 def test_files_that_others_have_replaced_meanwhile_are_replaced_once(

@@ -1,9 +1,11 @@
 """Every line of the small logs and of the request logs is counted by what became of it."""
 
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.ingest.kafka_logs import KafkaLogs
 from isr_batch.ingest.kafka_logs.line_account import account_of, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, SERVER, STATE_CHANGE, LogFile, LogFolder
@@ -13,6 +15,7 @@ from isr_batch.ingest.log_files.content import Fingerprint
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import LINES
 
+DAY = 86_400
 _PROBLEM = [("problem", pa.string()), ("detail", pa.string())]
 
 
@@ -26,6 +29,9 @@ RECORDS = pa.schema([
     ("malformed", pa.bool_()), ("raw", pa.string()),
 ])  # fmt: skip
 FILES = pa.schema([("kind", pa.string()), ("lines", pa.int64())])
+TIMES = pa.schema([
+    ("source_file", pa.string()), ("first_us", pa.int64()), ("last_us", pa.int64()), ("days", pa.list_(pa.int32())),
+])  # fmt: skip
 BY_FILE = pa.schema([
     ("source_file", pa.string()), ("kind", pa.string()), ("reason", pa.string()), ("lines", pa.int64())
 ])  # fmt: skip
@@ -75,3 +81,23 @@ def test_all_lines_are_counted(sql: ArrowSql) -> None:
         (METADATA, "read", "", 6), (METADATA, "used", "of interest", 1), (METADATA, "skipped", "of no interest", 4),
         (METADATA, "refused", "malformed metadata record", 1),
     ]  # fmt: skip
+
+
+def test_the_time_range_of_each_file() -> None:
+    def file(name: str, first: float | None, last: float | None, *days: int) -> dict[str, Any]:
+        return {"source_file": name, "days": list(days)} | {
+            key: None if second is None else round(second * 1e6)
+            for key, second in (("first_us", first), ("last_us", last))
+        }
+
+    requests = [file("r", 5, 9, 0), file("r", 2, DAY + 7.000001, 0, 1), file("r", None, None)]
+    others = [file("s", None, None), file("year 0", -62_167_219_200, 1, -719_528, 0)]
+    tables = [pa.Table.from_pylist(rows, TIMES) for rows in (requests, others)]
+    lines = LinesOfInterest(table(), table(), pa.table({}), tables[1], pa.table({}), {})
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert KafkaLogs({}, LogFolder(), tables[0], lines, pa.table({}), []).times() == {
+        "r": {"first_time": epoch + timedelta(seconds=2), "last_time": epoch + timedelta(days=1, seconds=7.000001),
+              "days": [date(1970, 1, 1), date(1970, 1, 2)]},
+        "year 0": {"first_time": datetime(1, 1, 1, tzinfo=UTC), "last_time": epoch + timedelta(seconds=1),
+                   "days": [date(1, 1, 1), date(1970, 1, 1)]},
+    }  # fmt: skip
