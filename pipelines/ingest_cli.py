@@ -107,8 +107,8 @@ def show_files(out: Output, name: str, found: "LogFolder") -> None:
     left_out = overview.left_out_rows(found)
     if left_out:
         out.table(f"Files of {name} that are not read", left_out, overview.LEFT_OUT_COLUMNS)
-    uses = [each._asdict() for each in overview.uses(found)]
-    out.table(f"What can be done with {name}", uses, overview.USE_COLUMNS)
+    capabilities = [each._asdict() for each in overview.capabilities(found)]
+    out.table(f"What can be done with {name}", capabilities, overview.CAPABILITY_COLUMNS)
 
 
 def look(

@@ -170,7 +170,9 @@ def _ingest(
     work = plan(survey(lake.spark, folder, lambda file: beginnings(known, file), options), known)
     if release:
         work.found.given = replace(work.found.given, release=release)
-    if work.nothing_new and not release and all(lake.has(table.name) for table in INPUT_TABLES):
+    # What the operator says may be new though no file is.
+    said = release is not None or options != LogOptions()
+    if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
             _weigh(lake, work, cluster_id)
         return Ingest(Counts(), [])

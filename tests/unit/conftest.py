@@ -6,6 +6,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.kernel_ledger import LedgerOf
+    from tests.unit.command_line import Run
 
 
 @pytest.fixture(params=["naive", "kernel"])
@@ -14,3 +15,17 @@ def ledger_of(request: pytest.FixtureRequest) -> "LedgerOf":
     from tests.kernel_ledger import IMPLEMENTATIONS
 
     return IMPLEMENTATIONS[request.param]
+
+
+@pytest.fixture
+def isr_batch(capsys: pytest.CaptureFixture[str]) -> "Run":
+    """Run the command line; gives exit code, stdout and stderr."""
+    from pipelines import cli
+
+    def run(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exited:
+            cli.main(list(args))
+        captured = capsys.readouterr()
+        return int(exited.value.code or 0), captured.out, captured.err
+
+    return run

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from isr_batch.settings import Settings
 from pipelines import cli
 from pipelines.job import require_path
 from pipelines.output import Output
+from tests.unit.command_line import Run
 from tests.unit.test_commands_told import check
 
 COMMANDS = [
@@ -46,21 +46,6 @@ COMMANDS = [
     "config show",
     "doctor",
 ]
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def isr_batch(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line; gives exit code, stdout and stderr."""
-
-    def run(*args: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exited:
-            cli.main(list(args))
-        captured = capsys.readouterr()
-        return int(exited.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -365,44 +350,3 @@ def test_no_terminal_is_too_narrow_for_a_number_or_a_rule(width: int) -> None:
         assert line.split()[-1] == "123,457"
     assert max(map(len, lines)) <= max(width, 60)
     assert "".join(lines).count("say") == 40
-
-
-SHRINK = (
-    "[2026-11-21 {}:30:51,034] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1. Leader: (highWatermark: 5, "
-    "endOffset: 6). Out of sync replicas: (brokerId: 2, endOffset: 5, lastCaughtUpTimeMs: 1795278645931). (a.Partition)"
-)
-
-
-def test_a_look_says_what_is_there_and_what_can_be_done(isr_batch: Run, tmp_path: Path) -> None:
-    (tmp_path / "kafka-1").mkdir()
-    (tmp_path / "kafka-1" / "stdout.log").write_text(SHRINK.format(16))
-    (tmp_path / "kafka-1" / "notes.md").write_text("no log")
-    code, out, _ = isr_batch("look", str(tmp_path), "--json")
-    assert code == 0
-    rows = [json.loads(line) for line in out.splitlines()]
-    assert any(row.get("file") == "kafka-1/stdout.log" and row["broker"] == 1 for row in rows)
-    assert any(row.get("file") == "kafka-1/notes.md" and row["reason"] == "no readable time stamps" for row in rows)
-    assert any("no follower fetches" in row.get("found", "") for row in rows)
-
-
-@pytest.mark.parametrize("command", [["look"], ["ingest", "kafka-logs"], ["run", "--logs"]])
-def test_stamps_in_local_time_end_a_command_at_once(isr_batch: Run, tmp_path: Path, command: list[str]) -> None:
-    (tmp_path / "kafka-1").mkdir()
-    (tmp_path / "kafka-1" / "server.log").write_text(SHRINK.format(18))
-    lake = ["--lake", str(tmp_path / "lake")] if command != ["look"] else []
-    code, _, error = isr_batch(*command, str(tmp_path), *lake)
-    assert code == 2
-    assert "UTC+02:00" in error.replace("\n", " ")
-    assert "--time-zone +02:00" in error.replace("\n", " ")
-    assert not (tmp_path / "lake").exists()
-
-
-@pytest.mark.parametrize("command", [["look"], ["ingest", "kafka-logs"], ["run", "--logs"]])
-def test_a_layout_that_is_not_read_ends_a_command_by_name(isr_batch: Run, tmp_path: Path, command: list[str]) -> None:
-    (tmp_path / "kafka-1").mkdir()
-    (tmp_path / "kafka-1" / "server.log").write_text(SHRINK.format(16).replace("2026-11-21", "21/11/2026"))
-    lake = ["--lake", str(tmp_path / "lake")] if command != ["look"] else []
-    code, _, error = isr_batch(*command, str(tmp_path), *lake)
-    assert code == 4
-    assert "kafka-1/server.log: time stamps of an ambiguous form" in error.replace("\n", " ")
-    assert not (tmp_path / "lake").exists()

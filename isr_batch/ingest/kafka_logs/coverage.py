@@ -198,7 +198,7 @@ def numbered(requests: DataFrame) -> pa.Table:
     Parameters
     ----------
     requests : DataFrame
-        As `isr_batch.ingest.kafka_logs.request_log.parse_requests` gives them.
+        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
 
     Returns
     -------

@@ -252,24 +252,20 @@ def _sorted_lines(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[Lines | LongLine | BadFileError, Codes | None]]:
     """Yield the lines of the source in Kafka's own layout, and what is wrong; if mixed, with the code of each log."""
-    converter = Converter(selected.layout)
+    converter = Converter(selected.layout, selected.source)
     kinds = KindFinder(selected.default) if is_mixed else None
-    number, bad, last_source = first_line, None, None
+    number, bad = first_line, None
 
     def sort(lines: Lines) -> tuple[Lines, Codes | None]:
-        nonlocal last_source
-        if selected.source is not None and lines.sources is not None:
-            sources = pc.fill_null_forward(pa.concat_arrays([pa.array([last_source], pa.string()), lines.sources]))[1:]
-            last_source = sources[-1].as_py() if len(sources) else last_source
-            own = pc.fill_null(pc.equal(sources, selected.source), False)
-            lines = Lines(lines.values.filter(own), lines.numbers[np.asarray(own)], None)
         return lines, kinds.codes(lines.values) if kinds else None
 
     try:
         for block in _whole_lines(stream, block_bytes):
             if isinstance(block, LongLine):
                 mark = pa.array([block.head.decode("utf-8", "replace")])
-                yield replace(block, number=number), kinds.codes(mark) if kinds else None
+                own = converter.convert(mark, np.array([number])).values  # none if another source has written it
+                if len(own):
+                    yield replace(block, number=number), kinds.codes(own) if kinds else None
                 number += 1
                 continue
             values = _split(block.removeprefix(BYTE_ORDER_MARK) if number == 1 else block)

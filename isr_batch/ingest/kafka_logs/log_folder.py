@@ -233,13 +233,13 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
         kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
         look = look_at(each, kind or SERVER, options.stamp_format)
         for source, seen in look.sources.items():
+            label = name if source is None else f"{name} [{source}]"
             if kind is None and not seen.of_use:
                 reason, detail = "nothing of use in it", str(look.layout)
                 if isinstance(look.layout, Unreadable):
                     reason, detail = look.layout.reason, look.layout.detail
-                found.left_out.append(Refused(_printable(name), reason, detail))
+                found.left_out.append(Refused(_printable(label), reason, detail))
                 continue
-            label = name if source is None else f"{name} [{source}]"
             own_folder = (folder / name).parent
             shown = _printable(_name(folder, own_folder)) if own_folder != folder else ""
             yield Candidate(label, own_folder, shown, look, kind or SERVER, kind is not None, source, seen)

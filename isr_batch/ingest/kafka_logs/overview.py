@@ -14,10 +14,10 @@ from isr_batch.ingest.log_files.vendors import named_release
 
 FILE_COLUMNS = ("file", "broker", "logs", "layout", "from", "until", "mb")
 LEFT_OUT_COLUMNS = ("file", "reason", "detail")
-USE_COLUMNS = ("about", "found", "next")
+CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
-class Use(NamedTuple):
+class Capability(NamedTuple):
     """Something that the logs allow or lack, and what to do about it."""
 
     about: str
@@ -54,13 +54,9 @@ def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
     ]
 
 
-def uses(found: LogFolder) -> list[Use]:
-    """Say what can be analysed with these logs, and what is missing."""
-    return list(_uses(found))
-
-
-def _uses(found: LogFolder) -> Iterator[Use]:
-    yield from (Use(each.source_file, f"{each.reason}: {each.detail}", "") for each in found.refused)
+def capabilities(found: LogFolder) -> Iterator[Capability]:
+    """Say what can be analysed with these logs, what is missing, and what contradicts."""
+    yield from (Capability(each.source_file, f"{each.reason}: {each.detail}", "") for each in found.refused)
     logs: dict[int, set[str]] = defaultdict(set)
     fetched: set[int] = set()
     versions: set[str] = set()
@@ -72,36 +68,40 @@ def _uses(found: LogFolder) -> Iterator[Use]:
         if file.kind == REQUEST and has_follower_fetch(file.path):
             fetched.add(file.broker_id)
     if fetched:
-        yield Use("replay", f"the partitions that broker {_list(fetched)} leads, under every rule", "")
+        yield Capability("replay", f"the partitions that broker {_list(fetched)} leads, under every rule", "")
     without = set(logs) - fetched
     if without:
         what = "what server.log tells of shrinks only" if any(SERVER in logs[b] for b in without) else "nothing"
-        yield Use(f"broker {_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log")
+        yield Capability(
+            f"broker {_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log"
+        )
     lacking = {b for b in fetched if SERVER not in logs[b]}
     if lacking:
-        yield Use(
+        yield Capability(
             f"broker {_list(lacking)}", "no server.log: the replay cannot be compared with what the broker did",
             "add server.log",
         )  # fmt: skip
     lacking = {b for b in fetched if STATE_CHANGE not in logs[b]}
     if lacking:
-        yield Use(
+        yield Capability(
             f"broker {_list(lacking)}", "no state-change.log: leader epochs are inferred from fetches",
             "add state-change.log, or the output of kafka-topics --describe",
         )  # fmt: skip
     yield from _releases(found.given.release, versions)
 
 
-def _releases(given: str | None, versions: set[str]) -> Iterator[Use]:
+def _releases(given: str | None, versions: set[str]) -> Iterator[Capability]:
     named = {version: named_release(version) for version in sorted(versions)}
     unknown = [version for version, release in named.items() if release is None]
     releases = [given] if given else [release for release in named.values() if release]
     if unknown and not given:
-        yield Use("release", f"{', '.join(unknown)} is no release that is known here", "--release X.Y.Z")
+        yield Capability("release", f"{', '.join(unknown)} is no release that is known here", "--release X.Y.Z")
     if releases:
-        yield Use("release", ", ".join(releases), "")
+        yield Capability("release", ", ".join(releases), "")
     elif not unknown:
-        yield Use("release", "in no line that was looked at", "--release X.Y.Z, if ingest does not find it either")
+        yield Capability(
+            "release", "in no line that was looked at", "--release X.Y.Z, if ingest does not find it either"
+        )
 
 
 def _to_the_second(stamp: str | None) -> str:

@@ -66,7 +66,7 @@ def quarantine(known: pa.Table, requests: DataFrame, doubtful: Sequence[DataFram
     known : pa.Table
         As `ROWS`.
     requests : DataFrame
-        As `isr_batch.ingest.kafka_logs.request_log.parse_requests` gives them.
+        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
     doubtful : sequence of DataFrame
         Lines whose rows are kept: source_file, source_line, reason and detail.
 

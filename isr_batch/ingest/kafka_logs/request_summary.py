@@ -18,7 +18,7 @@ def by_file(requests: DataFrame) -> pa.Table:
     Parameters
     ----------
     requests : DataFrame
-        As `isr_batch.ingest.kafka_logs.request_log.parse_requests` gives them.
+        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def pauses(requests: DataFrame, settings: pa.Table) -> pa.Table:
     Parameters
     ----------
     requests : DataFrame
-        As `isr_batch.ingest.kafka_logs.request_log.parse_requests` gives them.
+        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
     settings : pa.Table
         With broker_id and starts_us, the times at which its processes started.
 

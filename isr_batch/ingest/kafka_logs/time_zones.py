@@ -108,11 +108,10 @@ def _lines_with(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
         lines.append(tail.decode("utf-8", "replace"))
     if not lines:
         return
-    read_lines = Converter(file.layout).convert(pa.array(lines, pa.string()), np.arange(len(lines)))
-    sources = read_lines.sources.to_pylist() if read_lines.sources is not None else [None] * len(lines)
-    for line, source in zip(read_lines.values.to_pylist(), sources, strict=True):
+    converted = Converter(file.layout, file.source).convert(pa.array(lines, pa.string()), np.arange(len(lines)))
+    for line in converted.values.to_pylist():
         stamp = _STAMP.match(line)
-        if stamp and (file.source is None or source == file.source):
+        if stamp:
             instant = datetime.fromisoformat(f"{stamp[1]} {stamp[2]}.{stamp[3]}").replace(tzinfo=UTC)
             yield round(instant.timestamp() * 1000), line
 

@@ -235,18 +235,26 @@ def _share(pattern: str, texts: Sequence[str]) -> float:
 
 
 class Lines(NamedTuple):
-    """Lines in Kafka's own layout, the numbers of their first lines in the file, and their sources."""
+    """Lines in Kafka's own layout, and the numbers of their first lines in the file."""
 
     values: pa.StringArray
     numbers: npt.NDArray[np.int64]
-    sources: pa.StringArray | None
 
 
 class Converter:
-    """Brings the lines of one file into Kafka's own layout, block by block."""
+    """Brings the lines of one file into Kafka's own layout, block by block.
 
-    def __init__(self, layout: Layout) -> None:
+    Parameters
+    ----------
+    layout : Layout
+    source : str, optional
+        The container or host whose lines are wanted; by default those of all.
+    """
+
+    def __init__(self, layout: Layout, source: str | None = None) -> None:
         self.layout = layout
+        self.source = source
+        self.last_source: str | None = None
         self.joiners = [Joiner() for _ in layout.prefixes]
         self.form = form_of(layout.stamp)
         self.pattern = ARRANGEMENTS.get(layout.arrangement, "").replace("STAMP", self.form.text)
@@ -255,12 +263,23 @@ class Converter:
     def convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> Lines:
         """Convert a block; a line of no known form stays as it is."""
         if self.layout.unchanged:
-            return Lines(values, numbers, None)
+            return Lines(values, numbers)
         return self._convert(values, numbers, 0)
+
+    def source_names(self, values: pa.StringArray) -> set[str]:
+        """Find the containers or hosts that wrote these lines; empty if nothing names them."""
+        for prefix in self.layout.prefixes:
+            if self.layout.coloured:
+                values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
+            stripped = prefixes.strip(prefix, values)
+            if stripped.sources is not None:
+                return set(pc.unique(stripped.sources.drop_null()).to_pylist())
+            values = stripped.values
+        return set()
 
     def rest(self) -> Lines:
         """Give what is left at the end of the file."""
-        lines = Lines(pa.array([], pa.string()), np.empty(0, np.int64), None)
+        lines = Lines(pa.array([], pa.string()), np.empty(0, np.int64))
         for number, joiner in enumerate(self.joiners):
             values, numbers = joiner.rest()
             if len(values):
@@ -268,23 +287,29 @@ class Converter:
         return lines
 
     def _convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64], start: int) -> Lines:
-        sources = None
+        is_own = self.source is None or start > 0
         if self.layout.coloured:
             values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
         for number in range(start, len(self.layout.prefixes)):
             stripped = prefixes.strip(self.layout.prefixes[number], values)
-            values = stripped.values
-            sources = stripped.sources if sources is None else sources
-            if stripped.goes_on is not None:
-                before = len(values)
-                values, numbers = self.joiners[number].join(values, numbers, stripped.goes_on)
-                if len(values) != before:
-                    sources = None
+            values, goes_on = stripped.values, stripped.goes_on
+            if stripped.sources is not None and not is_own:
+                own = self._is_own(stripped.sources)  # before parts are joined: those of several sources are mixed
+                values, numbers, is_own = values.filter(pa.array(own)), numbers[own], True
+                goes_on = None if goes_on is None else goes_on[own]
+            if goes_on is not None:
+                values, numbers = self.joiners[number].join(values, numbers, goes_on)
             if self.layout.coloured:
                 values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
         if self.layout.arrangement == JSON:
-            return self._from_events(values, numbers, sources)
-        return Lines(self._arranged(values), numbers, sources)
+            return self._from_events(values, numbers)
+        return Lines(self._arranged(values), numbers)
+
+    def _is_own(self, sources: pa.StringArray) -> npt.NDArray[np.bool_]:
+        """Whether each line is of the wanted source; one that names none is of the source of the line before it."""
+        known = pc.fill_null_forward(pa.concat_arrays([pa.array([self.last_source], pa.string()), sources]))
+        self.last_source = known[-1].as_py()
+        return np.asarray(pc.fill_null(pc.equal(known[1:], self.source), False))
 
     def _arranged(self, values: pa.StringArray) -> pa.StringArray:
         found = pc.extract_regex(values, self.pattern)
@@ -320,9 +345,7 @@ class Converter:
         named = pc.binary_join_element_wise(line, " (", whole_name(logger, message), ")", "")
         return pc.if_else(pc.greater(pc.binary_length(pc.fill_null(logger, "")), 0), named, line)
 
-    def _from_events(
-        self, values: pa.StringArray, numbers: npt.NDArray[np.int64], sources: pa.StringArray | None
-    ) -> Lines:
+    def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> Lines:
         paths = [path for path in self.layout.fields if path]
         nanos = "instant/epochSecond" in paths
         columns = dict(zip([*paths, *([_NANOS] if nanos else [])],
@@ -341,15 +364,12 @@ class Converter:
         head = self._printed(stamp, level, first, logger)
         whole = pc.coalesce(head, values)
         if pc.max(pc.fill_null(pc.list_value_length(pieces), 1)).as_py() in {None, 1}:
-            return Lines(whole, numbers, sources)
+            return Lines(whole, numbers)
         counts = np.asarray(pc.fill_null(pc.list_value_length(pieces), 1)).astype(np.int64)
         parent = np.repeat(np.arange(len(values)), counts)
-        starts = np.cumsum(counts) - counts
-        text = np.empty(len(parent), object)
-        text[:] = pc.list_flatten(pc.fill_null(pieces, [""])).to_pylist()
-        text[starts] = whole.to_pylist()
-        of_lines = None if sources is None else sources.take(pa.array(parent))
-        return Lines(pa.array(text, pa.string()), numbers[parent], of_lines)
+        is_first = np.diff(parent, prepend=-1) > 0
+        text = pc.replace_with_mask(pc.list_flatten(pc.fill_null(pieces, [""])), pa.array(is_first), whole)
+        return Lines(text, numbers[parent])
 
 
 def whole_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:

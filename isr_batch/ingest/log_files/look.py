@@ -72,11 +72,6 @@ class Look:
     size_bytes: int
     sources: dict[str | None, Seen]
 
-    @property
-    def is_of_use(self) -> bool:
-        """Whether a line was seen from which anything is read."""
-        return any(seen.of_use for seen in self.sources.values())
-
 
 def look_at(path: str, default: str = SERVER, stamp_format: str | None = None, zone: str | None = None) -> Look:
     """Look at the first lines of a file, and at the last ones if it is not compressed.
@@ -107,30 +102,18 @@ def _look(path: str, default: str, stamp_format: str | None, zone: str | None, k
         return Look(path, layout, size, {None: Seen()})
     if zone:
         layout = Layout(**{**layout.__dict__, "zone": zone})
-    converter = Converter(layout)
+    named: set[str] = set()
+    if layout.has_sources:
+        every = Converter(layout)
+        for part in _all_lines(path):
+            named |= every.source_names(pa.array(part, pa.string()))
     sources: dict[str | None, Seen] = {}
-    for part in _all_lines(path) if layout.has_sources else parts:
-        lines = converter.convert(pa.array(part, pa.string()), np.arange(len(part)))
-        names = lines.sources if layout.has_sources and lines.sources is not None else None
-        for name in pc.unique(names).to_pylist() if names is not None else [None]:
-            own = lines.values if name is None else lines.values.filter(pc.fill_null(pc.equal(names, name), False))
-            _note(sources.setdefault(name, Seen()), own, default)
-    named: dict[str | None, Seen] = {name: seen for name, seen in sources.items() if name is not None}
-    if len(named) > 1:
-        return Look(path, layout, size, named)
-    return Look(path, layout, size, {None: _merged(sources.values())})
-
-
-def _merged(seen: Iterable[Seen]) -> Seen:
-    merged = Seen()
-    for each in seen:
-        merged.kinds += each.kinds
-        merged.of_use += each.of_use
-        merged.brokers += each.brokers
-        merged.versions |= each.versions
-        merged.first = min(filter(None, (merged.first, each.first)), default=None)
-        merged.last = max(filter(None, (merged.last, each.last)), default=None)
-    return merged
+    for name in sorted(named) if len(named) > 1 else [None]:
+        converter, seen = Converter(layout, name), Seen()
+        for part in _all_lines(path) if len(named) > 1 else parts:
+            _note(seen, converter.convert(pa.array(part, pa.string()), np.arange(len(part))).values, default)
+        sources[name] = seen
+    return Look(path, layout, size, sources)
 
 
 def _note(seen: Seen, values: pa.StringArray, default: str) -> None:

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -235,18 +234,18 @@ class Joiner:
         """Give the whole lines, each with the number of its first part."""
         if not self.begun and not goes_on.any():
             return values, numbers
-        ends = np.flatnonzero(~goes_on)
-        texts = values.to_pylist()
-        joined, firsts = [], []
-        for before, end in pairwise([-1, *ends.tolist()]):
-            firsts.append(self.number if self.begun else int(numbers[before + 1]))
-            joined.append("".join([*self.begun, *texts[before + 1 : end + 1]]))
+        edges = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
+        whole = pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), values), "")
+        of_lines = numbers[edges[:-1]]
+        if self.begun and len(whole):
+            whole = pa.concat_arrays([pa.array(["".join([*self.begun, whole[0].as_py()])]), whole[1:]])
+            of_lines[0] = self.number
             self.begun = []
-        left = int(ends[-1]) + 1 if len(ends) else 0
-        if left < len(texts):
+        left = int(edges[-1])
+        if left < len(values):
             self.number = self.number if self.begun else int(numbers[left])
-            self.begun += texts[left:]
-        return pa.array(joined, pa.string()), np.array(firsts, np.int64)
+            self.begun += values[left:].to_pylist()
+        return whole, of_lines
 
     def rest(self) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
         """Give a line that has begun and has no end."""

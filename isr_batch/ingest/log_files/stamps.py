@@ -61,7 +61,6 @@ FORMS = (
 
 AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
 TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
-ANY_STAMP = "(?:" + "|".join(form.text for form in FORMS) + ")"
 
 
 def form_of(name: str) -> StampForm:

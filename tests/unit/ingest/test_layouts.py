@@ -194,6 +194,29 @@ def test_the_lines_of_three_pods_in_one_file_are_told_apart(tmp_path: Path) -> N
     assert sum(counts.total() for counts in by_log.values()) == len(lines)
 
 
+def test_parts_of_lines_of_several_pods_are_joined_pod_by_pod(tmp_path: Path) -> None:
+    """As fluent-bit writes what docker has cut: the parts of one pod's line stand among those of others."""
+    whole = [line for line in STREAM if not look._BROKER.search(line)]
+    whole += [SHRINK_OF.format(pod) for pod in (100, 200)]
+    queues = {pod: [line for line in whole if "broker=" not in line or f"broker={pod}" in line] for pod in (100, 200)}
+    events = []
+    for lines in zip(*queues.values(), strict=True):
+        halves = {pod: (line[: len(line) // 2], line[len(line) // 2 :] + "\n")
+                  for pod, line in zip(queues, lines, strict=True)}  # fmt: skip
+        events += [{"log": halves[pod][part], "kubernetes": {"pod_name": f"kafka-{pod}"}}
+                   for part in (0, 1) for pod in queues]  # fmt: skip
+    (tmp_path / "all.json").write_text("\n".join(map(json.dumps, events)))
+    by_log = lines_by_log(tmp_path)
+    for pod, own in queues.items():
+        assert sum((counts for (broker, _), counts in by_log.items() if broker == pod), Counter()) == Counter(own)
+    assert {broker for broker, _ in by_log} == set(queues)
+
+
+SHRINK_OF = (
+    "[2026-11-21 16:40:12,613] INFO [Partition t-0 broker={}] Shrinking ISR from 1,2 to 1 (kafka.cluster.Partition)"
+)
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

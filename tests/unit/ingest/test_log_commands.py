@@ -1,0 +1,59 @@
+"""What commands say of a folder of logs before Spark starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.command_line import Run
+
+SHRINK = (
+    "[2026-11-21 {}:30:51,034] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1. Leader: (highWatermark: 5, "
+    "endOffset: 6). Out of sync replicas: (brokerId: 2, endOffset: 5, lastCaughtUpTimeMs: 1795278645931). (a.Partition)"
+)
+
+
+def test_a_look_says_what_is_there_and_what_can_be_done(isr_batch: Run, tmp_path: Path) -> None:
+    (tmp_path / "kafka-1").mkdir()
+    (tmp_path / "kafka-1" / "stdout.log").write_text(SHRINK.format(16))
+    (tmp_path / "kafka-1" / "notes.md").write_text("no log")
+    code, out, _ = isr_batch("look", str(tmp_path), "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert any(row.get("file") == "kafka-1/stdout.log" and row["broker"] == 1 for row in rows)
+    assert any(row.get("file") == "kafka-1/notes.md" and row["reason"] == "no readable time stamps" for row in rows)
+    assert any("no follower fetches" in row.get("found", "") for row in rows)
+
+
+@pytest.mark.parametrize("command", [["look"], ["ingest", "kafka-logs"], ["run", "--logs"]])
+def test_stamps_in_local_time_end_a_command_at_once(isr_batch: Run, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "kafka-1").mkdir()
+    (tmp_path / "kafka-1" / "server.log").write_text(SHRINK.format(18))
+    lake = ["--lake", str(tmp_path / "lake")] if command != ["look"] else []
+    code, _, error = isr_batch(*command, str(tmp_path), *lake)
+    assert code == 2
+    assert "UTC+02:00" in error.replace("\n", " ")
+    assert "--time-zone +02:00" in error.replace("\n", " ")
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("command", [["look"], ["ingest", "kafka-logs"], ["run", "--logs"]])
+def test_a_layout_that_is_not_read_ends_a_command_by_name(isr_batch: Run, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "kafka-1").mkdir()
+    (tmp_path / "kafka-1" / "server.log").write_text(SHRINK.format(16).replace("2026-11-21", "21/11/2026"))
+    lake = ["--lake", str(tmp_path / "lake")] if command != ["look"] else []
+    code, _, error = isr_batch(*command, str(tmp_path), *lake)
+    assert code == 4
+    assert "kafka-1/server.log: time stamps of an ambiguous form" in error.replace("\n", " ")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_what_kubectl_logs_gave_of_three_brokers_is_enough(isr_batch: Run, tmp_path: Path) -> None:
+    for pod in range(3):
+        line = SHRINK.format(16).replace("broker=1", f"broker={pod}")
+        (tmp_path / f"my-cluster-kafka-{pod}.log").write_text(line)
+    code, out, _ = isr_batch("look", str(tmp_path), "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    brokers = {row["file"]: row["broker"] for row in rows if "broker" in row}
+    assert brokers == {f"my-cluster-kafka-{pod}.log": pod for pod in range(3)}
