@@ -10,14 +10,10 @@ from isr_batch.evidence.forms import find
 from isr_batch.evidence.lines import FoundLines
 from isr_batch.evidence.shrinks import lag_time_ms, shrinks
 from isr_batch.evidence.suspects import Evidence, weigh
+from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"), "ARRAY<INT>": pa.list_(pa.int32()),
-    "ARRAY<STRING>": pa.list_(pa.string()),
-}  # fmt: skip
-SCHEMA: Final = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in SHRINK_EVIDENCE.columns])
+SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
 def evidence_of(lines: pa.Table, cluster_id: str) -> pa.Table:

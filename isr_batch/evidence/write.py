@@ -8,15 +8,17 @@ from pyspark.sql import functions as F
 from isr_batch.evidence.lines import FoundLines
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 
 
-def write_evidence(lake: Lake, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
+def write_evidence(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
     """Put the evidence in place of what there is of the same leaders and the time of these logs.
 
     Parameters
     ----------
-    lake : Lake
+    small : SmallTables
+        Of the lake.
     cluster_id : str
     evidence : pa.Table
         Rows of that cluster, as `isr_batch.evidence.table.rows_of` gives them.
@@ -37,8 +39,9 @@ def write_evidence(lake: Lake, cluster_id: str, evidence: pa.Table, found: Found
         f"cluster_id = {literal(cluster_id)} AND leader_id IN ({', '.join(map(str, leaders))}) "
         f"AND change_time BETWEEN TIMESTAMP'{_text(first)}' AND TIMESTAMP'{_text(last)}'"
     )
-    rows = lake.spark.createDataFrame(evidence)
-    return lake.replace(SHRINK_EVIDENCE, rows, covered)
+    if small.takes(SHRINK_EVIDENCE):
+        return small.replace(SHRINK_EVIDENCE, evidence, covered)
+    return small.lake.replace(SHRINK_EVIDENCE, small.lake.spark.createDataFrame(evidence), covered)
 
 
 def read_evidence(lake: Lake, cluster_id: str) -> pa.Table:

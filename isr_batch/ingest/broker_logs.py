@@ -174,14 +174,14 @@ def _ingest(
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
-            _weigh(lake, work, cluster_id)
+            _weigh(small, work, cluster_id)
         return Ingest(Counts(), [])
     work.found.earlier = _before(lake, work, cluster_id)
     logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
     account = logs.account()
     times = logs.times()
     rows_out, broken = _write(small, logs.tables, work, times, cluster_id)
-    _weigh(lake, work, cluster_id)
+    _weigh(small, work, cluster_id)
     now = records(work, times, lake.run_id, datetime.now(UTC))
     rows = pa.Table.from_pylist(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
@@ -194,10 +194,10 @@ def _ingest(
     return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
 
 
-def _weigh(lake: Lake, work: Plan, cluster_id: str) -> None:
+def _weigh(small: SmallTables, work: Plan, cluster_id: str) -> None:
     """Write what server.log and state-change.log alone tell about shrinks."""
     found = find(evidence_lines(work.found.files))
-    write_evidence(lake, cluster_id, rows_of(found, cluster_id), found)
+    write_evidence(small, cluster_id, rows_of(found, cluster_id), found)
 
 
 def _known(small: SmallTables, cluster_id: str) -> list[Ingested]:
