@@ -1,6 +1,6 @@
 """Recorded clusters whose logs begin late, or have a hole: the same is replayed as of the whole log, and nothing else.
 
-The whole grid of such cuts is a nightly test.
+`test_mid_term_grid` has the whole grid of such cuts, a nightly test.
 """
 
 import gzip
@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +19,10 @@ from isr_batch.ingest.broker_logs import Ingest, ingest_kafka_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay
 from isr_batch.scoring.broker_check import validate
-from tests.log_cuts import ALL_LOGS, REQUEST, Keep, after, before, between, copy_of, span, without
+from tests.log_cuts import ALL_LOGS, REQUEST, Keep, after, before, copy_of, span, without
 from tests.spark.broker_logs import TRACES, traces
 from udfs.batches.replay import RuleRun
-from udfs.rules import REGISTRY, rule_of_release
+from udfs.rules import rule_of_release
 
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "mid-term" / "long-running"
 RELEASES = {
@@ -31,17 +31,6 @@ RELEASES = {
 """The others ran the rule of today."""
 
 pytestmark = [traces, pytest.mark.traces]
-
-
-class Change(NamedTuple):
-    """A change that a rule made, without the leader epoch, which a log may not tell."""
-
-    topic: str
-    partition_id: int
-    leader_id: int
-    replica_id: int
-    kind: str
-    made_by: str
 
 
 class Found(NamedTuple):
@@ -222,78 +211,3 @@ def dropped_in(logs: Path) -> int:
     """Count the replicas that the brokers' own lines drop, by their text alone."""
     text = "".join(path.read_text() for path in logs.glob("broker-*/server.log"))
     return sum(len(before.split(",")) - len(after.split(",")) for before, after in SHRINKS.findall(text))
-
-
-def changes(lake: Lake) -> dict[Change, list[dict[str, Any]]]:
-    rows = lake.read("isr_changes").toArrow().to_pylist()
-    verdicts = {
-        (row["topic"], row["partition_id"], row["leader_id"], row["replica_id"], row["change_time"]): row["verdict"]
-        for row in lake.read("shrink_verdicts").toArrow().to_pylist()
-    }  # fmt: skip
-    found: dict[Change, list[dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["change_time"]):
-        change = Change(*(row[name] for name in Change._fields))
-        found.setdefault(change, []).append(row | {"verdict": verdicts.get((*change[:4], row["change_time"]))})
-    return found
-
-
-def grid() -> Iterator[tuple[str, Cut]]:
-    for run in sorted(path.name for path in TRACES.iterdir() if path.is_dir()) if TRACES.is_dir() else ():
-        for metadata in (True, False):
-            told = "" if metadata else ", no metadata"
-            options = {"metadata": metadata}
-            for at in range(20, 200, 18):
-                yield f"{run}: from {at} s{told}", Cut(run, after(at), ALL_LOGS, options)
-            for log in ALL_LOGS:
-                yield f"{run}: {log} from 60 s{told}", Cut(run, after(60), (log,), options)
-            yield f"{run}: to 120 s{told}", Cut(run, before(120), ALL_LOGS, options)
-            yield f"{run}: 50 to 130 s{told}", Cut(run, between(50, 130), ALL_LOGS, options)
-            yield f"{run}: not 60 to 90 s{told}", Cut(run, without(60, 90), ALL_LOGS, options)
-            yield f"{run}: without broker 2{told}", Cut(run, after(0), ALL_LOGS, {**options, "brokers": (2,)})
-
-
-GRID = dict(grid())
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", GRID)
-def test_cuts_give_what_the_whole_gives(
-    name: str, spark_session: SparkSession, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    cut = GRID[name]
-    run, metadata = cut.run, cut.options["metadata"]
-    wholes = tmp_path_factory.getbasetemp() / "wholes"
-    to = wholes / f"{run}-{metadata}"
-    if not to.is_dir():
-        whole_logs = copy_of(TRACES / run, wholes / f"logs-{to.name}", after(0), metadata=metadata)
-        replayed(spark_session, whole_logs, to, run)
-    whole = changes(Lake(spark_session, str(to), "run-1"))
-    found = replayed(spark_session, written(cut, tmp_path), tmp_path / "lake", run)
-    vouched = found.lake.read("coverage").where("log = 'request'").toArrow().to_pylist()
-    lag_ms = max(row[0] for row in found.lake.read("leader_epochs").select("replica_lag_time_max_ms").collect())
-    warm_up = timedelta(milliseconds=lag_ms + lag_ms / REGISTRY[rule_of(run)].checks_per_lag_time + 1)
-
-    def known(row: dict[str, Any]) -> bool:
-        at = row["change_time"]
-        for stretch in vouched:
-            begin = stretch["from_time"] + warm_up if stretch["begins_mid_term"] else datetime.min.replace(tzinfo=UTC)
-            if stretch["broker_id"] == row["leader_id"] and begin <= at <= stretch["until_time"]:
-                return True
-        return False
-
-    left = changes(found.lake)
-    wanted = matched = 0
-    for change, rows in whole.items():
-        for row in rows:
-            near = [
-                other for other in left.get(change, ())
-                if abs(other["change_time"] - row["change_time"]) <= timedelta(milliseconds=100)
-            ]  # fmt: skip
-            if known(row):
-                wanted += 1
-                matched += bool(near)
-            for other in near[:1]:
-                left[change].remove(other)
-    extra = [row for rows in left.values() for row in rows if known(row) and row["verdict"] != "unknown"]
-    assert matched >= (1 if metadata else 0.99) * wanted, f"{matched} of {wanted}"
-    assert not extra
