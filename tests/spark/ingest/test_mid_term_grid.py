@@ -9,7 +9,7 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,11 +127,13 @@ def compared(
     lag_times = lake.read("leader_epochs").where(of_cluster).selectExpr("max(replica_lag_time_max_ms)").collect()
     lag_ms = lag_times[0][0]
     warm_up = timedelta(milliseconds=lag_ms + lag_ms / REGISTRY[rule_of(run)].checks_per_lag_time + 1)
+    earliest = min(stretch["from_time"] for stretch in vouched)
 
     def known(row: dict[str, Any]) -> bool:
         at = row["change_time"]
         for stretch in vouched:
-            begin = stretch["from_time"] + warm_up if stretch["begins_mid_term"] else datetime.min.replace(tzinfo=UTC)
+            # A broker that started within the cut log has led before, in what was left out.
+            begin = stretch["from_time"] + warm_up if stretch["begins_mid_term"] else earliest
             if stretch["broker_id"] == row["leader_id"] and begin <= at <= stretch["until_time"]:
                 return True
         return False
