@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import server_log
+from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.leader_epochs import Sources
 from isr_batch.ingest.kafka_logs.settings_files import Broker
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -67,6 +68,6 @@ def sources(
         "min_insync_replicas": pa.array([], pa.int32()),
     })  # fmt: skip
     return Sources(
-        sql, requests, None, topics, server, state_changes, records,  # type: ignore[arg-type]
+        sql, Here(sql), requests, topics, server, state_changes, records,
         server_log.broker_settings(sql, server, [Broker(1, 4000, 2)]), min_isr,
     )  # fmt: skip

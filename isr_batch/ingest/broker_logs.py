@@ -29,6 +29,7 @@ from isr_batch.ingest.ingested_files import (
 from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
+from isr_batch.ingest.kafka_logs.engine import engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import evidence_lines
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
@@ -167,7 +168,8 @@ def _ingest(
 ) -> Ingest:  # fmt: skip
     lake = small.lake
     known = _known(small, cluster_id)
-    work = plan(survey(lake.spark, folder, lambda file: beginnings(known, file), options), known)
+    engine = engine_for(lake.spark, small.sql, folder)
+    work = plan(survey(engine, folder, lambda file: beginnings(known, file), options), known)
     if release:
         work.found.given = replace(work.found.given, release=release)
     # What the operator says may be new though no file is.
@@ -177,7 +179,7 @@ def _ingest(
             _weigh(small, work, cluster_id)
         return Ingest(Counts(), [])
     work.found.earlier = _before(lake, work, cluster_id)
-    logs = read_kafka_logs(lake.spark, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
+    logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
     account = logs.account()
     times = logs.times()
     rows_out, broken = _write(small, logs.tables, work, times, cluster_id)

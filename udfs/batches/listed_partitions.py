@@ -7,25 +7,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from udfs.arrow_types import arrow_columns
 from udfs.batches.sessions import int64
 from udfs.request_log import unpacked
 from udfs.request_log.unpacked import Partitions
 
 FETCHED = ("broker_id", "replica_id", "handled_us", "completed_us")
-LISTED = (
+LISTED = arrow_columns(
     "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, topic_id STRING, partition_id INT, "
     "leader_epoch INT, fetch_offset BIGINT, failed BOOLEAN"
 )
-"""Columns of `listed_by_fetches`, as Spark spells them."""
+"""Columns of `listed_by_fetches`."""
 
-SEEN = (
+SEEN = arrow_columns(
     "broker_id INT, stretch INT, topic_id STRING, partition_id INT, leader_epoch INT, replica_id INT, "
     "first_us BIGINT, last_us BIGINT, fetches BIGINT"
 )
 """Columns of `seen_in_fetches`."""
 
 WHOLE = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "source_file", "source_line")
-PRODUCED = (
+PRODUCED = arrow_columns(
     "broker_id INT, handled_us BIGINT, processed_us BIGINT, completed_us BIGINT, acks INT, source_file STRING, "
     "source_line BIGINT, topic_id STRING, partition_id INT, answered BOOLEAN, base_offset BIGINT, error_code INT, "
     "size BIGINT"

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from udfs.arrow_types import arrow_columns
 from udfs.batches.fetch_runs import compressed, requests_of
 from udfs.batches.sessions import Members, in_turn, int64, missing_before, with_members
 from udfs.kernel.fetch_sessions import (
@@ -37,14 +38,14 @@ KEPT = (
 REQUEST_COLUMNS = (*KEPT, "answered_us", "session", "session_epoch", "error_code", "partitions")
 """Columns of a request."""
 
-READ_SCHEMA = (
+READ_SCHEMA = arrow_columns(
     "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
     "completed_us BIGINT, source_file STRING, source_line BIGINT, topic STRING, partition_id INT, "
     "leader_epoch INT, fetch_offset BIGINT, error_code INT, high_watermark BIGINT, records_size BIGINT, "
     "fell_from BIGINT, run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, "
     "last_waited_us BIGINT, reason STRING, detail STRING"
 )
-"""Columns of the rows that `partitions_read` gives, as Spark spells them."""
+"""Columns of the rows that `partitions_read` gives."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -215,10 +216,11 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
 
 
 def _as_read(gaps: pa.RecordBatch) -> pa.RecordBatch:
-    types = {"INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string(), "ARRAY<INT>": pa.list_(pa.int32())}
-    columns = {}
-    for column in READ_SCHEMA.split(", "):
-        name, spelt = column.split(" ")
-        there = name in gaps.schema.names
-        columns[name] = gaps.column(name) if there else pa.nulls(gaps.num_rows, types[spelt])
-    return pa.RecordBatch.from_pydict(columns)
+    return pa.RecordBatch.from_pydict(
+        {
+            field.name: gaps.column(field.name)
+            if field.name in gaps.schema.names
+            else pa.nulls(gaps.num_rows, field.type)
+            for field in READ_SCHEMA
+        }
+    )

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from udfs.arrow_types import arrow_columns
 from udfs.request_log import unpacked
 
 STRETCH_OF_SESSION = 1 << 32
@@ -17,11 +18,11 @@ STRETCH_OF_SESSION = 1 << 32
 INSTANTS = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
 _ORDER = ("broker_id", "session", "session_epoch")
 
-FIRST_REQUESTS = (
+FIRST_REQUESTS = arrow_columns(
     "broker_id INT, session BIGINT, session_epoch INT, error_code INT, replica_id INT, client_id STRING, "
     "handled_us BIGINT"
 )
-"""Columns of `first_requests`, as Spark spells them."""
+"""Columns of `first_requests`."""
 
 Members = Mapping[tuple[int, int], Sequence[tuple[Sequence[str], str, Sequence[int]]]]
 """By broker and session, the partitions that it had before the log: ids of a topic, its name, partitions."""
@@ -67,9 +68,8 @@ def _in_turn(batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.Rec
 
 def first_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Give the first request of each session; columns as in `FIRST_REQUESTS`."""
-    names = [column.split(" ")[0] for column in FIRST_REQUESTS.split(", ")]
     for batch in in_turn(batches):
-        yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(names)
+        yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(FIRST_REQUESTS.names)
 
 
 def missing_before(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,15 +8,19 @@ offsets are such appends.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last, stretch_number
-from isr_batch.ingest.kafka_logs.kernels import with_kernels
-from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources, epoch_at, in_force, named
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.fetch_log import DOUBTFUL
+from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.ingest.kafka_logs.request_log import PRODUCE
-from udfs.batches.listed_partitions import PRODUCED, WHOLE, produced_partitions
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
+from udfs.batches.listed_partitions import PRODUCED as LISTED
+from udfs.batches.listed_partitions import WHOLE, produced_partitions
 
 STAMPS_US = 3_000
 """Two instants closer than this may have happened in the other order: timestamps, and durations before 0.11, are
@@ -25,257 +29,331 @@ truncated to milliseconds."""
 UNKNOWN_ERROR = -1
 """Kafka's UNKNOWN_SERVER_ERROR; here: refused by a broker that does not log responses."""
 
-_TERM = (*PARTITION, "leader_epoch", "log_stretch")
+_TERM = ", ".join((*PARTITION, "leader_epoch", "log_stretch"))
 """Key of an append. The stretch is part of it: across a gap in the log, two offsets do not bound a single append."""
 
-
-def produced(sources: Sources, terms: DataFrame, stretches: Sequence[Stretch] = ()) -> DataFrame:
-    """List the produce requests, one row per partition of each request.
-
-    The rows have the term, append_us, base_offset, error_code, size, answered and repeated. A base offset above -1
-    means that the records were appended, whatever the error code. ``answered`` is false where no response is logged;
-    only then is the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the broker's log. A
-    producer that sends a batch again gets the first attempt's offset; such rows are ``repeated`` and are not appends.
-    """
-    requests = sources.requests.where(F.col("kind") == PRODUCE).select(*WHOLE, "partitions")
-    produced = requests.mapInArrow(with_kernels(produced_partitions), PRODUCED)
-    answered_us = F.when(F.col("acks") == 0, F.col("processed_us")).otherwise(F.col("completed_us"))
-    rows = (
-        named(produced, sources.topic_names)
-        .withColumn("log_stretch", stretch_number(stretches, "broker_id", "completed_us"))
-        .withColumnRenamed("broker_id", "leader_id")
-        .join(F.broadcast(in_force(terms)), list(PARTITION), "left")
-        .select(
-            *PARTITION, epoch_at("processed_us").alias("leader_epoch"), "log_stretch",
-            F.col("processed_us").alias("append_us"),
-            "handled_us", "base_offset", "acks", F.when(F.col("error_code") == 0, answered_us).alias("acknowledged_us"),
-            "error_code", "size", "answered", "source_file", "source_line",
-        )
-    )  # fmt: skip
-    again = Window.partitionBy(*_TERM).orderBy("base_offset", "append_us", "source_line")
-    same = F.coalesce(F.lag("base_offset").over(again) == F.col("base_offset"), F.lit(False))
-    return rows.withColumn("repeated", same)
+PRODUCED = arrow_columns(
+    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
+    "handled_us BIGINT, base_offset BIGINT, acks INT, acknowledged_us BIGINT, error_code INT, size BIGINT, "
+    "answered BOOLEAN, source_file STRING, source_line BIGINT, repeated BOOLEAN"
+)
+"""Columns of `produced`."""
+APPENDS = arrow_columns(
+    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
+    "base_offset BIGINT, log_end_offset BIGINT, log_end_source STRING, log_end_error BIGINT, acks INT, "
+    "acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
+)
+"""Columns of `append_log`."""
+_OF_FETCHES = (
+    *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "error_code", "arrival_us", "records_size",
+    "last_read_us", "last_handled_us", "last_waited_us", "source_file",
+)  # fmt: skip
 
 
-def append_log(
-    rows: DataFrame, fetched: DataFrame, shrinks: DataFrame, terms: DataFrame, stretches: Sequence[Stretch] = ()
-) -> DataFrame:
-    """Build the columns of append_log; times are still microseconds.
+def produced(
+    engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
+) -> Rows:
+    """List the produce requests, as `PRODUCED`, one row per partition of each request.
+
+    A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false where no
+    response is logged; only then is the ``size`` in bytes given. ``log_stretch`` is the number of the stretch of the
+    broker's log. A producer that sends a batch again gets the first attempt's offset; such rows are ``repeated`` and
+    are not appends.
 
     Parameters
     ----------
-    rows : DataFrame
+    engine : Engine
+    requests : Rows
+        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
+    topic_names, terms : pa.Table
+        As for `isr_batch.ingest.kafka_logs.fetch_log.fetches_of`.
+    stretches : sequence of Stretch
+        Of the brokers' logs.
+    """
+    columns = ", ".join((*WHOLE, "partitions"))
+    whole = pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary()))
+    listed = engine.map(
+        engine.sql(requests, f"SELECT {columns} FROM rows WHERE kind = '{PRODUCE}'", whole), produced_partitions, LISTED
+    )
+    in_terms = engine.sql(
+        listed,
+        f"""
+        WITH of_topic AS (
+            SELECT r.*, coalesce(names.topic, r.topic_id) AS topic
+            FROM rows r LEFT JOIN topic_names names USING (topic_id))
+        SELECT r.broker_id AS leader_id, r.topic, r.partition_id,
+            coalesce(epoch_at(in_force, r.processed_us), -1) AS leader_epoch,
+            {stretch_number(stretches, "r.broker_id", "r.completed_us")} AS log_stretch,
+            r.processed_us AS append_us, r.handled_us, r.base_offset, r.acks,
+            CASE WHEN error_code = 0 THEN CASE WHEN acks = 0 THEN processed_us ELSE completed_us END END
+                AS acknowledged_us,
+            error_code, size, answered, source_file, source_line, false AS repeated
+        FROM of_topic r LEFT JOIN terms t
+            ON r.broker_id = t.leader_id AND r.topic = t.topic AND r.partition_id = t.partition_id
+        """,
+        PRODUCED,
+        topic_names=topic_names,
+        terms=terms,
+    )
+    return engine.by_key(PARTITION, _repeated, PRODUCED, rows=in_terms)
+
+
+def _repeated(sql: ArrowSql, rows: pa.Table) -> pa.Table:
+    return sql(
+        f"""
+        SELECT * REPLACE (coalesce(lag(base_offset) OVER again = base_offset, false) AS repeated) FROM rows
+        WINDOW again AS (PARTITION BY {_TERM} ORDER BY base_offset, append_us, source_line)
+        """,
+        rows=rows,
+    )
+
+
+def sent_again(engine: Engine, produced: Rows) -> Rows:
+    """Find the ``repeated`` rows of `produced`, as `isr_batch.ingest.kafka_logs.fetch_log.DOUBTFUL`."""
+    return engine.sql(
+        produced,
+        """
+        SELECT source_file, source_line, 'produce request sent again' AS reason,
+            printf('partition %s-%d has offset %d already', topic, partition_id, base_offset) AS detail
+        FROM rows WHERE repeated
+        """,
+        DOUBTFUL,
+    )
+
+
+def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
+    engine: Engine,
+    produced: Rows,
+    fetched: Rows,
+    shrinks: pa.Table,
+    terms: pa.Table,
+    stretches: Sequence[Stretch] = (),
+) -> Rows:
+    """Build the columns of append_log, as `APPENDS`; times are still microseconds.
+
+    Parameters
+    ----------
+    engine : Engine
+    produced : Rows
         As `produced` gives them.
-    fetched : DataFrame
-        As `isr_batch.ingest.kafka_logs.fetch_log.fetches_of` gives them.
-    shrinks, terms : DataFrame
+    fetched : Rows
+        As `isr_batch.ingest.kafka_logs.fetch_log.fetches_of` gives them, without those that have a reason.
+    shrinks, terms : pa.Table
         Shrinking lines with their term; all terms.
     stretches : sequence of Stretch
-        Of the brokers' logs; the rows of all frames have the number of their stretch.
+        Of the brokers' logs; the rows of all tables have the number of their stretch.
     """
-    once = rows.where("NOT repeated")
-    logged = once.where("base_offset IS NOT NULL")
-    between = _stretches(_named_offsets(logged, fetched, shrinks, terms), terms, stretches)
-    refused = once.where("answered AND base_offset IS NULL").withColumns(_ends(F.lit(None), F.lit(None), F.lit(None)))
-    columns = (
-        *_TERM, "append_us", "base_offset", "log_end_offset", "log_end_source", "log_end_error", "acks",
-        "acknowledged_us", "error_code", "source_file", "source_line",
-    )  # fmt: skip
-    return (
-        _answered(between).select(*columns)
-        .unionAll(refused.select(*columns))
-        .unionAll(_unanswered(once.where("NOT answered"), between).select(*columns))
+    of_shrinks = shrinks.select(
+        [*PARTITION, "leader_epoch", "log_stretch", "leader_log_end_offset", "high_watermark", "at_us", "source_file"]
+    )
+    of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
+    starts = terms.select(["topic", "partition_id", "leader_epoch", "start_offset"])
+    last = is_last(stretches, "leader_id", "log_stretch")
+    return engine.by_key(
+        PARTITION, partial(_appends, starts=starts, last=last), APPENDS,
+        rows=produced, fetched=engine.select(fetched, _OF_FETCHES), shrinks=of_shrinks, terms=of_terms,
     )  # fmt: skip
 
 
-def _ends(end: Column, source: Column, error: Column) -> dict[str, Column]:
-    return {
-        "log_end_offset": end.cast("bigint"), "log_end_source": source.cast("string"),
-        "log_end_error": error.cast("bigint"),
-    }  # fmt: skip
+def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
+    sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, starts: pa.Table, last: str
+) -> pa.Table:  # fmt: skip
+    once = sql("SELECT * FROM rows WHERE NOT repeated", rows=rows)
+    between = _between(sql, _named_offsets(sql, once, fetched, shrinks, terms), starts, last)
+    columns = ", ".join(APPENDS.names)
+    return sql(
+        f"""
+        SELECT {columns} FROM answered UNION ALL SELECT {columns} FROM unanswered UNION ALL
+        SELECT {_TERM}, append_us, base_offset, NULL, NULL, NULL, acks, acknowledged_us, error_code, source_file,
+            source_line
+        FROM once WHERE answered AND base_offset IS NULL
+        """,
+        answered=_answered(sql, between),
+        unanswered=_unanswered(sql, once, between),
+        once=once,
+    )
 
 
-def _named_offsets(logged: DataFrame, fetched: DataFrame, shrinks: DataFrame, terms: DataFrame) -> DataFrame:
+def _named_offsets(
+    sql: ArrowSql, once: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table
+) -> pa.Table:  # fmt: skip
     """Collect the known log end offsets, in no order: term, offset, named_in, and bounds on when the log ended there.
 
     The log end offset was this one or a higher one at ``named_us``, a higher one at ``grown_us``, and exactly this one
     at ``still_us``. ``append`` is the request whose base offset it is.
+
+    Of fetches: if a follower's next offset is higher, the last response before it had records. A fetch that waited for
+    data was read twice: the first read reached the log end. In a row of identical fetches no response had records.
     """
-    request = F.struct("append_us", "handled_us", "acks", "acknowledged_us", "error_code", "source_file", "source_line")
-    given = logged.select(
-        *_TERM, F.col("base_offset").alias("offset"), F.lit("appends").alias("named_in"),
-        F.col("append_us").alias("named_us"), request.alias("append"), "source_file",
-    )  # fmt: skip
-    printed = shrinks.select(
-        *_TERM, F.explode(F.array("leader_log_end_offset", "high_watermark")).alias("offset"),
-        F.lit("shrinks").alias("named_in"), F.col("at_us").alias("named_us"), "source_file",
-    )  # fmt: skip
-    begun = terms.select(
-        *_TERM, F.col("start_offset").alias("offset"), F.lit("terms").alias("named_in"),
-        F.col("start_us").alias("named_us"),
-    )  # fmt: skip
-    parts = _asked_for(fetched), printed, begun
-    every = given
-    for part in parts:
-        every = every.unionByName(part, allowMissingColumns=True)
-    return every.where("offset IS NOT NULL")
-
-
-def _asked_for(fetched: DataFrame) -> DataFrame:
-    """Collect the fetch offsets. If a follower's next offset is higher, the last response before it had records.
-
-    A fetch that waited for data was read twice: the first read reached the log end. In a row of identical fetches no
-    response had records.
-    """
-    own = Window.partitionBy(*_TERM, "replica_id").orderBy("offset")
-    return (
-        fetched.where("error_code = 0 AND fetch_offset IS NOT NULL")
-        .groupBy(*_TERM, "replica_id", F.col("fetch_offset").alias("offset"))
-        .agg(
-            F.min("arrival_us").alias("named_us"),
-            F.min(F.when(F.col("records_size") > 0, F.col("last_read_us"))).alias("brought_us"),
-            F.max_by("last_read_us", F.struct("last_handled_us", "last_read_us")).alias("last_read_us"),
-            F.max("last_waited_us").alias("still_us"),
-            F.min_by("source_file", F.struct("arrival_us", "source_file")).alias("source_file"),
+    return sql(
+        f"""
+        WITH asked AS (
+            SELECT {_TERM}, replica_id, fetch_offset AS "offset", min(arrival_us) AS named_us,
+                min(last_read_us) FILTER (records_size > 0) AS brought_us,
+                first(last_read_us ORDER BY last_handled_us DESC NULLS LAST, last_read_us DESC NULLS LAST)
+                    AS last_read_us,
+                max(last_waited_us) AS still_us, first(source_file ORDER BY arrival_us, source_file) AS source_file
+            FROM fetched WHERE error_code = 0 AND fetch_offset IS NOT NULL
+            GROUP BY {_TERM}, replica_id, fetch_offset
+        ), asked_for AS (
+            SELECT *, lead("offset") OVER (PARTITION BY {_TERM}, replica_id ORDER BY "offset") IS NOT NULL AS asked_more
+            FROM asked
+        ), printed AS (
+            SELECT {_TERM}, unnest([leader_log_end_offset, high_watermark]) AS "offset", at_us, source_file FROM shrinks
+        ), every AS (
+            SELECT {_TERM}, base_offset AS "offset", 'appends' AS named_in, append_us AS named_us,
+                CAST(NULL AS BIGINT) AS still_us, CAST(NULL AS BIGINT) AS grown_us, source_file,
+                {{append_us: append_us, handled_us: handled_us, acks: acks, acknowledged_us: acknowledged_us,
+                  error_code: error_code, source_file: source_file, source_line: source_line}} AS append
+            FROM once WHERE base_offset IS NOT NULL
+            UNION ALL BY NAME
+            SELECT {_TERM}, "offset", 'fetches' AS named_in, named_us, still_us, source_file,
+                least(brought_us, CASE WHEN asked_more THEN last_read_us END) AS grown_us
+            FROM asked_for
+            UNION ALL BY NAME
+            SELECT {_TERM}, "offset", 'shrinks' AS named_in, at_us AS named_us, source_file
+            FROM printed
+            UNION ALL BY NAME
+            SELECT {_TERM}, start_offset AS "offset", 'terms' AS named_in, start_us AS named_us
+            FROM terms
         )
-        .withColumn("asked_more", F.lead("offset").over(own).isNotNull())
-        .select(
-            *_TERM, "offset", F.lit("fetches").alias("named_in"), "named_us", "still_us", "source_file",
-            F.least("brought_us", F.when(F.col("asked_more"), F.col("last_read_us"))).alias("grown_us"),
-        )
-    )  # fmt: skip
+        SELECT * FROM every WHERE "offset" IS NOT NULL
+        """,
+        once=once,
+        fetched=fetched,
+        shrinks=shrinks,
+        terms=terms,
+    )
 
 
-def _stretches(offsets: DataFrame, terms: DataFrame, stretches: Sequence[Stretch]) -> DataFrame:
+def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.Table:
     """List the ranges from each known offset to the next: term, offset, end, end_source, grown_us, still_us, append.
 
     The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends at the start
     offset of a later term, if that is higher; otherwise ``end`` is null.
     """
-    by_offset = Window.partitionBy(*_TERM).orderBy("offset")
-    downwards = Window.partitionBy(*_TERM).orderBy(F.desc("offset"))
-    further = downwards.rowsBetween(Window.unboundedPreceding, -1)
-    from_here = downwards.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    begins = F.min(F.when(F.col("named_in") == "terms", F.col("offset"))).over(Window.partitionBy(*_TERM))
-    starts = terms.groupBy("topic", "partition_id").agg(
-        F.collect_list(F.struct("leader_epoch", "start_offset")).alias("starts")
-    )
-    after = F.filter("starts", lambda t: (t.leader_epoch > F.col("leader_epoch")) & (t.start_offset > F.col("offset")))
-    # After a gap in its broker's log, the next term's start offset no longer bounds this term's last append.
-    next_term = F.when(
-        is_last(stretches, "leader_id", "log_stretch"), F.array_min(F.transform(after, lambda t: t.start_offset))
-    )
-    named = F.struct(F.isnull("named_us"), "named_us", "source_file")
-    return (
-        offsets.withColumn("begins", begins)
-        .where("begins IS NULL OR offset >= begins")
-        .groupBy(*_TERM, "offset")
-        .agg(
-            F.min("named_in").alias("named_in"), F.min("named_us").alias("named_us"),
-            F.min("grown_us").alias("grown_us"), F.max("still_us").alias("still_us"),
-            F.first("append", ignorenulls=True).alias("append"),
-            F.min_by("source_file", F.when(F.col("source_file").isNotNull(), named)).alias("source_file"),
+    return sql(
+        f"""
+        WITH begun AS (
+            SELECT *, min("offset") FILTER (named_in = 'terms') OVER (PARTITION BY {_TERM}) AS begins FROM named
+        ), offsets AS (
+            SELECT {_TERM}, "offset", min(named_in) AS named_in, min(named_us) AS named_us, min(grown_us) AS grown_us,
+                max(still_us) AS still_us, any_value(append) AS append,
+                first(source_file ORDER BY named_us NULLS LAST, source_file) FILTER (source_file IS NOT NULL)
+                    AS source_file
+            FROM begun WHERE begins IS NULL OR "offset" >= begins GROUP BY {_TERM}, "offset"
+        ), of_partition AS (
+            SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset}}) AS starts
+            FROM starts GROUP BY topic, partition_id
+        ), ranges AS (
+            SELECT * REPLACE (
+                    least(min(grown_us) OVER from_here, min(named_us) OVER further) AS grown_us),
+                lead("offset") OVER by_offset AS next_offset, lead(named_in) OVER by_offset AS next_source,
+                -- Terms come from several files: an end known only from a later term counts to the file of the
+                -- beginning.
+                coalesce(lead(source_file) OVER by_offset, source_file) AS seen_in
+            FROM offsets
+            WINDOW by_offset AS (PARTITION BY {_TERM} ORDER BY "offset"),
+                from_here AS (by_offset ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING),
+                further AS (by_offset ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
+        ), with_next AS (
+            SELECT r.*,
+                -- After a gap in its broker's log, the next term's start offset no longer bounds this term's last
+                -- append.
+                CASE WHEN {last} THEN list_min(list_transform(list_filter(starts, lambda t:
+                    t.leader_epoch > r.leader_epoch AND t.start_offset > r."offset"), lambda t: t.start_offset)) END
+                    AS next_term
+            FROM ranges r LEFT JOIN of_partition USING (topic, partition_id)
         )
-        .withColumns({
-            "end": F.lead("offset").over(by_offset), "end_source": F.lead("named_in").over(by_offset),
-            # Terms come from several files: an end known only from a later term counts to the file of the beginning.
-            "seen_in": F.coalesce(F.lead("source_file").over(by_offset), "source_file"),
-            "grown_us": F.least(F.min("grown_us").over(from_here), F.min("named_us").over(further)),
-        })
-        .join(F.broadcast(starts), ["topic", "partition_id"], "left")
-        .withColumn("end_source", F.coalesce("end_source", F.when(next_term.isNotNull(), "terms")))
-        .withColumn("end", F.coalesce("end", next_term))
-        .drop("starts")
-    )  # fmt: skip
-
-
-def _answered(stretches: DataFrame) -> DataFrame:
-    """List the appends whose base offset is logged. If no later offset is known, count one record."""
-    end, source = F.coalesce("end", F.col("offset") + 1), F.coalesce("end_source", F.lit("inferred"))
-    error = F.when(F.col("end").isNotNull(), 0)
-    began = F.greatest("append.handled_us", F.least("append.append_us", "grown_us"))
-    rows = stretches.where("append IS NOT NULL").withColumns(_ends(end, source, error))
-    return (
-        rows.drop("source_file")
-        .select("*", "append.*")
-        .withColumn("append_us", began)
-        .withColumn("base_offset", F.col("offset"))
+        SELECT * EXCLUDE (next_offset, next_source, next_term),
+            coalesce(next_source, CASE WHEN next_term IS NOT NULL THEN 'terms' END) AS end_source,
+            coalesce(next_offset, next_term) AS "end"
+        FROM with_next
+        """,
+        named=named,
+        starts=starts,
     )
 
 
-def _unanswered(unanswered: DataFrame, stretches: DataFrame) -> DataFrame:
+def _answered(sql: ArrowSql, between: pa.Table) -> pa.Table:
+    """List the appends whose base offset is logged. If no later offset is known, count one record."""
+    return sql(
+        f"""
+        SELECT {_TERM}, greatest(append.handled_us, least(append.append_us, grown_us)) AS append_us,
+            "offset" AS base_offset, coalesce("end", "offset" + 1) AS log_end_offset,
+            coalesce(end_source, 'inferred') AS log_end_source, CASE WHEN "end" IS NOT NULL THEN 0 END AS log_end_error,
+            append.acks, append.acknowledged_us, append.error_code, append.source_file, append.source_line
+        FROM ranges WHERE append IS NOT NULL
+        """,
+        ranges=between,
+    )
+
+
+def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
     """Assign the ranges that no response names to the requests that fit in time; otherwise to no producer.
 
     Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``
     records. A request was refused if the log end offset was the same after it.
     """
-    open_stretches = stretches.where("append IS NULL OR end IS NULL").select(
-        *_TERM, F.col("grown_us").alias("by_us"), F.lit(1).alias("is_stretch"),
-        F.struct(
-            # What follows the last append of a term begins after it.
-            F.when(F.col("append").isNull(), F.col("offset")).otherwise(F.col("offset") + 1).alias("offset"),
-            F.when(F.col("append").isNull(), F.col("end")).alias("end"),
-            "grown_us", "still_us", "end_source", "seen_in",
-        ).alias("stretch"),
-    )  # fmt: skip
-    requests = unanswered.withColumn("by_us", F.col("handled_us") - STAMPS_US).withColumn("is_stretch", F.lit(0))
-    # Going backwards in time: the last range passed is the first one that was in the log when the request was done.
-    backwards = (
-        Window.partitionBy(*_TERM)
-        .orderBy(F.desc_nulls_first("by_us"), F.desc("is_stretch"), F.desc("source_line"))
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    rows = sql(
+        f"""
+        WITH open_ranges AS (
+            SELECT {_TERM}, grown_us AS by_us, 1 AS is_range,
+                {{"offset": CASE WHEN append IS NULL THEN "offset" ELSE "offset" + 1 END, -- what follows begins after
+                  "end": CASE WHEN append IS NULL THEN "end" END, grown_us: grown_us, still_us: still_us,
+                  end_source: end_source, seen_in: seen_in}} AS span
+            FROM ranges WHERE append IS NULL OR "end" IS NULL
+        ), every AS (
+            SELECT *, handled_us - {STAMPS_US} AS by_us, 0 AS is_range FROM once WHERE NOT answered
+            UNION ALL BY NAME SELECT * FROM open_ranges
+        ), placed AS (
+            -- Going backwards in time: the last range passed is the first one that was in the log when the request was
+            -- done.
+            SELECT * EXCLUDE (span), last_value(span IGNORE NULLS) OVER (PARTITION BY {_TERM}
+                ORDER BY by_us DESC NULLS FIRST, is_range DESC, source_line DESC NULLS LAST
+                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS span
+            FROM every
+        ), taking_part AS (
+            SELECT *, is_range = 0 AND NOT coalesce(append_us + {STAMPS_US} < span.still_us, false) AS takes_part
+            FROM placed
+        )
+        SELECT *, row_number() OVER same AS nth,
+            CAST(sum(greatest(size, 1)) OVER (same ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS upto,
+            count(*) FILTER (takes_part) OVER whole AS requests,
+            CAST(sum(greatest(size, 1)) FILTER (takes_part) OVER whole AS BIGINT) AS "all"
+        FROM taking_part
+        WINDOW same AS (PARTITION BY {_TERM}, span, takes_part ORDER BY handled_us, source_file, source_line),
+            whole AS (PARTITION BY {_TERM}, span)
+        """,
+        once=once,
+        ranges=between,
     )
-    refused = F.col("append_us") + STAMPS_US < F.col("stretch.still_us")
-    takes_part = (F.col("is_stretch") == 0) & ~F.coalesce(refused, F.lit(False))
-    same = Window.partitionBy(*_TERM, "stretch", "takes_part").orderBy("handled_us", "source_file", "source_line")
-    upto = same.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    whole = Window.partitionBy(*_TERM, "stretch")
-    rows = (
-        requests.unionByName(open_stretches, allowMissingColumns=True)
-        .withColumn("stretch", F.last("stretch", ignorenulls=True).over(backwards))
-        .withColumn("takes_part", takes_part)
-        .withColumns({
-            "nth": F.row_number().over(same), "upto": F.sum(F.greatest("size", F.lit(1))).over(upto),
-            "requests": F.count_if("takes_part").over(whole),
-            "all": F.sum(F.when(F.col("takes_part"), F.greatest("size", F.lit(1)))).over(whole),
-        })
-    )  # fmt: skip
-    return _shared(rows).unionByName(_by_nobody(rows))
-
-
-def _shared(rows: DataFrame) -> DataFrame:
-    first, end, nth, count = (F.col(name) for name in ("stretch.offset", "stretch.end", "nth", "requests"))
-    share = F.floor((end - first) * F.col("upto") / F.col("all"))
-    upto = F.when(end.isNull(), first + nth).otherwise(first + share)
-    order = Window.partitionBy(*_TERM, "stretch", "takes_part").orderBy("nth")
-    base = F.coalesce(F.lag("log_end_offset").over(order), first)
-    exact = (count == nth) & end.isNotNull()
-    error = F.when(exact, 0).when(end.isNotNull(), F.greatest(F.lit(0), upto - first - nth, end - (count - nth) - upto))
-    grew = F.col("takes_part") & (F.col("log_end_offset") > F.col("base_offset"))
-    of_appends = ("base_offset", "log_end_offset", "log_end_source", "log_end_error")
-    return (
-        rows.where("is_stretch = 0")
-        .withColumns(_ends(upto, F.when(exact, F.col("stretch.end_source")).otherwise("inferred"), error))
-        .withColumn("base_offset", base)
-        .withColumn("grew", grew)
-        .withColumns({name: F.when(F.col("grew"), F.col(name)) for name in of_appends})
-        .withColumns({
-            "append_us": F.greatest("handled_us", F.least("append_us", "stretch.grown_us")),
-            "error_code": F.when(F.col("grew"), F.col("error_code")).otherwise(UNKNOWN_ERROR),
-            "acknowledged_us": F.when(F.col("grew"), F.col("acknowledged_us")),
-        })
-    )  # fmt: skip
-
-
-def _by_nobody(rows: DataFrame) -> DataFrame:
-    grown = rows.where("is_stretch = 1 AND requests = 0 AND stretch.end IS NOT NULL AND by_us IS NOT NULL")
-    return grown.withColumns(
-        {
-            **_ends(F.col("stretch.end"), F.lit("inferred"), F.lit(0)),
-            "base_offset": F.col("stretch.offset"),
-            "append_us": F.col("by_us"),
-            "error_code": F.lit(0),
-            "source_file": F.col("stretch.seen_in"),
-            "grew": F.lit(True),
-        }
+    return sql(
+        f"""
+        WITH upto AS (
+            SELECT *, CASE WHEN span."end" IS NULL THEN span."offset" + nth
+                ELSE span."offset" + CAST(floor((span."end" - span."offset") * upto / "all") AS BIGINT) END AS ends,
+                requests = nth AND span."end" IS NOT NULL AS exact
+            FROM rows WHERE is_range = 0
+        ), begun AS (
+            SELECT *, coalesce(lag(ends) OVER (PARTITION BY {_TERM}, span, takes_part ORDER BY nth), span."offset")
+                AS begins
+            FROM upto
+        ), grown AS (
+            SELECT *, coalesce(takes_part AND ends > begins, false) AS grew FROM begun
+        )
+        SELECT {_TERM}, greatest(handled_us, least(append_us, span.grown_us)) AS append_us,
+            CASE WHEN grew THEN begins END AS base_offset, CASE WHEN grew THEN ends END AS log_end_offset,
+            CASE WHEN grew THEN CASE WHEN exact THEN span.end_source ELSE 'inferred' END END AS log_end_source,
+            CASE WHEN grew THEN CASE WHEN exact THEN 0 WHEN span."end" IS NOT NULL
+                THEN greatest(0, ends - span."offset" - nth, span."end" - (requests - nth) - ends) END END
+                AS log_end_error,
+            acks, CASE WHEN grew THEN acknowledged_us END AS acknowledged_us,
+            CASE WHEN grew THEN error_code ELSE {UNKNOWN_ERROR} END AS error_code, source_file, source_line
+        FROM grown
+        UNION ALL
+        SELECT {_TERM}, by_us, span."offset", span."end", 'inferred', 0, NULL, NULL, 0, span.seen_in, NULL
+        FROM rows WHERE is_range = 1 AND requests = 0 AND span."end" IS NOT NULL AND by_us IS NOT NULL
+        """,
+        rows=rows,
     )

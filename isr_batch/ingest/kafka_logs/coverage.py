@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
 
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
 
 GAP_US = 1_500_000
 """A follower waits for data for at most half a second, so its lines come three times as often."""
@@ -29,6 +29,11 @@ _FIRST_NUMBERS = 2
 _FIRST_CORRELATIONS = 20
 """A fetcher thread asks for offsets before it fetches."""
 _NEAR_US = 50_000
+_NUMBERED = arrow_columns(
+    "broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, completed_us BIGINT, "
+    "source_line BIGINT, number BIGINT"
+)
+_SIGNS = arrow_columns("broker_id INT, from_us BIGINT, until_us BIGINT, sign STRING")
 _STRETCHES = pa.schema([
     ("broker_id", pa.int32()), ("first_us", pa.int64()), ("until_us", pa.int64()), ("from_start", pa.bool_()),
 ])  # fmt: skip
@@ -130,17 +135,23 @@ def stretches_of(
     return stretches
 
 
-def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> Column:
-    """Number the stretch of the broker's log that has a time, from 0; a time in a gap counts to the one before."""
-    number = F.lit(0)
-    for broker_id, ends in _holes(stretches).items():
-        passed = sum((F.when(F.col(us) >= end, 1).otherwise(0) for end in ends), start=F.lit(0))
-        number = F.when(F.col(broker) == broker_id, passed).otherwise(number)
-    return number.cast("int")
+def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
+    """Number the stretch of the broker's log that has a time, from 0; a time in a gap counts to the one before.
+
+    Returns
+    -------
+    str
+        SQL of an integer.
+    """
+    passed = [
+        f"WHEN {broker} = {broker_id} THEN {' + '.join(f'CAST({us} >= {end} AS INTEGER)' for end in ends)}"
+        for broker_id, ends in _holes(stretches).items()
+    ]
+    return f"CAST(CASE {' '.join(passed)} ELSE 0 END AS INTEGER)" if passed else "CAST(0 AS INTEGER)"
 
 
 def with_stretch_number(table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str) -> pa.Table:
-    """Add ``log_stretch``, the number of the stretch, as `stretch_number` does for a Spark frame."""
+    """Add ``log_stretch``, the number of the stretch, as `stretch_number` does in SQL."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _holes(stretches).items():
@@ -148,12 +159,10 @@ def with_stretch_number(table: pa.Table, stretches: Sequence[Stretch], broker: s
     return table.append_column("log_stretch", pa.array(numbers))
 
 
-def is_last(stretches: Sequence[Stretch], broker: str, number: str) -> Column:
-    """Whether a stretch is the last one of its broker's log."""
-    last = F.lit(0)
-    for broker_id, ends in _holes(stretches).items():
-        last = F.when(F.col(broker) == broker_id, len(ends)).otherwise(last)
-    return F.col(number) == last
+def is_last(stretches: Sequence[Stretch], broker: str, number: str) -> str:
+    """Whether a stretch is the last one of its broker's log, in SQL."""
+    last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _holes(stretches).items()]
+    return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
 
 def covered(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
@@ -192,12 +201,13 @@ def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> boo
     return any(since <= gap[0] + _NEAR_US and until >= gap[1] - _NEAR_US for since, until in spanned)
 
 
-def numbered(requests: DataFrame) -> pa.Table:
+def numbered(engine: Engine, requests: Rows) -> pa.Table:
     """Find the quiet times that a follower's request numbers span, and those where the numbers break.
 
     Parameters
     ----------
-    requests : DataFrame
+    engine : Engine
+    requests : Rows
         As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
 
     Returns
@@ -205,31 +215,42 @@ def numbered(requests: DataFrame) -> pa.Table:
     pa.Table
         broker_id, sign (spanned or break), from_us (null: it is not known since when), until_us.
     """
-    done = requests.where("completed_us IS NOT NULL AND reason IS NULL")
-    in_session = F.col("session_epoch") > 0
     # A full fetch opens the session that its answer names.
-    session = F.coalesce(F.when(in_session, F.col("asked_session")).otherwise(F.col("given_session")), F.lit(0))
-    order = Window.partitionBy("broker_id", "replica_id", "client_id", "session").orderBy(
-        "number", "completed_us", "source_line"
+    fetches = engine.sql(
+        requests,
+        f"""
+        SELECT broker_id, replica_id, client_id, session, error_code, completed_us, source_line,
+            CASE WHEN session != 0 THEN greatest(session_epoch, 0) ELSE correlation_id END AS number
+        FROM (SELECT *, coalesce(CASE WHEN session_epoch > 0 THEN asked_session ELSE given_session END, 0) AS session
+            FROM rows WHERE completed_us IS NOT NULL AND reason IS NULL AND kind = '{FOLLOWER_FETCH}')
+        """,
+        _NUMBERED,
     )
-    fetches = (
-        done.where(F.col("kind") == FOLLOWER_FETCH)
-        .withColumn("session", session)
-        .withColumn("number", F.when(F.col("session") != 0, F.greatest("session_epoch", F.lit(0)))
-                    .otherwise(F.col("correlation_id")))
-        .withColumns({"before": F.lag("number").over(order), "before_us": F.lag("completed_us").over(order)})
-    )  # fmt: skip
-    step, since_us = F.col("number") - F.col("before"), F.col("completed_us") - F.col("before_us")
+    return engine.collect(engine.by_key(["broker_id", "replica_id", "client_id", "session"], _signs, _SIGNS,
+                                        fetches=fetches))  # fmt: skip
+
+
+def _signs(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
     # A fetcher of a release without sessions asks for offsets now and then, in the same count.
-    skipped = step > F.when(F.col("session") != 0, 1).otherwise(2)
-    mid = F.col("number") > F.when(F.col("session") != 0, _FIRST_NUMBERS).otherwise(_FIRST_CORRELATIONS)
-    served = F.col("error_code") == 0
-    sign: Column = (
-        F.when(F.col("before").isNull() & mid & served, "break")
-        .when(skipped & served & (since_us >= GAP_US), "break")
-        .when(~skipped & (since_us >= GAP_US), "spanned")
+    return sql(
+        f"""
+        WITH steps AS (
+            SELECT *, lag(number) OVER numbers AS before, lag(completed_us) OVER numbers AS before_us FROM fetches
+            WINDOW numbers AS (PARTITION BY broker_id, replica_id, client_id, session
+                ORDER BY number, completed_us, source_line)
+        ), judged AS (
+            SELECT *, completed_us - before_us AS since_us, error_code = 0 AS served,
+                number - before > CASE WHEN session != 0 THEN 1 ELSE 2 END AS skipped,
+                number > CASE WHEN session != 0 THEN {_FIRST_NUMBERS} ELSE {_FIRST_CORRELATIONS} END AS is_later
+            FROM steps
+        ), signs AS (
+            SELECT broker_id, before_us AS from_us, completed_us AS until_us,
+                CASE WHEN before IS NULL AND is_later AND served THEN 'break'
+                    WHEN skipped AND served AND since_us >= {GAP_US} THEN 'break'
+                    WHEN NOT skipped AND since_us >= {GAP_US} THEN 'spanned' END AS sign
+            FROM judged
+        )
+        SELECT * FROM signs WHERE sign IS NOT NULL
+        """,
+        fetches=fetches,
     )
-    return fetches.select(
-        "broker_id", sign.alias("sign"), F.col("before_us").alias("from_us"),
-        F.col("completed_us").alias("until_us"),
-    ).where("sign IS NOT NULL").toArrow()  # fmt: skip

@@ -1,92 +1,129 @@
 """Build table fetch_log: one row per partition that a follower fetch read, resolved through its fetch session."""
 
+from collections.abc import Sequence
 from functools import partial
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.kernels import with_kernels
-from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, epoch_at, in_force, named
-from udfs.batches.session_requests import READ_SCHEMA, REQUEST_COLUMNS, UNKNOWN_OFFSET, sessions_read
+from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
+from udfs.batches.session_requests import READ_SCHEMA, UNKNOWN_OFFSET, sessions_read
 from udfs.batches.sessions import Members
 
+_RENAMED = {"broker_id": "leader_id"}
+FETCHES = pa.schema(
+    [pa.field(_RENAMED.get(field.name, field.name), field.type) for field in READ_SCHEMA]
+    + [("leader_log_end_offset", pa.int64()), ("leader_leo_source", pa.string()), ("log_stretch", pa.int32())]
+)
+"""Columns of `fetches_of`."""
+DOUBTFUL = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
+"""Columns of lines whose rows are kept although something is wrong with them."""
 
-def fetches_of(sessions: DataFrame, topic_names: DataFrame, terms: DataFrame, members: Members) -> DataFrame:
+
+def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a session's fetch is resolved with
+    engine: Engine,
+    sessions: Rows,
+    topic_names: pa.Table,
+    terms: pa.Table,
+    members: Members,
+    stretches: Sequence[Stretch] = (),
+) -> Rows:
     """Build the columns of fetch_log; times are still microseconds.
 
     And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
-    `udfs.batches.session_requests.sessions_read`. Rows with a ``reason`` are no fetches, but what `session_gaps`
-    gives.
+    `udfs.batches.session_requests.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are no fetches, but what
+    `session_gaps` gives.
 
     Parameters
     ----------
-    sessions : DataFrame
+    engine : Engine
+    sessions : Rows
         As `isr_batch.ingest.kafka_logs.request_log.in_sessions` gives them.
-    topic_names, terms : DataFrame
-        topic_id, topic; all terms.
+    topic_names, terms : pa.Table
+        topic_id, topic; all terms, as `isr_batch.ingest.kafka_logs.leader_epochs.in_force` gives them.
     members : mapping
         What sessions had that were opened before the log (`isr_batch.ingest.kafka_logs.session_partitions`).
+    stretches : sequence of Stretch
+        Of the brokers' logs.
     """
-    read = (
-        sessions.select(*REQUEST_COLUMNS)
-        .mapInArrow(with_kernels(partial(sessions_read, members=members)), READ_SCHEMA)
-        .withColumnsRenamed({"topic": "topic_id", "broker_id": "leader_id"})
+    read = engine.map(sessions, partial(sessions_read, members=members), READ_SCHEMA)
+    same = [name for name in READ_SCHEMA.names if name not in ("broker_id", "topic", "leader_epoch", "fetch_offset")]
+    return engine.sql(
+        read,
+        f"""
+        WITH numbered AS (SELECT * RENAME (topic AS topic_id) FROM rows), of_topic AS (
+            SELECT numbered.*, coalesce(names.topic, topic_id) AS topic
+            FROM numbered LEFT JOIN topic_names names USING (topic_id))
+        SELECT {", ".join(f"r.{name}" for name in same if name != "topic")}, r.broker_id AS leader_id, r.topic,
+            -- Only fetches older than v9 come without an epoch.
+            CASE WHEN r.leader_epoch < 0 AND in_force IS NOT NULL THEN epoch_at(in_force, r.handled_us)
+                ELSE r.leader_epoch END AS leader_epoch,
+            nullif(fetch_offset, {UNKNOWN_OFFSET}) AS fetch_offset,
+            CAST(NULL AS BIGINT) AS leader_log_end_offset, 'appends' AS leader_leo_source,
+            {stretch_number(stretches, "r.broker_id", "r.completed_us")} AS log_stretch
+        FROM of_topic r LEFT JOIN terms t
+            ON r.broker_id = t.leader_id AND r.topic = t.topic AND r.partition_id = t.partition_id
+        """,
+        FETCHES,
+        topic_names=topic_names,
+        terms=terms,
     )
-    # Only fetches older than v9 come without an epoch; the null key keeps all others out of the look-up.
-    epochs = in_force(terms).withColumnRenamed("partition_id", "unknown_in")
-    unknown = F.when(F.col("leader_epoch") < 0, F.col("partition_id"))
-    return (
-        named(read, topic_names)
-        .withColumn("unknown_in", unknown)
-        .join(F.broadcast(epochs), ["leader_id", "topic", "unknown_in"], "left")
-        .withColumn(
-            "leader_epoch", F.when(F.col("in_force").isNull(), F.col("leader_epoch")).otherwise(epoch_at("handled_us"))
-        )
-        .withColumn("fetch_offset", F.nullif("fetch_offset", F.lit(UNKNOWN_OFFSET)))
-        .withColumns({"leader_log_end_offset": F.lit(None), "leader_leo_source": F.lit("appends")})
+
+
+def session_gaps(engine: Engine, read: Rows) -> Rows:
+    """Find the requests whose predecessors in the session are missing, as `DOUBTFUL`."""
+    query = "SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL"
+    return engine.sql(read, query, DOUBTFUL)
+
+
+def going_back(engine: Engine, fetched: Rows) -> Rows:
+    """Find the fetches, as `DOUBTFUL`, whose offset goes back although no response asked for a truncation."""
+    return engine.sql(
+        fetched,
+        """
+        SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
+            printf('replica %d of %s-%d in epoch %d, from %d to %d', replica_id, topic, partition_id, leader_epoch,
+                fell_from, fetch_offset) AS detail
+        FROM rows WHERE fell_from IS NOT NULL
+        """,
+        DOUBTFUL,
     )
 
 
-def session_gaps(read: DataFrame) -> DataFrame:
-    """Find the requests whose predecessors in the session are missing: ``reason``, ``detail``, source."""
-    return read.where("reason IS NOT NULL").select("source_file", "source_line", "reason", "detail")
-
-
-def going_back(fetched: DataFrame) -> DataFrame:
-    """Find the fetches whose offset is lower than the previous one although no response asked for a truncation.
-
-    Returns
-    -------
-    DataFrame
-        ``source_file``, ``source_line``, ``reason``, ``detail``.
-    """
-    detail = F.format_string(
-        "replica %d of %s-%d in epoch %d, from %d to %d",
-        "replica_id", "topic", "partition_id", "leader_epoch", "fell_from", "fetch_offset",
-    )  # fmt: skip
-    return fetched.where("fell_from IS NOT NULL").select(
-        "source_file", "source_line", F.lit("offset goes back without a truncation").alias("reason"),
-        detail.alias("detail"),
-    )  # fmt: skip
-
-
-def not_assigned(fetched: DataFrame, terms: DataFrame) -> DataFrame:
+def not_assigned(engine: Engine, fetched: Rows, terms: pa.Table) -> Rows:
     """Find the followers that fetched a partition which they were not assigned in that term; one row per follower.
 
     This may happen for a moment after a reassignment; the rows are kept.
 
     Returns
     -------
-    DataFrame
-        ``source_file`` and ``source_line`` of the first such fetch, ``reason``, ``detail``.
+    Rows
+        As `DOUBTFUL`, with the first such fetch.
     """
-    term = [*PARTITION, "leader_epoch"]
-    assigned = terms.groupBy(*term).agg(F.flatten(F.collect_list("assigned")).alias("assigned"))
-    followers = fetched.groupBy(*term, "replica_id").agg(
-        F.min(F.struct("source_file", "source_line")).alias("first"), F.sum("run_length").alias("fetches")
-    )
-    others = followers.join(F.broadcast(assigned), term).where("NOT array_contains(assigned, replica_id)")
-    detail = F.format_string(
-        "replica %d of %s-%d in epoch %d, %d times", "replica_id", "topic", "partition_id", "leader_epoch", "fetches"
-    )
-    return others.select("first.*", F.lit("replica not assigned").alias("reason"), detail.alias("detail"))
+    term = ", ".join((*PARTITION, "leader_epoch"))
+
+    def others(sql: ArrowSql, fetched: pa.Table) -> pa.Table:
+        return sql(
+            f"""
+            WITH of_term AS (SELECT {term}, flatten(list(assigned)) AS assigned FROM terms GROUP BY {term}),
+            followers AS (
+                SELECT {term}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
+                    first(source_file ORDER BY source_file, source_line) AS source_file,
+                    first(source_line ORDER BY source_file, source_line) AS source_line
+                FROM fetched GROUP BY {term}, replica_id
+            )
+            SELECT source_file, source_line, 'replica not assigned' AS reason,
+                printf('replica %d of %s-%d in epoch %d, %d times', replica_id, topic, partition_id, leader_epoch,
+                    fetches) AS detail
+            FROM followers JOIN of_term USING ({term}) WHERE NOT list_contains(assigned, replica_id)
+            """,
+            fetched=fetched,
+            terms=assigned,
+        )
+
+    assigned = terms.select([*PARTITION, "leader_epoch", "assigned"])
+    narrow = [*PARTITION, "leader_epoch", "replica_id", "run_length", "source_file", "source_line"]
+    return engine.by_key(PARTITION, others, DOUBTFUL, fetched=engine.select(fetched, narrow))

@@ -1,16 +1,15 @@
 """Build table leader_epochs: each leader's terms, from its own state-change log (before 2.5 also its server.log)."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import metadata_log, server_log, server_log_zookeeper
-from isr_batch.ingest.kafka_logs.kernels import with_kernels
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
 
 NOTED_WITHIN_US = 5_000_000
@@ -18,7 +17,6 @@ EARLY_US = 100_000
 """State-change lines may be written this much after the term began."""
 
 PARTITION = ("leader_id", "topic", "partition_id")
-UNKNOWN_EPOCH = -1
 UNKNOWN_LEADER = -1
 
 _INTS = pa.list_(pa.int32())
@@ -33,19 +31,27 @@ TERMS = pa.schema([
     ("isr_write_ms", pa.int64()), ("metadata_delay_ms", pa.int64()), ("check_origin_source", pa.string()),
 ])  # fmt: skip
 """Columns of `terms`."""
+_TERM_START = "broker_id, topic, partition_id, leader_epoch, stamp_us"
+_SHOWN = arrow_columns(
+    "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, replica_id INT, "
+    "shown_before BIGINT, first_offset BIGINT, first_us BIGINT"
+)
+_OF_FETCHES = arrow_columns(
+    "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, error_code INT, partitions BINARY"
+)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The parsed log files: the request logs in Spark, lines of interest of the others as Arrow tables for ``sql``.
+    """The parsed log files: the request logs as rows of ``engine``, lines of interest of the others as Arrow tables.
 
-    ``topic_names``: topic_id to topic; ``topics`` has the same rows. ``min_isr``: min.insync.replicas as set. What
+    ``topics``: topic_id, topic. ``min_isr``: min.insync.replicas as set. What
     several tables are made of is parsed when it is first used.
     """
 
     sql: ArrowSql
-    requests: DataFrame
-    topic_names: DataFrame
+    engine: Engine
+    requests: Rows
     topics: pa.Table
     server: pa.Table
     state_changes: pa.Table
@@ -232,7 +238,7 @@ def _with_offsets(spans: pa.Table, sources: Sources) -> pa.Table:
 
 
 def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
-    """Find what fetches show of the offsets of these terms, with Spark.
+    """Find what fetches show of the offsets of these terms.
 
     Returns
     -------
@@ -240,26 +246,44 @@ def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
         By term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, that of its
         first fetch in the term if it is an ISR member.
     """
-    term = ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us"]
-    spark = sources.requests.sparkSession
-    asked = listed_fetches(sources).select(
-        "leader_id", "topic", "partition_id", "replica_id", "fetch_offset", "handled_us"
+    fetches = sources.engine.sql(
+        sources.requests,
+        f"SELECT {', '.join((*FETCHED, 'error_code', 'partitions'))} FROM rows WHERE kind = '{FOLLOWER_FETCH}'",
+        _OF_FETCHES,
     )
-    seen = asked.join(F.broadcast(spark.createDataFrame(incomplete)), ["topic", "partition_id"])
-    before = F.col("handled_us") < F.col("stamp_us")
-    within = F.expr(
-        "leader_id = broker_id AND array_contains(members, replica_id) AND handled_us >= stamp_us "
-        "AND (next_us IS NULL OR handled_us < next_us)"
+    listed = sources.engine.map(fetches, listed_by_fetches, LISTED)
+    seen = sources.engine.by_key(["topic_id", "partition_id"], partial(_shown, topics=sources.topics, terms=incomplete),
+                                 _SHOWN, listed=listed)  # fmt: skip
+    return sources.sql(
+        f"""
+        SELECT {_TERM_START}, replica_id, max(shown_before) AS shown_before,
+            first(first_offset ORDER BY first_us) FILTER (first_us IS NOT NULL) AS first_offset
+        FROM shown GROUP BY {_TERM_START}, replica_id
+        """,
+        shown=sources.engine.collect(seen),
     )
-    first = F.when(within, F.struct("handled_us", "fetch_offset"))
-    return (
-        seen.where(before | within).groupBy(*term, "replica_id")
-        .agg(
-            F.max(F.when(before, F.col("fetch_offset"))).alias("shown_before"),
-            F.min_by("fetch_offset", first).alias("first_offset"),
+
+
+def _shown(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -> pa.Table:
+    return sql(
+        f"""
+        WITH seen AS (
+            SELECT {", ".join(f"t.{name}" for name in _TERM_START.split(", "))}, replica_id, fetch_offset, handled_us,
+                handled_us < stamp_us AS is_before,
+                l.broker_id = t.broker_id AND list_contains(members, replica_id) AND handled_us >= stamp_us
+                    AND (next_us IS NULL OR handled_us < next_us) AS is_within
+            FROM (SELECT l.*, coalesce(n.topic, topic_id) AS topic FROM listed l LEFT JOIN topics n USING (topic_id)) l
+                JOIN terms t ON l.topic = t.topic AND l.partition_id = t.partition_id
         )
-        .toArrow()
-    )  # fmt: skip
+        SELECT {_TERM_START}, replica_id, max(fetch_offset) FILTER (is_before) AS shown_before,
+            first(fetch_offset ORDER BY handled_us, fetch_offset) FILTER (is_within) AS first_offset,
+            min(handled_us) FILTER (is_within) AS first_us
+        FROM seen WHERE is_before OR is_within GROUP BY {_TERM_START}, replica_id
+        """,
+        listed=listed,
+        topics=topics,
+        terms=terms,
+    )
 
 
 def _with_topic_facts(spans: pa.Table, sources: Sources, followers: pa.Table) -> pa.Table:
@@ -320,32 +344,14 @@ def _assignments(sources: Sources) -> pa.Table:
     )
 
 
-def listed_fetches(sources: Sources) -> DataFrame:
-    """List the partitions of all follower fetches, whether served or not.
-
-    Returns
-    -------
-    DataFrame
-        leader_id, topic, partition_id, leader_epoch, replica_id, fetch_offset, handled_us, completed_us, ``failed``:
-        the request or the partition was answered with an error.
-    """
-    fetches = sources.requests.where(F.col("kind") == FOLLOWER_FETCH).select(*FETCHED, "error_code", "partitions")
-    listed = fetches.mapInArrow(with_kernels(listed_by_fetches), LISTED).withColumnRenamed("broker_id", "leader_id")
-    return named(listed, sources.topic_names).drop("topic_id")
-
-
-def named(rows: DataFrame, topic_names: DataFrame) -> DataFrame:
-    """Set ``topic`` to the name of ``topic_id`` where it is known; otherwise to the id, which may already be a name."""
-    return rows.join(F.broadcast(topic_names), "topic_id", "left").withColumn("topic", F.coalesce("topic", "topic_id"))
-
-
-def in_force(terms_: DataFrame) -> DataFrame:
-    """Collect the terms of each partition and leader in an array ``in_force``, for `epoch_at` to search."""
-    term = F.struct("in_force_us", "leader_epoch")
-    return terms_.groupBy(*PARTITION).agg(F.array_sort(F.collect_list(term)).alias("in_force"))
-
-
-def epoch_at(instant_us: str) -> Column:
-    """Look up the leader epoch at a time; -1 before the first known term of the leader."""
-    begun = F.filter("in_force", lambda term: term.in_force_us <= F.col(instant_us))
-    return F.coalesce(F.try_element_at(begun, F.lit(-1)).leader_epoch, F.lit(UNKNOWN_EPOCH))
+def in_force(sql: ArrowSql, terms_: pa.Table) -> pa.Table:
+    """Collect the terms of each partition and leader in a list ``in_force``, for the macro ``epoch_at`` to search."""
+    partition = ", ".join(PARTITION)
+    return sql(
+        f"""
+        SELECT {partition}, list({{in_force_us: in_force_us, leader_epoch: leader_epoch}}
+            ORDER BY in_force_us, leader_epoch) AS in_force
+        FROM terms GROUP BY {partition}
+        """,
+        terms=terms_,
+    )

@@ -1,19 +1,20 @@
 """Read log files as numbered lines: one task per compressed file or range of an uncompressed one, block by block."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.log_folder import LogFile, with_lines
 from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, Fingerprinter, chunks, fingerprint
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, Codes, KindFinder
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Converter, Layout, Lines
+from udfs.arrow_types import arrow_columns
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 8 << 20
@@ -22,24 +23,21 @@ MAX_LINE_BYTES = 8 << 20
 HEAD_BYTES = 200
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-LINES = "broker_id INT, source_file STRING, source_line BIGINT, value STRING, problem STRING, detail STRING"
+LINES = arrow_columns(
+    "broker_id INT, source_file STRING, source_line BIGINT, value STRING, problem STRING, detail STRING"
+)
 """Columns of a line. ``problem`` says why a line, or (source_line null) a whole file, could not be read."""
 
-_SCHEMA = pa.schema([
-    ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()), ("value", pa.string()),
-    ("problem", pa.string()), ("detail", pa.string()),
-])  # fmt: skip
-_LOOKED_AT = (
+_LOGGED = LINES.append(pa.field("log", pa.string()))
+_FILES = arrow_columns(
+    "number INT, path STRING, beginnings ARRAY<BIGINT>, layout STRING, default STRING, source STRING"
+)
+_LOOKED_AT = arrow_columns(
     "number INT, size_bytes BIGINT, content_bytes BIGINT, content_hash STRING, lines BIGINT, "
     "cut_offsets ARRAY<BIGINT>, cut_lines ARRAY<BIGINT>, beginnings ARRAY<STRING>, counts ARRAY<BIGINT>"
 )
-_LOOKED_AT_SCHEMA = pa.schema([
-    ("number", pa.int32()), ("size_bytes", pa.int64()), ("content_bytes", pa.int64()), ("content_hash", pa.string()),
-    ("lines", pa.int64()), ("cut_offsets", pa.list_(pa.int64())), ("cut_lines", pa.list_(pa.int64())),
-    ("beginnings", pa.list_(pa.string())), ("counts", pa.list_(pa.int64())),
-])  # fmt: skip
-_PARTS = (
-    "number INT, broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT, "
+_PARTS = arrow_columns(
+    "broker_id INT, name STRING, path STRING, start BIGINT, end BIGINT, first_line BIGINT, "
     "layout STRING, default STRING, kind STRING, alone BOOLEAN, source STRING, first BOOLEAN"
 )
 
@@ -82,7 +80,7 @@ class LongLine:
     number: int = 0
 
 
-def look_at(spark: SparkSession, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
+def look_at(engine: Engine, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
     """Compute the fingerprints of all files, each with hashes of the prefixes whose lengths are asked for.
 
     Returns
@@ -92,12 +90,12 @@ def look_at(spark: SparkSession, files: list[LogFile], beginnings: list[list[int
     """
     if not files:
         return []
-    listed = spark.createDataFrame(
+    listed = _table(
+        _FILES,
         [(n, file.path, lengths, file.layout.to_text(), file.default, file.source)
          for n, (file, lengths) in enumerate(zip(files, beginnings, strict=True))],
-        "number INT, path STRING, beginnings ARRAY<BIGINT>, layout STRING, default STRING, source STRING",
     )  # fmt: skip
-    found = listed.repartitionById(len(files), "number").mapInArrow(_fingerprints, _LOOKED_AT).collect()
+    found = engine.collect(engine.over(listed, _fingerprints, _LOOKED_AT)).to_pylist()
     of = {
         row["number"]: Fingerprint(
             row["size_bytes"], row["content_bytes"], row["content_hash"], row["lines"],
@@ -127,7 +125,7 @@ def _fingerprints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
                 "cut_offsets": [offset for offset, _ in held.cuts], "cut_lines": [line for _, line in held.cuts],
                 "beginnings": sorted(held.beginnings), "counts": [counts[kind] for kind in BROKER_KINDS],
             }  # fmt: skip
-            yield pa.RecordBatch.from_pylist([row], schema=_LOOKED_AT_SCHEMA)
+            yield pa.RecordBatch.from_pylist([row], schema=_LOOKED_AT)
 
 
 def counted(path: str, beginnings: Sequence[int], selected: Selection) -> tuple[Fingerprint, Counter[str]]:
@@ -162,30 +160,25 @@ def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: KindFinder) -> I
         pass  # reported when the lines are read
 
 
-def read_lines(spark: SparkSession, files: list[LogFile]) -> DataFrame:
+def read_lines(engine: Engine, files: list[LogFile]) -> Rows:
     """Read the lines of all files, up to the size in their fingerprints; columns as in `LINES`, and ``log``.
 
     A damaged or binary file yields the lines before the damage, and a row with ``problem``.
     """
-    return of_ranges(spark, files, lines_of_ranges, f"{LINES}, log STRING")
+    return engine.over(ranges_of(files), lines_of_ranges, _LOGGED)
 
 
-def of_ranges(
-    spark: SparkSession,
-    files: list[LogFile],
-    read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    columns: str,
-) -> DataFrame:
-    """Give what a function for `mapInArrow` makes of the files' ranges, which `lines_of_ranges` reads."""
-    parts = [
-        (number, file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind,
-         file.alone, file.source, file.first)
-        for number, (file, part) in enumerate((file, part) for file in files for part in _ranges(file))
-    ]  # fmt: skip
-    if not parts:
-        return spark.createDataFrame([], columns)
-    listed = spark.createDataFrame(parts, _PARTS)
-    return listed.repartitionById(len(parts), "number").mapInArrow(read, columns)
+def ranges_of(files: list[LogFile]) -> pa.Table:
+    """List the ranges in which files are read, as `lines_of_ranges` takes them."""
+    return _table(_PARTS, [
+        (file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind, file.alone,
+         file.source, file.first)
+        for file in files for part in _ranges(file)
+    ])  # fmt: skip
+
+
+def _table(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def _ranges(file: LogFile) -> Iterator[FileRange]:
@@ -199,7 +192,7 @@ def _ranges(file: LogFile) -> Iterator[FileRange]:
 
 
 def lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of ranges, as `of_ranges` lists them."""
+    """Yield the lines of ranges, as `ranges_of` lists them."""
     for batch in batches:
         for part in batch.to_pylist():
             selected = Selection(
@@ -297,8 +290,8 @@ def _batch(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBat
     """Complete a batch in the order of `LINES`; problem and detail may be left out."""
     rows = len(columns[0])
     same = pa.repeat(pa.scalar(broker_id, pa.int32()), rows), pa.repeat(pa.scalar(name), rows)
-    missing = [pa.nulls(rows, pa.string())] * (len(_SCHEMA) - len(same) - len(columns))
-    return pa.RecordBatch.from_arrays([*same, *columns, *missing], schema=_SCHEMA)
+    missing = [pa.nulls(rows, pa.string())] * (len(LINES) - len(same) - len(columns))
+    return pa.RecordBatch.from_arrays([*same, *columns, *missing], schema=LINES)
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:

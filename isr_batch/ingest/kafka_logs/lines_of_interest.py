@@ -1,40 +1,34 @@
 """Read server.log, state-change.log and the metadata log in one pass: lines of interest, and figures about the others.
 
-Lines are chosen and parsed as far as Spark's own functions do it. Few of them come to the driver, as Arrow tables.
+Few of them come to the driver, as Arrow tables.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import lines, metadata_log
+from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
-from isr_batch.ingest.kafka_logs.request_log import stamp_us
+from isr_batch.ingest.kafka_logs.metadata_log import METADATA_LINES
+from isr_batch.ingest.kafka_logs.request_log import stamps_and_hashes
 from isr_batch.ingest.kafka_logs.server_log import SERVER_LINES, SETTING, STATE_CHANGE_LINES
 from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
 
 _DAY_US = 86_400_000_000
-_LINE = "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
-_FOUND = (
-    f"{_LINE}line_hash BIGINT, problem STRING, detail STRING, lines BIGINT, stamped BIGINT, first_us BIGINT, "
-    "last_us BIGINT, days ARRAY<INT>, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, "
-    "other_hashes ARRAY<BIGINT>"
+_FOUND = arrow_columns(
+    "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
+    "line_hash BIGINT, problem STRING, detail STRING, lines BIGINT, stamped BIGINT, first_us BIGINT, last_us BIGINT, "
+    "days ARRAY<INT>, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, other_hashes ARRAY<BIGINT>"
 )
-_FOUND_SCHEMA = pa.schema([
-    ("kind", pa.string()), ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()),
-    ("stamp_us", pa.int64()), ("message", pa.string()), ("line_hash", pa.int64()), ("problem", pa.string()),
-    ("detail", pa.string()), ("lines", pa.int64()), ("stamped", pa.int64()), ("first_us", pa.int64()),
-    ("last_us", pa.int64()), ("days", pa.list_(pa.int32())), ("active_us", pa.list_(pa.int64())),
-    ("other_stamps_us", pa.list_(pa.int64())), ("other_hashes", pa.list_(pa.int64())),
-])  # fmt: skip
 """A line of interest or a problem; or (``lines`` not null) figures about some lines of a file."""
 
 _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", "problem", "detail")
@@ -67,10 +61,10 @@ class LinesOfInterest:
     used: dict[str, int]
 
 
-def read_lines_of_interest(spark: SparkSession, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
-    """Read the small logs of a folder in one Spark job."""
+def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
+    """Read the small logs of a folder in one pass."""
     files = [file for kind in (SERVER, STATE_CHANGE, METADATA) for file in found.of_kind(kind)]
-    rows = _read(spark, files)
+    rows = _read(engine, files)
     figures = rows.filter(pc.is_valid(rows["lines"]))
     chosen = rows.filter(pc.is_null(rows["lines"]))
     of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA)}
@@ -78,7 +72,7 @@ def read_lines_of_interest(spark: SparkSession, sql: ArrowSql, found: LogFolder)
         _once(sql, of_kind[kind]) if _overlapping(found.of_kind(kind)) else of_kind[kind]
         for kind in (SERVER, STATE_CHANGE)
     )
-    records = metadata_log.parse_metadata(sql, of_kind[METADATA])
+    records = metadata_log.parse_metadata(sql, metadata_log.records_of(sql, of_kind[METADATA]))
     used = {
         SERVER: server.num_rows - server["message"].null_count,
         STATE_CHANGE: state_changes.num_rows - state_changes["message"].null_count + _others(sql, figures),
@@ -90,33 +84,35 @@ def read_lines_of_interest(spark: SparkSession, sql: ArrowSql, found: LogFolder)
     )  # fmt: skip
 
 
-def _read(spark: SparkSession, files: Sequence[LogFile]) -> pa.Table:
+def _read(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
     overlapping = frozenset(_overlapping([file for file in files if file.kind == STATE_CHANGE]))
-    of_kind = {kind: F.col("log") == kind for kind in (SERVER, STATE_CHANGE, METADATA)}
-    value = F.col("value")
-    stamp = F.when(~of_kind[METADATA], stamp_us(value))
-    stamped = stamp.isNotNull()
-    of_interest = (
-        F.when(of_kind[SERVER], F.rlike(value, F.lit(SETTING)) | (stamped & F.rlike(value, F.lit(SERVER_LINES))))
-        .when(of_kind[STATE_CHANGE], stamped & F.rlike(value, F.lit(STATE_CHANGE_LINES)))
-        .otherwise(F.rlike(value, F.lit(metadata_log.METADATA_LINES)))
+    return engine.collect(engine.map(lines.read_lines(engine, list(files)), partial(_choose, overlapping), _FOUND))
+
+
+def _choose(overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from _chosen(_read_as_log_lines(batch), overlapping)
+
+
+def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give the columns that `_chosen` takes: message of lines of interest; stamp_us and line_hash of those with one."""
+    kind, value = batch["log"], batch["value"]
+    stamps, hashes = stamps_and_hashes(value)
+    stamps = pc.if_else(pc.equal(kind, METADATA), None, stamps)
+    has_stamp = pc.is_valid(stamps)
+    of_interest = pc.or_(
+        pc.and_(pc.equal(kind, METADATA), pc.match_substring_regex(value, METADATA_LINES)),
+        pc.and_(pc.equal(kind, STATE_CHANGE), pc.and_(has_stamp, pc.match_substring_regex(value, STATE_CHANGE_LINES))),
     )
-
-    def choose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from _chosen(batch, overlapping)
-
-    chosen = (
-        lines.read_lines(spark, list(files))
-        .select(
-            F.col("log").alias("kind"), "broker_id", "source_file", "source_line", stamp.alias("stamp_us"),
-            F.when(of_interest, value).alias("message"), F.when(stamped, F.xxhash64(value)).alias("line_hash"),
-            "problem", "detail",
-        )
-        .mapInArrow(choose, _FOUND)
-    )  # fmt: skip
-    record: list[Column] = metadata_log.record_columns(F.when(F.col("kind") == METADATA, F.col("message")))
-    return chosen.select("*", *record).toArrow()
+    of_server = pc.or_(
+        pc.match_substring_regex(value, SETTING), pc.and_(has_stamp, pc.match_substring_regex(value, SERVER_LINES))
+    )
+    of_interest = pc.or_(of_interest, pc.and_(pc.equal(kind, SERVER), of_server))
+    return pa.RecordBatch.from_pydict({
+        "kind": kind, "broker_id": batch["broker_id"], "source_file": batch["source_file"],
+        "source_line": batch["source_line"], "stamp_us": stamps, "message": pc.if_else(of_interest, value, None),
+        "line_hash": pc.if_else(has_stamp, hashes, None), "problem": batch["problem"], "detail": batch["detail"],
+    })  # fmt: skip
 
 
 def _overlapping(files: Sequence[LogFile]) -> list[int | None]:
@@ -129,10 +125,9 @@ def _chosen(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterat
     keep = pc.or_(pc.is_valid(batch["message"]), pc.is_valid(batch["problem"]))
     kept = batch.filter(keep)
     columns = [
-        kept[field.name] if field.name in kept.schema.names else pa.nulls(kept.num_rows, field.type)
-        for field in _FOUND_SCHEMA
+        kept[field.name] if field.name in kept.schema.names else pa.nulls(kept.num_rows, field.type) for field in _FOUND
     ]
-    yield pa.RecordBatch.from_arrays(columns, schema=_FOUND_SCHEMA)
+    yield pa.RecordBatch.from_arrays(columns, schema=_FOUND)
     of_log = pa.table([batch["kind"], batch["source_file"]], ["kind", "source_file"])
     for log in of_log.group_by(["kind", "source_file"]).aggregate([]).to_pylist():
         own = pc.and_(pc.equal(batch["kind"], log["kind"]), pc.equal(batch["source_file"], log["source_file"]))
@@ -157,9 +152,9 @@ def _figures(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.Re
         row["stamped"] = others.num_rows
         if broker_id in overlapping:
             row |= {"other_stamps_us": np.asarray(others["stamp_us"]), "other_hashes": np.asarray(others["line_hash"])}
-    values = [[row.get(field.name)] for field in _FOUND_SCHEMA]
+    values = [[row.get(field.name)] for field in _FOUND]
     return pa.RecordBatch.from_arrays(
-        [pa.array(value, field.type) for value, field in zip(values, _FOUND_SCHEMA, strict=True)], schema=_FOUND_SCHEMA
+        [pa.array(value, field.type) for value, field in zip(values, _FOUND, strict=True)], schema=_FOUND
     )
 
 

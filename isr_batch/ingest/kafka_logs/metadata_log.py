@@ -5,21 +5,14 @@ the snapshot's name, and get the time of the last record in it.
 """
 
 import pyarrow as pa
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs.request_log import LAST_US, RAW_CHARACTERS
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 _RECORD = r"^\| offset: (\d+) .*?CreateTime: (\d+) .*payload: (\{.*\})"
-_SCHEMA = """
-    type STRING,
-    data STRUCT<
-        name: STRING, value: STRING, resourceType: INT, resourceName: STRING,
-        topicId: STRING, partitionId: INT, replicas: ARRAY<INT>, isr: ARRAY<INT>,
-        leader: INT, leaderEpoch: INT, partitionEpoch: INT,
-        brokerId: INT, id: INT, fenced: STRING, inControlledShutdown: STRING>,
-    malformed STRING"""
+_NUMBERS = ("resourceType", "partitionId", "leader", "leaderEpoch", "partitionEpoch", "brokerId", "id")
+_LISTS = ("replicas", "isr")
+_TEXTS = ("name", "value", "resourceName", "topicId", "fenced", "inControlledShutdown")
 _SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
 _SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
 _HAS_RECORD = "payload: "
@@ -34,25 +27,59 @@ _NEEDED = {
 _UNKNOWN = -1
 
 
-def record_columns(line: Column) -> list[Column]:
-    """Parse the record in a line with Spark's JSON reader: record_offset, at_us, type, data, malformed.
+def records_of(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    """Parse the record in each line: record_offset, at_us, type, data, malformed.
 
     ``malformed`` is null where there is no record; type and data are null if it cannot be parsed.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    lines : pa.Table
+        With ``message``.
     """
-    has_record = F.contains(line, F.lit(_HAS_RECORD))
-    offset, at_ms, json = (F.nullif(F.regexp_extract(line, _RECORD, group), F.lit("")) for group in (1, 2, 3))
-    record = F.from_json(json, _SCHEMA, {"columnNameOfCorruptRecord": "malformed"})
-    type_, data = record["type"], record["data"]
-    at_ms, offset = at_ms.try_cast("bigint"), offset.try_cast("bigint")
-    at_ms = F.when(at_ms.between(0, LAST_US // 1000), at_ms)
-    malformed = (
-        record["malformed"].isNotNull() | type_.isNull() | _absurd(type_, data) | at_ms.isNull() | offset.isNull()
+    types = dict.fromkeys(_NUMBERS, '"INTEGER"') | dict.fromkeys(_LISTS, '["INTEGER"]')
+    types |= dict.fromkeys(_TEXTS, '"VARCHAR"')
+    structure = "{" + ", ".join(f'"{name}": {types[name]}' for name in types) + "}"
+    # What is there and is not what it must be comes out as null, or was text.
+    kind = "coalesce(json_type(json, '$.data.{}'), 'NULL')"
+    odd = [f"{kind.format(name)} NOT IN ('NULL', 'BIGINT', 'UBIGINT')" for name in _NUMBERS]
+    odd += [f"data.{name} IS NULL AND {kind.format(name)} != 'NULL'" for name in (*_NUMBERS, *_LISTS)]
+    odd += [f"len(list_filter(json_type(json, '$.data.{name}[*]'), lambda t: t NOT IN ('BIGINT', 'UBIGINT'))) > 0"
+            for name in _LISTS]  # fmt: skip
+    odd += [f"coalesce(len(list_filter(data.{name}, lambda replica: replica IS NULL OR replica < 0)) > 0, false)"
+            for name in _LISTS]  # fmt: skip
+    odd += ["coalesce(data.partitionId < 0, false)", "coalesce(data.leaderEpoch < -1, false)"]
+    odd += [f"type = '{of_type}' AND data.{name} IS NULL" for of_type, names in _NEEDED.items() for name in names]
+    odd.append("contains(type, 'BROKER') AND coalesce(data.brokerId, data.id) IS NULL")
+    return sql(
+        f"""
+        WITH found AS (
+            SELECT *, contains(coalesce(message, ''), {quoted(_HAS_RECORD)}) AS has_record,
+                regexp_extract(message, {quoted(_RECORD)}, ['number', 'at', 'json']) AS record FROM lines
+        ), numbers AS (
+            SELECT * EXCLUDE (record), TRY_CAST(record.number AS BIGINT) AS record_offset,
+                CASE WHEN TRY_CAST(record.at AS BIGINT) BETWEEN 0 AND {LAST_US // 1000}
+                    THEN CAST(record.at AS BIGINT) * 1000 END AS at_us,
+                CASE WHEN json_valid(record.json) THEN record.json END AS json
+            FROM found
+        ), parsed AS (
+            SELECT *, json ->> '$.type' AS type, json_transform(json -> '$.data', {quoted(structure)}) AS data
+            FROM numbers
+        ), judged AS (
+            SELECT *, at_us IS NULL OR record_offset IS NULL OR type IS NULL OR coalesce({" OR ".join(odd)}, false)
+                AS malformed
+            FROM parsed
+        )
+        SELECT * EXCLUDE (has_record, json) REPLACE (
+            CASE WHEN has_record THEN record_offset END AS record_offset, CASE WHEN has_record THEN at_us END AS at_us,
+            CASE WHEN has_record AND NOT malformed THEN type END AS type,
+            CASE WHEN has_record AND NOT malformed THEN data END AS data,
+            CASE WHEN has_record THEN malformed END AS malformed)
+        FROM judged
+        """,
+        lines=lines,
     )
-    return [
-        F.when(has_record, offset).alias("record_offset"), F.when(has_record, at_ms * 1000).alias("at_us"),
-        F.when(has_record & ~malformed, type_).alias("type"), F.when(has_record & ~malformed, data).alias("data"),
-        F.when(has_record, malformed).alias("malformed"),
-    ]  # fmt: skip
 
 
 def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
@@ -64,7 +91,7 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     ----------
     sql : ArrowSql
     lines : pa.Table
-        Lines of interest: source_file, source_line, message, problem, detail, and `record_columns`.
+        Lines of interest: source_file, source_line, message, problem, detail, and what `records_of` adds.
     """
     number = "max(CAST(nullif(regexp_extract(message, {}, 1), '') AS BIGINT))"
     return sql(
@@ -86,26 +113,6 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
         """,
         lines=lines,
     )
-
-
-def _absurd(type_: Column, data: Column) -> Column:
-    """Whether a record has an impossible number or lacks a required one."""
-
-    def odd(number: Column, least: int) -> Column:
-        return F.coalesce(number < least, F.lit(False))
-
-    def odd_list(name: str) -> Column:
-        return F.coalesce(F.exists(data[name], lambda replica: replica.isNull() | (replica < 0)), F.lit(False))
-
-    lacks = F.lit(False)
-    for of_type, names in _NEEDED.items():
-        for name in names:
-            lacks |= (type_ == of_type) & data[name].isNull()
-    nobody = F.contains(type_, F.lit("BROKER")) & F.coalesce(data.brokerId, data.id).isNull()
-    return (
-        odd(data.partitionId, 0) | odd(data.leaderEpoch, -1) | odd_list("isr") | odd_list("replicas")
-        | F.coalesce(lacks | nobody, F.lit(False))
-    )  # fmt: skip
 
 
 def topic_names(sql: ArrowSql, metadata: pa.Table) -> pa.Table:

@@ -5,20 +5,21 @@ Only small data comes to the driver: terms, lines about ISRs, and one row per fo
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import mid_term
 from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
-from isr_batch.ingest.kafka_logs.kernels import with_kernels
-from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources, named
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partition_of
 from isr_batch.ingest.kafka_logs.partition_lines import PartitionEvidence
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, SEEN, seen_in_fetches
 from udfs.records import AT_LOG_END, SENT_FROM_UNKNOWN
 
@@ -26,6 +27,24 @@ BEGUN = pa.schema([
     ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
     ("stamp_us", pa.int64()), ("term_source", pa.string()), ("source_line", pa.int64()),
 ])  # fmt: skip
+_FETCHES = arrow_columns(
+    "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, stretch INT, error_code INT, "
+    "partitions BINARY"
+)
+_COUNTED = arrow_columns(
+    "broker_id INT, stretch INT, topic STRING, partition_id INT, leader_epoch INT, replica_id INT, first_us BIGINT, "
+    "last_us BIGINT, fetches BIGINT"
+)
+_UNSETTLED = arrow_columns("number INT, leader_id INT, topic STRING, partition_id INT, start_us BIGINT, end_us BIGINT")
+_OF_FETCHES = (
+    *PARTITION, "replica_id", "handled_us", "completed_us", "source_line", "fetch_offset", "error_code",
+    "high_watermark",
+)  # fmt: skip
+_FIRST_FETCHES = arrow_columns(
+    "number INT, replica_id INT, first_us BIGINT, answered_us BIGINT, first_asked BIGINT, first_code INT, "
+    "first_answered BIGINT, asked BIGINT, first_high_watermark BIGINT, highest BIGINT"
+)
+_FIRST_APPENDS = arrow_columns("number INT, append_us BIGINT, base_offset BIGINT")
 FOLLOWERS = pa.schema([
     ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
     ("fetched", pa.list_(pa.int32())),
@@ -41,19 +60,33 @@ def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[
         broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches`` that were served without an
         error, and of these first_us and last_us.
     """
-    stretch = stretch_number(stretches, "broker_id", "completed_us").alias("stretch")
-    fetches = sources.requests.where(F.col("kind") == FOLLOWER_FETCH)
-    counted = fetches.select(*FETCHED, stretch, "error_code", "partitions").mapInArrow(
-        with_kernels(seen_in_fetches), SEEN
+    stretch = stretch_number(stretches, "broker_id", "completed_us")
+    fetches = sources.engine.sql(
+        sources.requests,
+        f"""
+        SELECT {", ".join(FETCHED)}, {stretch} AS stretch, error_code, partitions FROM rows
+        WHERE kind = '{FOLLOWER_FETCH}'
+        """,
+        _FETCHES,
     )
-    by = ("broker_id", "stretch", "topic", "partition_id", "leader_epoch", "replica_id")
-    seen = (
-        named(counted, sources.topic_names)
-        .groupBy(*by)
-        .agg(F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us"), F.sum("fetches").alias("fetches"))
+    counted = sources.engine.map(fetches, seen_in_fetches, SEEN)
+    seen = sources.engine.by_key(
+        ["broker_id", "partition_id"], partial(_counted, topics=sources.topics), _COUNTED, parts=counted
     )
-    found: list[dict[str, Any]] = seen.toArrow().to_pylist()
+    found: list[dict[str, Any]] = sources.engine.collect(seen).to_pylist()
     return found
+
+
+def _counted(sql: ArrowSql, parts: pa.Table, topics: pa.Table) -> pa.Table:
+    return sql(
+        """
+        SELECT broker_id, stretch, coalesce(t.topic, topic_id) AS topic, partition_id, leader_epoch, replica_id,
+            min(first_us) AS first_us, max(last_us) AS last_us, CAST(sum(fetches) AS BIGINT) AS fetches
+        FROM parts LEFT JOIN topics t USING (topic_id) GROUP BY ALL
+        """,
+        parts=parts,
+        topics=topics,
+    )
 
 
 def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -116,26 +149,28 @@ def _assigned(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, 
     return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
 
 
-def settle(
+def settle(  # noqa: PLR0913, PLR0917 all that tells of a term's beginning
+    engine: Engine,
     led: list[dict[str, Any]],
     stretches: Sequence[Stretch],
     evidence: PartitionEvidence,
-    fetched: DataFrame,
-    produced: DataFrame,
+    fetched: Rows,
+    produced: Rows,
 ) -> None:
     """Fill in the ISR and the offsets at the start of terms that begin in mid-term; changes the rows in place."""
     unsettled = {number: row for number, row in enumerate(led) if row["begins_mid_term"]}
     if not unsettled:
         return
-    term = fetched.sparkSession.createDataFrame(
-        [(n, row["leader_id"], row["topic"], row["partition_id"], row["start_us"], row["end_us"])
-         for n, row in unsettled.items()],
-        "number INT, leader_id INT, topic STRING, partition_id INT, start_us BIGINT, end_us BIGINT",
-    )  # fmt: skip
+    term = pa.Table.from_pylist(
+        [{name: row[name] for name in _UNSETTLED.names[1:]} | {"number": n} for n, row in unsettled.items()], _UNSETTLED
+    )
     asked: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for row in _first_fetches(fetched, term).toArrow().to_pylist():
+    narrow = engine.select(fetched, _OF_FETCHES)
+    first = engine.by_key(PARTITION, partial(_first_fetches, term=term), _FIRST_FETCHES, fetched=narrow)
+    for row in engine.collect(first).to_pylist():
         asked[row["number"]].append(row)
-    appended = {row["number"]: row["first"] for row in _first_appends(produced, term).toArrow().to_pylist()}
+    appends = engine.by_key(PARTITION, partial(_first_appends, term=term), _FIRST_APPENDS, produced=produced)
+    appended = {row["number"]: row for row in engine.collect(appends).to_pylist()}
     holes: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for before, after in pairwise(stretches):
         if before.broker_id == after.broker_id:
@@ -199,50 +234,52 @@ def _held(
     return next((offset for offset in printed if offset is not None and offset >= 0), None)
 
 
-def _first_fetches(fetched: DataFrame, term: DataFrame) -> DataFrame:
+def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
     """Aggregate the first fetches of each follower in each term.
 
     Returns
     -------
-    DataFrame
+    pa.Table
         number, replica_id; of its first fetch first_us (handled), answered_us, first_asked, first_code, first_answered
         (high watermark); ``highest``, the highest high watermark in any earlier response; ``asked``, its first fetch
         offset that a line names, and ``first_high_watermark``, the first high watermark in a response to it.
     """
-    rows = (
-        fetched.where(F.col("error_code").isin(0, int(SENT_FROM_UNKNOWN)))
-        .join(F.broadcast(term), list(PARTITION))
-        .where("handled_us BETWEEN start_us AND end_us")
-        .select("number", "replica_id", "handled_us", "completed_us", "source_line", "fetch_offset", "error_code",
-                "high_watermark")
-    )  # fmt: skip
-    first = F.struct("handled_us", "source_line")
-    listed = F.when(F.col("fetch_offset").isNotNull() & (F.col("error_code") == 0), first)
-    of_follower = rows.groupBy("number", "replica_id").agg(
-        F.min("handled_us").alias("first_us"),
-        F.min_by("completed_us", first).alias("answered_us"),
-        F.min_by("fetch_offset", first).alias("first_asked"),
-        F.min_by("error_code", first).alias("first_code"),
-        F.min_by("high_watermark", first).alias("first_answered"),
-        F.min_by("fetch_offset", listed).alias("asked"),
-        F.min_by("high_watermark", F.when(F.col("high_watermark").isNotNull(), first)).alias("first_high_watermark"),
+    first = "first({} ORDER BY handled_us, source_line)"
+    return sql(
+        f"""
+        WITH rows AS (
+            SELECT number, replica_id, handled_us, completed_us, source_line, fetch_offset, error_code, high_watermark
+            FROM fetched JOIN term USING ({", ".join(PARTITION)})
+            WHERE error_code IN (0, {int(SENT_FROM_UNKNOWN)}) AND handled_us BETWEEN start_us AND end_us
+        ), of_follower AS (
+            SELECT number, replica_id, min(handled_us) AS first_us, {first.format("completed_us")} AS answered_us,
+                {first.format("fetch_offset")} AS first_asked, {first.format("error_code")} AS first_code,
+                {first.format("high_watermark")} AS first_answered,
+                {first.format("fetch_offset")} FILTER (fetch_offset IS NOT NULL AND error_code = 0) AS asked,
+                {first.format("high_watermark")} FILTER (high_watermark IS NOT NULL) AS first_high_watermark
+            FROM rows GROUP BY number, replica_id
+        ), answers AS (
+            SELECT f.number, f.replica_id, max(high_watermark) AS highest FROM of_follower f JOIN rows r
+                ON f.number = r.number AND completed_us < first_us
+            GROUP BY f.number, f.replica_id
+        )
+        SELECT of_follower.*, highest FROM of_follower LEFT JOIN answers USING (number, replica_id)
+        """,
+        fetched=fetched,
+        term=term,
     )
-    answers = rows.where("high_watermark IS NOT NULL").select("number", "completed_us", "high_watermark")
-    whose = of_follower.select("number", "replica_id", "first_us")
-    highest = (
-        answers.join(F.broadcast(whose), "number").where("completed_us < first_us")
-        .groupBy("number", "replica_id").agg(F.max("high_watermark").alias("highest"))
-    )  # fmt: skip
-    return of_follower.join(F.broadcast(highest), ["number", "replica_id"], "left")
 
 
-def _first_appends(produced: DataFrame, term: DataFrame) -> DataFrame:
-    """Find the first append of each term: ``first``, with append_us and base_offset."""
-    first = F.struct("append_us", "base_offset")
-    return (
-        produced.where("NOT repeated AND base_offset IS NOT NULL")
-        .join(F.broadcast(term), list(PARTITION))
-        .where("append_us BETWEEN start_us AND end_us")
-        .groupBy("number")
-        .agg(F.min(first).alias("first"))
+def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Table:
+    """Find the first append of each term."""
+    return sql(
+        f"""
+        SELECT number, first(append_us ORDER BY append_us, base_offset) AS append_us,
+            first(base_offset ORDER BY append_us, base_offset) AS base_offset
+        FROM produced JOIN term USING ({", ".join(PARTITION)})
+        WHERE NOT repeated AND base_offset IS NOT NULL AND append_us BETWEEN start_us AND end_us
+        GROUP BY number
+        """,
+        produced=produced,
+        term=term,
     )

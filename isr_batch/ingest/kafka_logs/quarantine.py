@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import server_log
 from isr_batch.ingest.kafka_logs.broker_ids import Refused
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.kafka_logs.request_log import FILE, REFUSED
 from isr_batch.ingest.log_files.kinds import METADATA, SERVER, STATE_CHANGE
@@ -58,30 +58,36 @@ def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
     ).cast(pa.schema([pa.field("log", pa.string()), *ROWS]))
 
 
-def quarantine(known: pa.Table, requests: DataFrame, doubtful: Sequence[DataFrame]) -> pa.Table | DataFrame:
-    """Complete the rows with those that are in Spark.
+def quarantine(engine: Engine, known: pa.Table, requests: Rows, doubtful: Sequence[Rows]) -> pa.Table | DataFrame:
+    """Complete the rows with those of the request logs.
 
     Parameters
     ----------
+    engine : Engine
     known : pa.Table
         As `ROWS`.
-    requests : DataFrame
+    requests : Rows
         As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
-    doubtful : sequence of DataFrame
-        Lines whose rows are kept: source_file, source_line, reason and detail.
+    doubtful : sequence of Rows
+        Lines whose rows are kept, as `isr_batch.ingest.kafka_logs.fetch_log.DOUBTFUL`.
 
     Returns
     -------
     pa.Table or DataFrame
-        A Spark frame if there are more than `MOST_ROWS`.
+        A Spark frame only if there are more than `MOST_ROWS`.
     """
-    refused = requests.where(F.col("kind").isin(REFUSED, FILE)).withColumn("rows_kept", F.lit(False))
-    rows = refused.select(*ROWS.names)
-    for part in doubtful:
-        kept = part.withColumns({"raw": F.lit(None).cast("string"), "rows_kept": F.lit(True)})
-        rows = rows.unionAll(kept.select(*ROWS.names))
-    few = rows.limit(MOST_ROWS + 1).toArrow()
-    if few.num_rows <= MOST_ROWS:
-        return pa.concat_tables([known, few.cast(ROWS)])
+    refused = engine.sql(
+        requests,
+        f"""
+        SELECT source_file, source_line, reason, detail, raw, false AS rows_kept FROM rows
+        WHERE kind IN ('{REFUSED}', '{FILE}')
+        """,
+        ROWS,
+    )
+    kept = "SELECT source_file, source_line, reason, detail, CAST(NULL AS VARCHAR) AS raw, true AS rows_kept FROM rows"
     # Once: the rows are counted before they are written.
-    return requests.sparkSession.createDataFrame(known).unionAll(rows).localCheckpoint()
+    rows = engine.keep(engine.union(refused, *(engine.sql(part, kept, ROWS) for part in doubtful)))
+    few = engine.collect(rows, MOST_ROWS + 1)
+    if isinstance(rows, pa.Table) or few.num_rows <= MOST_ROWS:
+        return pa.concat_tables([known, few.cast(ROWS)])
+    return rows.sparkSession.createDataFrame(known).unionAll(rows)

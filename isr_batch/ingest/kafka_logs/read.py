@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from isr_batch.ingest.kafka_logs import (
     append_log,
@@ -33,6 +32,7 @@ from isr_batch.ingest.kafka_logs import (
 )
 from isr_batch.ingest.kafka_logs.assumptions import Note, notes
 from isr_batch.ingest.kafka_logs.broker_ids import Refused
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.input_rows import conformed
 from isr_batch.ingest.kafka_logs.line_account import Tally, account_of, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
@@ -54,8 +54,8 @@ class KafkaLogs:
     Parameters
     ----------
     tables : dict of str to DataFrame or pa.Table
-        By name, each with the columns of `isr_batch.lake.tables.inputs`. Those that may be large are Spark frames,
-        which are computed when they are used.
+        By name, each with the columns of `isr_batch.lake.tables.inputs`. Those that are worked on in Spark are computed
+        when they are used.
     found : LogFolder
         What the folder holds, with fingerprints.
     requests : pa.Table
@@ -111,7 +111,7 @@ def _instant(us: int) -> datetime:
 
 
 def survey(
-    spark: SparkSession,
+    engine: Engine,
     folder: Path,
     beginnings: Callable[[log_folder.LogFile], list[int]] = lambda _: [],
     options: log_folder.LogOptions = log_folder.LogOptions(),  # noqa: B008 frozen
@@ -123,7 +123,7 @@ def survey(
 
     Parameters
     ----------
-    spark : SparkSession
+    engine : Engine
         Workers must see the same path.
     folder : Path
         As for `read_kafka_logs`.
@@ -138,7 +138,7 @@ def survey(
         When the folder holds no broker log.
     """
     found = log_folder.find_logs(folder, options)
-    looked_at = lines.look_at(spark, found.files, [beginnings(file) for file in found.files])
+    looked_at = lines.look_at(engine, found.files, [beginnings(file) for file in found.files])
     seen: dict[tuple[str, int | None, str | None, str], str] = {}
     found.files = []
     for file in looked_at:
@@ -152,7 +152,7 @@ def survey(
 
 
 def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has them already
-    spark: SparkSession,
+    engine: Engine,
     folder: Path,
     cluster_id: str,
     run_id: str,
@@ -164,8 +164,8 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
 
     Parameters
     ----------
-    spark : SparkSession
-        Its time zone must be UTC, and so must be that of the logs.
+    engine : Engine
+        Where the rows are worked on. The time zone of Spark must be UTC, and so must be that of the logs.
     folder : Path
         One folder per broker, with request.log, server.log and state-change.log (also rotated or .gz) and
         server.properties; optionally a decoded metadata log beside them. Workers must see the same path.
@@ -185,19 +185,17 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     """
     if sql is None:
         with log_sql() as own:
-            return read_kafka_logs(spark, folder, cluster_id, run_id, found=found, sql=own)
-    found = found or survey(spark, folder)
+            return read_kafka_logs(engine, folder, cluster_id, run_id, found=found, sql=own)
+    found = found or survey(engine, folder)
 
-    requests = _keep(request_log.read_requests(spark, found.of_kind(log_folder.REQUEST)))
-    copies = request_log.copies(requests)
-    if not copies.isEmpty():
-        requests = _keep(request_log.refuse_copies(requests, copies))
-    of_interest = read_lines_of_interest(spark, sql, found)
-    by_file = request_summary.by_file(requests)
-    sources, listings = _sources(sql, requests, of_interest, found, releases.oldest_release(by_file))
+    requests = engine.keep(request_log.read_requests(engine, found.of_kind(log_folder.REQUEST)))
+    requests = request_log.once(engine, requests)
+    of_interest = read_lines_of_interest(engine, sql, found)
+    by_file = request_summary.by_file(engine, sql, requests)
+    sources, listings = _sources(sql, engine, requests, of_interest, found, releases.oldest_release(by_file))
 
-    pauses = request_summary.pauses(requests, sources.settings)
-    stretches = coverage.coverage(by_file, pauses, coverage.numbered(requests))
+    pauses = request_summary.pauses(engine, requests, sources.settings)
+    stretches = coverage.coverage(by_file, pauses, coverage.numbered(engine, requests))
     silent = broker_events.silences(sources, pauses, of_interest.activity)
     checks = broker_events.checks_seen(sources, silent)
     processes = broker_events.processes(sources, pauses, of_interest.activity, checks)
@@ -215,30 +213,26 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     releases.with_releases(rows, releases.oldest_release(by_file), found.given.release)
 
     number = coverage.stretch_number(stretches, "broker_id", "completed_us")
-    sessions = request_log.in_sessions(requests, number)
+    sessions = request_log.in_sessions(engine, requests, number)
     threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
-    members = session_partitions.members_before(sessions, rows, sources.topics, threads) if begun else {}
-    number = coverage.stretch_number(stretches, "leader_id", "completed_us")
-    in_spark = spark.createDataFrame(known)
-    read = fetch_log.fetches_of(sessions, sources.topic_names, in_spark, members).withColumn("log_stretch", number)
-    read, produced = _keep(read), _keep(append_log.produced(sources, in_spark, stretches))
-    fetched = read.where("reason IS NULL")
-    mid_term_rows.settle(rows, stretches, evidence, fetched, produced)
+    members = session_partitions.members_before(engine, sessions, rows, sources.topics, threads) if begun else {}
+    in_force = leader_epochs.in_force(sql, known)
+    read = engine.keep(fetch_log.fetches_of(engine, sessions, sources.topics, in_force, members, stretches))
+    produced = engine.keep(append_log.produced(engine, requests, sources.topics, in_force, stretches))
+    fetched = engine.where(read, "reason IS NULL")
+    mid_term_rows.settle(engine, rows, stretches, evidence, fetched, produced)
     led = pa.Table.from_pylist(rows, schema=_settled(known.schema))
     shrinks = isr_changes.led_shrinks(sources, known, stretches)
-    led_in_spark = spark.createDataFrame(led)
     doubtful = [
-        fetch_log.session_gaps(read),
-        _sent_again(produced),
-        fetch_log.going_back(fetched),
-        fetch_log.not_assigned(fetched, led_in_spark),
+        fetch_log.session_gaps(engine, read),
+        append_log.sent_again(engine, produced),
+        fetch_log.going_back(engine, fetched),
+        fetch_log.not_assigned(engine, fetched, led),
     ]
     refused = refused_lines(sql, of_interest)
     tables = {
         contracts.FETCH_LOG.name: fetched,
-        contracts.APPEND_LOG.name: append_log.append_log(
-            produced, fetched, spark.createDataFrame(shrinks), led_in_spark, stretches
-        ),
+        contracts.APPEND_LOG.name: append_log.append_log(engine, produced, fetched, shrinks, led, stretches),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
             sources, shrinks, known, led.filter(led["begins_mid_term"]),
@@ -249,7 +243,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         ),
         COVERAGE.name: coverage.covered(sql, stretches, of_interest.files),
         contracts.QUARANTINE.name: quarantine(
-            pa.concat_tables([refused_folders(found.refused), refused.drop_columns("log")]), requests, doubtful
+            engine, pa.concat_tables([refused_folders(found.refused), refused.drop_columns("log")]), requests, doubtful
         ),
     }  # fmt: skip
     constants = {"cluster_id": cluster_id, "ingest_run": run_id}
@@ -259,16 +253,10 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     )  # fmt: skip
 
 
-def _keep(frame: DataFrame) -> DataFrame:
-    # What follows is planned from these rows, and not again from the text of the logs: cached frames have the
-    # plans of all before them, which took more of the driver's time and memory than the rows (docs/adr/0009). It
-    # costs that a lost executor ends the ingest, which is then done again.
-    return frame.localCheckpoint()
-
-
-def _sources(
+def _sources(  # noqa: PLR0913, PLR0917 all that is read
     sql: ArrowSql,
-    requests: DataFrame,
+    engine: Engine,
+    requests: Rows,
     of_interest: LinesOfInterest,
     found: log_folder.LogFolder,
     oldest: str | None,
@@ -298,9 +286,8 @@ def _sources(
         listed=_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
     )
     settings = server_log.broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
-    topic_names = requests.sparkSession.createDataFrame(topics)
     sources = leader_epochs.Sources(
-        sql, requests, topic_names, topics, server, state_changes, records, settings, min_isr
+        sql, engine, requests, topics, server, state_changes, records, settings, min_isr
     )  # fmt: skip
     return sources, listings
 
@@ -341,8 +328,3 @@ def _settled(schema: pa.Schema) -> pa.Schema:
             ("isr_source", pa.string()), ("broker_version_source", pa.string()),
             ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip
     return pa.schema([*schema, *(pa.field(*each) for each in more)])
-
-
-def _sent_again(produced: DataFrame) -> DataFrame:
-    detail = F.format_string("partition %s-%d has offset %d already", "topic", "partition_id", "base_offset")
-    return produced.where("repeated").withColumns({"reason": F.lit("produce request sent again"), "detail": detail})

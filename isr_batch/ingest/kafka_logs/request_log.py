@@ -3,19 +3,20 @@
 Times are epoch microseconds, computed backwards from the timestamp of the line, which is the completion.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import lines
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.kafka_logs.request_log_text import text_as_json
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.batches.session_requests import REQUEST_COLUMNS
 from udfs.batches.sessions import INSTANTS, STRETCH_OF_SESSION
 from udfs.request_log import cut, json_line
 from udfs.request_log import requests as scan
@@ -28,12 +29,11 @@ RAW_CHARACTERS = 500
 LAST_US = scan.LAST_US
 SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 
-_SAME_LINE = ("broker_id", "completed_us", "line_hash")
+_LINE_KEY, _SAME_LINE = ("line_hash", "broker_id"), ("broker_id", "completed_us")
 DUPLICATE = "duplicate line"
 UNKNOWN_VERSION = "API version not known here"
-_STAMP = r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3})\]"
 
-_SCHEMA = pa.schema([
+REQUESTS = pa.schema([
     ("kind", pa.string()), ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()),
     *((name, pa.int64()) for name in INSTANTS),
     ("replica_id", pa.int32()), ("asked_session", pa.int32()), ("session_epoch", pa.int32()),
@@ -41,8 +41,6 @@ _SCHEMA = pa.schema([
     ("correlation_id", pa.int64()), ("client_id", pa.string()), ("acks", pa.int32()), ("partitions", pa.binary()),
     ("reason", pa.string()), ("detail", pa.string()), ("raw", pa.string()), ("line_hash", pa.int64()),
 ])  # fmt: skip
-_SPARK_TYPES = {pa.string(): "STRING", pa.int32(): "INT", pa.int64(): "BIGINT", pa.binary(): "BINARY"}
-REQUESTS = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in _SCHEMA)
 """Columns of a parsed line.
 
 ``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <= released_us <=
@@ -50,6 +48,16 @@ completed_us``, and ``answered_us``, when sending the response began; follower f
 ``partitions`` (`udfs.request_log.pieces`); refused lines have ``reason``, ``detail`` and ``raw``. ``line_hash`` is the
 line's XXH64.
 """
+
+
+def _columns(names: Sequence[str]) -> pa.Schema:
+    return pa.schema([REQUESTS.field(name) for name in names])
+
+
+IN_SESSIONS = _columns([name for name in (*REQUEST_COLUMNS, "client_id") if name != "session"]).append(
+    pa.field("session", pa.int64())
+)
+"""Columns of `in_sessions`."""
 
 _OUTCOMES = (
     FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER, "no readable time stamp", "time out of range", "malformed JSON",
@@ -68,15 +76,9 @@ _UNUSABLE = pa.array([BLANK, REFUSED, FILE])
 Ints = npt.NDArray[np.int64]
 
 
-def stamp_us(line: Column) -> Column:
-    """Parse the timestamp at the start of a log line, in epoch microseconds; null if there is none."""
-    text = F.regexp_extract(line, _STAMP, 1)
-    return F.unix_micros(F.try_to_timestamp(F.replace(text, F.lit(","), F.lit("."))))
-
-
-def read_requests(spark: SparkSession, files: list[LogFile]) -> DataFrame:
+def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
     """Read and parse request logs; a row a line, as `REQUESTS`, and a row for each file that is damaged."""
-    return lines.of_ranges(spark, files, _requests_of_ranges, REQUESTS)
+    return engine.over(lines.ranges_of(files), _requests_of_ranges, REQUESTS)
 
 
 def _requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -94,6 +96,14 @@ def requests_of(block: pa.RecordBatch) -> pa.RecordBatch:
     """
     load_kernels()
     return _Block(block).rows()
+
+
+def stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Give the time at the start of each log line, in epoch microseconds (null if there is none), and its XXH64."""
+    load_kernels()
+    found = cut.room_for(len(text))
+    cut.cut_lines(*_bytes_of(text), found)
+    return _known(found.stamp_us), pa.array(found.line_hash)
 
 
 class _Block:
@@ -173,7 +183,7 @@ class _Block:
             "raw": _scattered(pc.utf8_slice_codeunits(value.filter(refused), 0, RAW_CHARACTERS), np.asarray(refused)),
             "line_hash": pc.if_else(pc.is_in(kind, _UNUSABLE), None, pa.array(self.cut.line_hash)),
         }
-        return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in _SCHEMA], schema=_SCHEMA)
+        return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)
 
     def _pieces(self) -> pa.Array:
         edges = np.concatenate([[0], self.read.piece_end]).astype(np.int32)
@@ -219,57 +229,71 @@ def _client_ids(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
     return _scattered(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
 
 
-def copies(requests: DataFrame) -> DataFrame:
-    """Find duplicate lines, as in two overlapping copies of a log, or written by two appenders.
+def once(engine: Engine, requests: Rows) -> Rows:
+    """Refuse all but the first of duplicate lines, as in overlapping copies of a log, or written by two appenders.
 
     A line has the connection, the request's number on it and the millisecond, so equal text means the same request.
-
-    Returns
-    -------
-    DataFrame
-        The key of such lines, and ``first``, the source of the line that is kept.
     """
-    line = F.struct("source_file", "source_line")
-    same = requests.where("line_hash IS NOT NULL").groupBy(*_SAME_LINE)
-    return same.agg(F.min(line).alias("first"), F.count("*").alias("times")).where("times > 1").drop("times")
+    narrow = ", ".join(("line_hash", *_SAME_LINE))
+    hashed = engine.sql(
+        requests, f"SELECT {narrow} FROM rows WHERE line_hash IS NOT NULL", _columns(("line_hash", *_SAME_LINE))
+    )
+    repeated = engine.by_key(_LINE_KEY, _repeated, _columns(_LINE_KEY), lines=hashed)
+    if not engine.collect(repeated, 1).num_rows:
+        return requests
+    unhashed = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NULL", REQUESTS)
+    lines_ = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NOT NULL", REQUESTS)
+    return engine.keep(engine.union(unhashed, engine.by_key(_LINE_KEY, _refuse_copies, REQUESTS, lines=lines_)))
 
 
-def refuse_copies(requests: DataFrame, found: DataFrame) -> DataFrame:
-    """Refuse all but the first of the duplicates that `copies` found."""
-    first = F.col("first")
-    again = F.coalesce(first != F.struct("source_file", "source_line"), F.lit(False))
-    refusal = {
-        "kind": F.lit(REFUSED),
-        "reason": F.lit(DUPLICATE),
-        "detail": F.format_string("as line %d of %s", "first.source_line", "first.source_file"),
-    }
-    joined = requests.join(found, list(_SAME_LINE), "left")
-    return joined.withColumns(
-        {name: F.when(again, value).otherwise(F.col(name)) for name, value in refusal.items()}
-    ).drop("first")
+def _repeated(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    same = ", ".join(("line_hash", *_SAME_LINE))
+    return sql(f"SELECT line_hash, broker_id FROM lines GROUP BY {same} HAVING count(*) > 1", lines=lines)
 
 
-def in_sessions(requests: DataFrame, stretch: Column) -> DataFrame:
+def _refuse_copies(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    return sql(
+        f"""
+        SELECT * EXCLUDE (place, first_file, first_line) REPLACE (
+            CASE WHEN place > 1 THEN '{REFUSED}' ELSE kind END AS kind,
+            CASE WHEN place > 1 THEN '{DUPLICATE}' ELSE reason END AS reason,
+            CASE WHEN place > 1 THEN printf('as line %d of %s', first_line, first_file) ELSE detail END AS detail)
+        FROM (
+            SELECT *, row_number() OVER same AS place, first_value(source_file) OVER same AS first_file,
+                first_value(source_line) OVER same AS first_line
+            FROM lines
+            WINDOW same AS (PARTITION BY {", ".join(("line_hash", *_SAME_LINE))} ORDER BY source_file, source_line))
+        """,
+        lines=lines,
+    )
+
+
+def in_sessions(engine: Engine, requests: Rows, stretch: str) -> Rows:
     """Assign follower fetches to their fetch sessions.
 
     Parameters
     ----------
-    requests : DataFrame
+    engine : Engine
+    requests : Rows
         As `read_requests` gives them.
-    stretch : Column
-        Number of the stretch of its broker's log that a request is in (`isr_batch.ingest.kafka_logs.coverage`): what a
-        session had before a gap may have changed in it.
+    stretch : str
+        SQL of the number of the stretch of its broker's log that a request is in
+        (`isr_batch.ingest.kafka_logs.coverage`): what a session had before a gap may have changed in it.
 
     Returns
     -------
-    DataFrame
-        With ``session``; hashed by (broker_id, session) and sorted by `SESSION_ORDER`.
+    Rows
+        With ``session``; rows of a (broker_id, session) are together and sorted by `SESSION_ORDER`.
     """
-    own = -F.col("source_line")  # a request without a session is one of its own
-    session = F.coalesce(
-        F.when(F.col("session_epoch") <= 0, F.nullif("given_session", F.lit(0))).otherwise(F.col("asked_session"))
-        + stretch.cast("bigint") * STRETCH_OF_SESSION,
-        own,
+    # A request without a session is one of its own.
+    fetches = engine.sql(
+        requests,
+        f"""
+        SELECT * EXCLUDE (asked_session, given_session),
+            coalesce(CASE WHEN session_epoch <= 0 THEN nullif(given_session, 0) ELSE asked_session END
+                + CAST({stretch} AS BIGINT) * {STRETCH_OF_SESSION}, -source_line) AS session
+        FROM rows WHERE kind = '{FOLLOWER_FETCH}'
+        """,
+        IN_SESSIONS,
     )
-    fetches = requests.where(F.col("kind") == FOLLOWER_FETCH).withColumn("session", session.cast("bigint"))
-    return fetches.repartition(*SESSION_ORDER[:2]).sortWithinPartitions(*SESSION_ORDER)
+    return engine.ordered(fetches, SESSION_ORDER[:2], SESSION_ORDER)

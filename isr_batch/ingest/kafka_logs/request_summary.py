@@ -1,23 +1,40 @@
-"""What the other tables need of the request logs: few rows, aggregated by Spark."""
+"""What the other tables need of the request logs: few rows, aggregated from all requests."""
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs.coverage import GAP_US
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER_FETCH
+from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.arrow_types import arrow_columns
 
 SILENCE_US = 500_000
 WAITED_US = 100_000
+_DAY_US = 86_400_000_000
+
+_BY_FILE = arrow_columns(
+    "broker_id INT, source_file STRING, kind STRING, reason STRING, lines BIGINT, first_us BIGINT, last_us BIGINT, "
+    "days ARRAY<INT>, api_version INT"
+)
+_BUCKETS = arrow_columns(
+    "broker_id INT, bucket BIGINT, first_us BIGINT, last_us BIGINT, since_us BIGINT, done_us BIGINT, "
+    "last_done_us BIGINT"
+)
+_PAUSES = arrow_columns(
+    "broker_id INT, first_us BIGINT, last_us BIGINT, done_us BIGINT, process INT, before_us BIGINT, "
+    "process_before INT, before_done_us BIGINT, is_last BOOLEAN, waiting_since_us BIGINT"
+)
 
 
-def by_file(requests: DataFrame) -> pa.Table:
+def by_file(engine: Engine, sql: ArrowSql, requests: Rows) -> pa.Table:
     """Count the lines of each file by outcome.
 
     Parameters
     ----------
-    requests : DataFrame
+    engine : Engine
+    sql : ArrowSql
+    requests : Rows
         As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
 
     Returns
@@ -26,22 +43,31 @@ def by_file(requests: DataFrame) -> pa.Table:
         By broker_id, source_file, kind and reason: lines, first_us and last_us (completed), days (of requests, as days
         since 1970), api_version (the highest).
     """
-    day = F.array_distinct(F.array(*(
-        F.unix_date(F.timestamp_micros(us).cast("date")) for us in ("handled_us", "processed_us")
-    )))  # fmt: skip
-    return (
-        requests.groupBy("broker_id", "source_file", "kind", "reason")
-        .agg(
-            F.count("*").alias("lines"),
-            F.min("completed_us").alias("first_us"), F.max("completed_us").alias("last_us"),
-            F.array_distinct(F.flatten(F.collect_set(F.when(F.col("completed_us").isNotNull(), day)))).alias("days"),
-            F.max("api_version").alias("api_version"),
-        )
-        .toArrow()
-    )  # fmt: skip
+    day = "CAST(({0} - positive_modulo({0}, {1})) // {1} AS INTEGER)"
+    days = ", ".join(day.format(us, _DAY_US) for us in ("handled_us", "processed_us"))
+    parts = engine.sql(
+        requests,
+        f"""
+        SELECT broker_id, source_file, kind, reason, count(*) AS lines,
+            min(completed_us) AS first_us, max(completed_us) AS last_us,
+            list_distinct(flatten(list([{days}]) FILTER (completed_us IS NOT NULL))) AS days,
+            max(api_version) AS api_version
+        FROM rows GROUP BY broker_id, source_file, kind, reason
+        """,
+        _BY_FILE,
+    )
+    return sql(
+        """
+        SELECT broker_id, source_file, kind, reason, CAST(sum(lines) AS BIGINT) AS lines,
+            min(first_us) AS first_us, max(last_us) AS last_us, list_distinct(flatten(list(days))) AS days,
+            max(api_version) AS api_version
+        FROM parts GROUP BY broker_id, source_file, kind, reason
+        """,
+        parts=engine.collect(parts),
+    )
 
 
-def pauses(requests: DataFrame, settings: pa.Table) -> pa.Table:
+def pauses(engine: Engine, requests: Rows, settings: pa.Table) -> pa.Table:
     """Find the times in which a broker did nothing about requests, or completed none.
 
     Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row is
@@ -49,7 +75,8 @@ def pauses(requests: DataFrame, settings: pa.Table) -> pa.Table:
 
     Parameters
     ----------
-    requests : DataFrame
+    engine : Engine
+    requests : Rows
         As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
     settings : pa.Table
         With broker_id and starts_us, the times at which its processes started.
@@ -62,44 +89,52 @@ def pauses(requests: DataFrame, settings: pa.Table) -> pa.Table:
         process; is_last; waiting_since_us: since when a request has waited for its broker that is processed or answered
         after the pause (null if none waited for `WAITED_US`).
     """
-    held, overdue = F.col("processed_us") - F.col("arrival_us"), F.col("answered_us") - F.col("released_us")
-    fetch = F.col("kind").isin(FOLLOWER_FETCH, OTHER_FETCH)
-    nothing, no = F.lit(None).cast("bigint"), F.lit(False)
-    steps = [
-        F.struct(F.col(us).alias("at_us"), since.alias("since_us"), done.alias("is_done"))
-        for us, since, done in (
-            ("arrival_us", nothing, no), ("handled_us", nothing, no), ("completed_us", nothing, F.lit(True)),
-            ("processed_us", F.when(held >= WAITED_US, F.col("arrival_us")), no),
-            ("answered_us", F.when(fetch & (overdue >= WAITED_US), F.col("released_us")), no),
+    held, overdue = "processed_us - arrival_us", "answered_us - released_us"
+    is_fetch = f"kind IN ('{FOLLOWER_FETCH}', '{OTHER_FETCH}')"
+    buckets = engine.sql(
+        requests,
+        f"""
+        WITH steps AS (
+            SELECT broker_id, unnest([arrival_us, handled_us, completed_us, processed_us, answered_us]) AS at_us,
+                unnest([NULL, NULL, NULL, CASE WHEN {held} >= {WAITED_US} THEN arrival_us END,
+                    CASE WHEN {is_fetch} AND {overdue} >= {WAITED_US} THEN released_us END]) AS since_us,
+                unnest([false, false, true, false, false]) AS is_done
+            FROM rows WHERE arrival_us IS NOT NULL AND reason IS NULL
         )
-    ]  # fmt: skip
-    started = requests.sparkSession.createDataFrame(settings.select(["broker_id", "starts_us"]))
-    taken = requests.where("arrival_us IS NOT NULL AND reason IS NULL").select(
-        "broker_id", F.explode(F.array(*steps)).alias("step")
+        SELECT broker_id, (at_us - positive_modulo(at_us, {BUCKET_US})) // {BUCKET_US} AS bucket,
+            min(at_us) AS first_us, max(at_us) AS last_us, min(since_us) AS since_us,
+            min(at_us) FILTER (is_done) AS done_us, max(at_us) FILTER (is_done) AS last_done_us
+        FROM steps GROUP BY ALL
+        """,
+        _BUCKETS,
     )
-    buckets = (
-        taken.groupBy("broker_id", F.floor(F.col("step.at_us") / BUCKET_US).alias("bucket"))
-        .agg(
-            F.min("step.at_us").alias("first_us"), F.max("step.at_us").alias("last_us"),
-            F.min("step.since_us").alias("since_us"),
-            F.min(F.when(F.col("step.is_done"), F.col("step.at_us"))).alias("done_us"),
-            F.max(F.when(F.col("step.is_done"), F.col("step.at_us"))).alias("last_done_us"),
-        )
-        .join(F.broadcast(started), "broker_id")
-    )  # fmt: skip
-    process = F.size(F.filter("starts_us", lambda start: F.floor(start / BUCKET_US) <= F.col("bucket")))
-    of_broker = Window.partitionBy("broker_id").orderBy("bucket")
-    earlier = of_broker.rowsBetween(Window.unboundedPreceding, -1)
-    from_here = Window.partitionBy("broker_id").orderBy(F.desc("bucket"))
-    rows = buckets.withColumn("process", process).select(
-        "broker_id", "first_us", "last_us", "done_us", "process",
-        F.lag("last_us").over(of_broker).alias("before_us"),
-        F.lag("process").over(of_broker).alias("process_before"),
-        F.last("last_done_us", ignorenulls=True).over(earlier).alias("before_done_us"),
-        F.lead("bucket").over(of_broker).isNull().alias("is_last"),
-        F.min("since_us").over(from_here).alias("waiting_since_us"),
-    )  # fmt: skip
-    return rows.where(
-        f"first_us - before_us >= {SILENCE_US} OR done_us - before_done_us >= {GAP_US} OR process_before != process "
-        "OR is_last"
-    ).toArrow()
+
+    def found(sql: ArrowSql, parts: pa.Table) -> pa.Table:
+        return sql(_OF_BUCKETS, parts=parts, settings=started)
+
+    started = settings.select(["broker_id", "starts_us"])
+    return engine.collect(engine.by_key(["broker_id"], found, _PAUSES, parts=buckets))
+
+
+_OF_BUCKETS = f"""
+    WITH buckets AS (
+        SELECT broker_id, bucket, min(first_us) AS first_us, max(last_us) AS last_us, min(since_us) AS since_us,
+            min(done_us) AS done_us, max(last_done_us) AS last_done_us
+        FROM parts GROUP BY broker_id, bucket
+    ), every AS (
+        SELECT *, CAST(len(list_filter(starts_us, lambda start:
+            (start - positive_modulo(start, {BUCKET_US})) // {BUCKET_US} <= bucket)) AS INTEGER) AS process
+        FROM buckets JOIN settings USING (broker_id)
+    ), found AS (
+        SELECT broker_id, first_us, last_us, done_us, process,
+            lag(last_us) OVER of_broker AS before_us, lag(process) OVER of_broker AS process_before,
+            last_value(last_done_us IGNORE NULLS) OVER (of_broker ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+                AS before_done_us,
+            lead(bucket) OVER of_broker IS NULL AS is_last,
+            min(since_us) OVER (of_broker ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS waiting_since_us
+        FROM every WINDOW of_broker AS (PARTITION BY broker_id ORDER BY bucket)
+    )
+    SELECT * FROM found
+    WHERE first_us - before_us >= {SILENCE_US} OR done_us - before_done_us >= {GAP_US} OR process_before != process
+        OR is_last
+    """

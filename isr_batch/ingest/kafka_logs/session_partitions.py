@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import mid_term
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from udfs.batches.session_requests import REQUEST_COLUMNS
 from udfs.batches.sessions import FIRST_REQUESTS, Members, first_requests
 
@@ -16,7 +15,8 @@ _FETCHER = r"(?:fetcher|ReplicaFetcherThread)-(\d{1,4})\b"
 
 
 def members_before(
-    sessions: DataFrame,
+    engine: Engine,
+    sessions: Rows,
     led: Sequence[Mapping[str, Any]],
     topic_names: pa.Table,
     fetchers: Mapping[int, int],
@@ -28,7 +28,8 @@ def members_before(
 
     Parameters
     ----------
-    sessions : DataFrame
+    engine : Engine
+    sessions : Rows
         As `isr_batch.ingest.kafka_logs.request_log.in_sessions` gives them.
     led : sequence of dict
         Terms, with ``assigned``.
@@ -37,7 +38,7 @@ def members_before(
     fetchers : mapping of int to int
         num.replica.fetchers of each broker, where known.
     """
-    opened = _opened_before(sessions)
+    opened = _opened_before(engine, sessions)
     if not opened:
         return {}
     threads: dict[int, int] = defaultdict(lambda: 1)
@@ -66,13 +67,19 @@ def members_before(
     return members
 
 
-def _opened_before(sessions: DataFrame) -> list[dict[str, Any]]:
+def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
     """Find the first requests of such sessions, and ``thread``, the number of the fetcher thread; '' if unknown."""
-    requests = sessions.select(*REQUEST_COLUMNS[:-1], "client_id")
-    first = requests.mapInArrow(first_requests, FIRST_REQUESTS).where("session_epoch > 0 AND error_code = 0")
-    found: list[dict[str, Any]] = (
-        first.withColumn("thread", F.regexp_extract("client_id", _FETCHER, 1)).toArrow().to_pylist()
+    requests = engine.select(sessions, [*REQUEST_COLUMNS[:-1], "client_id"])
+    first = engine.map(requests, first_requests, FIRST_REQUESTS)
+    opened = engine.sql(
+        first,
+        f"""
+        SELECT *, coalesce(regexp_extract(client_id, '{_FETCHER}', 1), '') AS thread FROM rows
+        WHERE session_epoch > 0 AND error_code = 0
+        """,
+        FIRST_REQUESTS.append(pa.field("thread", pa.string())),
     )
+    found: list[dict[str, Any]] = engine.collect(opened).to_pylist()
     return found
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import NoInputError
-from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, epoch_at, in_force
+from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.ingest.own_table.check_rows import Source, check_rows
 from isr_batch.ingest.own_table.columns import find_values, read_table
 from isr_batch.ingest.own_table.leader_epochs import complete_terms
@@ -30,6 +30,7 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 if TYPE_CHECKING:
     from isr_batch.lake.tables.contract import Table
 
+UNKNOWN_EPOCH: Final = -1
 NO_EPOCH: Final = 0
 """Leader epoch of all rows if the input has no epochs."""
 
@@ -189,9 +190,12 @@ def _with_epochs(rows: DataFrame, time: str, terms: DataFrame | None) -> DataFra
     """Look up a missing leader epoch in the terms, by time."""
     if terms is None:
         return rows.withColumn("leader_epoch", F.coalesce("leader_epoch", F.lit(NO_EPOCH)))
-    begun = in_force(terms.withColumn("in_force_us", F.unix_micros("start_time")))
+    term = F.struct("start_time", "leader_epoch")
+    begun = terms.groupBy(*PARTITION).agg(F.array_sort(F.collect_list(term)).alias("begun"))
+    before = F.filter("begun", lambda each: each.start_time <= F.col(time))
+    in_force = F.coalesce(F.try_element_at(before, F.lit(-1)).leader_epoch, F.lit(UNKNOWN_EPOCH))
     return (
-        rows.withColumn("_us", F.unix_micros(time))
-        .join(F.broadcast(begun), list(PARTITION), "left")
-        .withColumn("leader_epoch", F.coalesce("leader_epoch", epoch_at("_us")))
+        rows.join(F.broadcast(begun), list(PARTITION), "left")
+        .withColumn("leader_epoch", F.coalesce("leader_epoch", in_force))
+        .drop("begun")
     )

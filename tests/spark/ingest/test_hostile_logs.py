@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import KafkaLogs, read_kafka_logs
 from isr_batch.ingest.kafka_logs import lines as reading
+from isr_batch.ingest.kafka_logs.engine import InSpark
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad, total
 from isr_batch.ingest.kafka_logs.request_log import read_requests
 from isr_batch.lake.fetch_log import single_fetches
@@ -44,7 +45,7 @@ def hostile(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactor
         (folder / name).write_bytes(written)
         count += written.count(b"\n")
     (folder / "broker-2" / "server.properties").write_text("node.id=2\n")
-    return read_kafka_logs(spark_session, folder, "c", "run-1"), count
+    return read_kafka_logs(InSpark(spark_session), folder, "c", "run-1"), count
 
 
 def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> None:
@@ -102,8 +103,8 @@ def test_lines_that_might_bring_the_reader_down(spark: SparkSession, tmp_path: P
         fetch.replace('"requestApiKey": 1', '"requestApiKey": 1, "requestApiVersion": 19'),
         case.produce(12, 6).replace(f'"{case.topic_id}"', json_name("a'; DROP TABLE x; --<script>\"\\\n../../etc")),
     )
-    found = reading.look_at(spark, reading_files(case), [[]])
-    table = read_requests(spark, found).orderBy("source_line").toArrow()
+    found = reading.look_at(InSpark(spark), reading_files(case), [[]])
+    table = InSpark(spark).collect(read_requests(InSpark(spark), found)).sort_by("source_line")
     rows = table.to_pylist()
     assert [(row["kind"], row["reason"]) for row in rows if row["source_line"]][2] == ("refused", "line too long")
     assert rows[2]["detail"].startswith(f"{(9 << 20) + len(fetch) + 12} bytes, begins with [2026-")
@@ -136,7 +137,7 @@ def test_a_folder_of_bad_copies(spark: SparkSession, tmp_path: Path) -> None:
     (case.folder / "request.log.3.gz").write_bytes(zlib.compress(b"no gzip"))
     case.terms(case.leads(5, 4, 5), case.leads(15, 6, 5))
     case.write("state-change.log.1", case.leads(15, 6, 5), case.leads(25, 7, 5))
-    logs = read_kafka_logs(spark, tmp_path, "c", "run-1")
+    logs = read_kafka_logs(InSpark(spark), tmp_path, "c", "run-1")
     account = {(t.log, t.became, t.what): t.lines for t in logs.account()}
     assert account["request", "refused", "duplicate line"] == 15
     assert account["request", "used", "follower fetch"] == 21

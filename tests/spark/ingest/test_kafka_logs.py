@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.ingest.kafka_logs import KafkaLogs, read_kafka_logs
+from isr_batch.ingest.kafka_logs.engine import InSpark
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.fetch_log import single_fetches
@@ -49,7 +50,7 @@ from tests.spark.broker_logs import (
 
 
 def ingested(spark: SparkSession, folder: Path) -> Iterator[tuple[KafkaLogs, dict[str, list[dict[str, Any]]]]]:
-    logs = read_kafka_logs(spark, folder, "c", "run-1")
+    logs = read_kafka_logs(InSpark(spark), folder, "c", "run-1")
     tables = logs.tables | {"fetches": single_fetches(in_spark(logs, "fetch_log"))}
     yield logs, {name: rows_of(table) for name, table in tables.items()}
 
@@ -284,7 +285,7 @@ def test_isr_changes_and_brokers_by_the_controller(controlled: tuple[KafkaLogs, 
 @traces
 @pytest.mark.traces
 def test_recorded_stuck_cluster(spark: SparkSession) -> None:
-    logs = read_kafka_logs(spark, TRACES / "r12-stuck-min-isr", "r12", "run-1")
+    logs = read_kafka_logs(InSpark(spark), TRACES / "r12-stuck-min-isr", "r12", "run-1")
     account = {tally.what: tally.lines for tally in logs.account() if tally.log == "request"}
     assert account == {"": 2729, "follower fetch": 1159, "produce": 1443, "other": 127}
     assert single_fetches(in_spark(logs, "fetch_log")).count() == 9236
@@ -297,7 +298,7 @@ def test_recorded_stuck_cluster(spark: SparkSession) -> None:
 @pytest.mark.traces
 def test_fetches_are_those_that_the_broker_recorded(spark: SparkSession) -> None:
     run = TRACES / "r4-leader-stop"
-    logs = read_kafka_logs(spark, run, "r4", "run-1")
+    logs = read_kafka_logs(InSpark(spark), run, "r4", "run-1")
     key = ("leader_id", "topic", "partition_id", "replica_id")
     good = single_fetches(in_spark(logs, "fetch_log")).where("error_code = 0").orderBy(*key, "handled_time")
     read = good.select(*key, "fetch_offset").toArrow().to_pydict()

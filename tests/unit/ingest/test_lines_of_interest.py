@@ -4,12 +4,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.lines_of_interest import _FOUND_SCHEMA, _by_file, _chosen, _others
+from isr_batch.ingest.kafka_logs.lines_of_interest import _FOUND, _by_file, _chosen, _others
 from isr_batch.ingest.kafka_logs.log_folder import SERVER, STATE_CHANGE
 from isr_batch.lake.arrow_sql import ArrowSql
 
 BATCH = pa.schema([
-    _FOUND_SCHEMA.field(name)
+    _FOUND.field(name)
     for name in ("kind", "broker_id", "source_file", "source_line", "stamp_us", "message", "line_hash", "problem",
                  "detail")
 ])  # fmt: skip
@@ -20,7 +20,7 @@ def chosen(*rows: dict[str, Any], kind: str = SERVER, overlapping: frozenset[int
     common = {"kind": kind, "broker_id": 1, "source_file": "broker-1/a.log"}
     given = [{**common, "source_line": n, "line_hash": n, **row} for n, row in enumerate(rows, 1)]
     batches = _chosen(pa.RecordBatch.from_pylist(given, BATCH), overlapping)
-    return pa.Table.from_batches(batches, _FOUND_SCHEMA)
+    return pa.Table.from_batches(batches, _FOUND)
 
 
 def figures(table: pa.Table) -> list[dict[str, Any]]:
