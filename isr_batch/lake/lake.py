@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.addresses import absolute, is_address
 from isr_batch.lake.ddl import create_statement, differences, types_in_log, types_of
+from isr_batch.lake.first_commit import create_table
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 
@@ -70,6 +71,8 @@ class Lake:
         """Whether the lake holds this table yet."""
         if self.catalog:
             return self.spark.catalog.tableExists(self.identifier(name))
+        if folder := self.folder(name):
+            return deltalake.DeltaTable.is_deltatable(folder)
         return DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
 
     def ensure(self, table: Table) -> None:
@@ -83,7 +86,11 @@ class Lake:
         if table.name in self._checked:
             return
         if not self.has(table.name):
-            _retrying(lambda: self.spark.sql(create_statement(table, self.identifier(table.name))), table.name)
+            folder = None if self.catalog else self.folder(table.name)
+            if folder:
+                create_table(table, folder, self.metadata())
+            else:
+                _retrying(lambda: self.spark.sql(create_statement(table, self.identifier(table.name))), table.name)
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:

@@ -1,0 +1,77 @@
+"""The first commit of a Delta table in a local folder, written without Spark.
+
+Spark takes a second to create a table. deltalake takes some milliseconds, but refuses constraints with functions that
+it does not know (``size``, ``array_contains``). The commit is a file of three lines, as Delta's protocol describes it
+(PROTOCOL.md of delta-io/delta: change metadata, protocol evolution, commit provenance).
+"""
+
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from isr_batch.lake.ddl import properties_of
+from isr_batch.lake.tables.contract import Table
+
+_NAMES = {"INT": "integer", "BIGINT": "long"}
+
+
+def create_table(table: Table, folder: str, metadata: str) -> None:
+    """Create a table by its contract, unless it is there.
+
+    Parameters
+    ----------
+    table : Table
+    folder : str
+        Where to, in the local file system.
+    metadata : str
+        Kept with the commit, as JSON.
+    """
+    properties = properties_of(table)
+    now_ms = int(time.time() * 1000)
+    fields = [{"name": column.name, "type": _type(column.type), "nullable": column.nullable,
+               "metadata": {"comment": column.comment}} for column in table.columns]  # fmt: skip
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE", "operationParameters": {},
+                        "engineInfo": "isr-batch", "userMetadata": metadata}},
+        {"protocol": {"minReaderVersion": 1, **_writers(table)}},
+        {"metaData": {
+            "id": str(uuid.uuid4()), "description": table.comment, "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": list(table.partitioned_by), "configuration": properties, "createdTime": now_ms,
+        }},
+    ]  # fmt: skip
+    log = Path(folder, "_delta_log")
+    log.mkdir(parents=True, exist_ok=True)
+    written = log / f".{uuid.uuid4()}.tmp"
+    written.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
+    try:
+        os.link(written, log / f"{0:020}.json")  # fails if another has created it: then that one is the table
+    except FileExistsError:
+        pass
+    finally:
+        written.unlink()
+
+
+def _writers(table: Table) -> dict[str, Any]:
+    """Say what a writer must know, as Spark says it for the same table."""
+    if table.change_feed:
+        constraints = ["checkConstraints"] if table.constraints else []
+        return {"minWriterVersion": 7, "writerFeatures": [*constraints, "invariants", "changeDataFeed", "appendOnly"]}
+    return {"minWriterVersion": 3 if table.constraints else 2}
+
+
+def _type(name: str) -> str | dict[str, Any]:
+    """Type of a column as a Delta log has it."""
+    if name.startswith("ARRAY<"):
+        return {"type": "array", "elementType": _type(name[6:-1]), "containsNull": True}
+    if name.startswith("MAP<"):
+        key, value = name[4:-1].split(", ")
+        return {"type": "map", "keyType": _type(key), "valueType": _type(value), "valueContainsNull": True}
+    if name.startswith("STRUCT<"):  # of plain types
+        members = (member.split(": ") for member in name[7:-1].split(", "))
+        fields = [{"name": of, "type": _type(is_), "nullable": True, "metadata": {}} for of, is_ in members]
+        return {"type": "struct", "fields": fields}
+    return _NAMES.get(name, name.lower())
