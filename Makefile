@@ -101,8 +101,9 @@ zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Python alone (docs/operations.md)
 	mkdir -p build
 	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(VENV)/lib/python3.11/site-packages $(FOR_EXECUTORS) \
+		$(notdir $(wildcard $(VENV)/lib/python3.11/site-packages/_duckdb*.so)) \
 		-C $(CURDIR) isr_batch udfs
-FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow
+FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow duckdb
 
 clean: ## remove .venv, build/ and caches
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -29,7 +29,7 @@ class ArrowSql:
     """
 
     def __init__(self, macros: Iterable[str] = ()) -> None:
-        import duckdb  # executors, which import the modules that use this one, do not have it
+        import duckdb  # a large library, which most processes that import this module do not use
 
         self._engine = duckdb.connect(":memory:", config=_OPTIONS)
         for text in (*_FUNCTIONS, *macros):

@@ -231,21 +231,24 @@ def numbered(engine: Engine, requests: Rows) -> pa.Table:
 
 
 def _signs(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
-    # A fetcher of a release without sessions asks for offsets now and then, in the same count.
+    # A fetcher of a release without sessions asks for offsets now and then, in the same count. It has one request in
+    # flight, and counts from 0 again on a new connection: there its requests are in the order of time.
     return sql(
         f"""
         WITH steps AS (
             SELECT *, lag(number) OVER numbers AS before, lag(completed_us) OVER numbers AS before_us FROM fetches
             WINDOW numbers AS (PARTITION BY broker_id, replica_id, client_id, session
-                ORDER BY number, completed_us, source_line)
+                ORDER BY CASE WHEN session != 0 THEN number ELSE 0 END, completed_us, number, source_line)
         ), judged AS (
             SELECT *, completed_us - before_us AS since_us, error_code = 0 AS served,
+                session = 0 AND number < before AS starts_anew,
                 number - before > CASE WHEN session != 0 THEN 1 ELSE 2 END AS skipped,
                 number > CASE WHEN session != 0 THEN {_FIRST_NUMBERS} ELSE {_FIRST_CORRELATIONS} END AS is_later
             FROM steps
         ), signs AS (
             SELECT broker_id, before_us AS from_us, completed_us AS until_us,
                 CASE WHEN before IS NULL AND is_later AND served THEN 'break'
+                    WHEN starts_anew THEN CASE WHEN is_later AND served AND since_us >= {GAP_US} THEN 'break' END
                     WHEN skipped AND served AND since_us >= {GAP_US} THEN 'break'
                     WHEN NOT skipped AND since_us >= {GAP_US} THEN 'spanned' END AS sign
             FROM judged

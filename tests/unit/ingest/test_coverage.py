@@ -5,8 +5,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.coverage import Stretch, coverage, covered, stretches_of, with_stretch_number
+from isr_batch.ingest.kafka_logs.coverage import (
+    Stretch,
+    coverage,
+    covered,
+    numbered,
+    stretches_of,
+    with_stretch_number,
+)
+from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.releases import oldest_release
+from isr_batch.ingest.kafka_logs.request_log import REQUESTS
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND
 
@@ -123,3 +132,37 @@ def test_the_oldest_release_is_told_by_the_fetches_of_followers(version: int | N
     rows = [{"kind": "follower fetch", "api_version": version}, {"kind": "follower fetch", "api_version": None},
             {"kind": "other fetch", "api_version": 99}]  # fmt: skip
     assert oldest_release(pa.Table.from_pylist(rows, BY_FILE)) == release
+
+
+def fetch(second: float, number: int, *, session: int = 0, replica: int = 2, error: int = 0) -> dict[str, Any]:
+    return {
+        "kind": "follower fetch", "broker_id": 1, "source_line": round(second * 10), "replica_id": replica,
+        "completed_us": round(second * SECOND), "asked_session": session, "given_session": session, "error_code": error,
+        "session_epoch": number if session else -1, "correlation_id": number, "client_id": f"follower-{replica}",
+    }  # fmt: skip
+
+
+def signs_of(sql: ArrowSql, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
+    found = numbered(Here(sql), pa.Table.from_pylist(list(rows), REQUESTS)).to_pylist()
+    return sorted(
+        (row["sign"], row["from_us"] and row["from_us"] / SECOND, row["until_us"] / SECOND) for row in found
+    )  # fmt: skip
+
+
+def test_numbers_of_a_session_that_jump_or_go_on(sql: ArrowSql) -> None:
+    goes_on = [fetch(10, 1, session=7), fetch(20, 2, session=7)]
+    assert signs_of(sql, *goes_on) == [("spanned", 10, 20)]
+    assert signs_of(sql, fetch(10, 1, session=7), fetch(20, 9, session=7)) == [("break", 10, 20)]
+    assert signs_of(sql, fetch(10, 5, session=7)) == [("break", None, 10)]
+    assert signs_of(sql, fetch(10, 5, session=7, error=70)) == []
+
+
+def test_a_follower_without_sessions_that_counts_from_0_again(sql: ArrowSql) -> None:
+    """Numbers of its two connections are not one row of numbers: that would span all times between them."""
+    first = [fetch(10 + n / 10, n) for n in range(60)]
+    again = [fetch(100 + n / 10, n) for n in range(40)]
+    assert signs_of(sql, *first, *again) == []
+    with_a_hole = [each for each in first if not 20 <= each["correlation_id"] < 45]
+    assert signs_of(sql, *with_a_hole, *again) == [("break", 11.9, 14.5)]
+    late = [each for each in again if each["correlation_id"] >= 30]
+    assert signs_of(sql, *first, *late) == [("break", 15.9, 103)]

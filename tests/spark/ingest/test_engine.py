@@ -1,0 +1,86 @@
+"""The driver and Spark's workers make the same tables of a folder of logs."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from isr_batch.ingest.kafka_logs import read_kafka_logs
+from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, InSpark, engine_for
+from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.tables.inputs import INPUT_TABLES
+from tests.spark.broker_logs import TRACES, rows_of, traces, write_cases, write_controlled
+
+SAMPLES = Path(__file__).parents[3] / "data" / "samples"
+RECORDED = ("old-0.10.1.1", "old-2.1.1", "k2.8.2", "k4.4.0")
+
+
+def tables(spark: SparkSession, engine: Engine, folder: Path) -> dict[str, Counter[str]]:
+    logs = read_kafka_logs(engine, folder, "c", "run-1")
+    logs.account()
+    found: dict[str, DataFrame | pa.Table] = dict(logs.tables)
+    fetches = found["fetch_log"]
+    if isinstance(fetches, pa.Table):
+        fetches = spark.createDataFrame(pa.Table.from_arrays(fetches.columns, names=fetches.column_names))
+    # A run of identical fetches ends where a batch of requests ends.
+    found["fetch_log"] = single_fetches(fetches)
+    return {table.name: Counter(map(as_text, rows_of(found[table.name]))) for table in INPUT_TABLES}
+
+
+def as_text(row: dict[str, Any]) -> str:
+    return json.dumps(row, default=str, sort_keys=True)
+
+
+def assert_equal(spark: SparkSession, folder: Path) -> dict[str, Counter[str]]:
+    with log_sql() as sql:
+        here = tables(spark, Here(sql), folder)
+    in_spark = tables(spark, InSpark(spark), folder)
+    for name, rows in here.items():
+        assert (rows - in_spark[name], in_spark[name] - rows) == (Counter(), Counter()), name
+    return here
+
+
+@pytest.mark.parametrize("write", [write_cases, write_controlled])
+def test_cases_that_were_made_up(write: Any, spark_session: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path)
+    found = assert_equal(spark_session, tmp_path)
+    assert all(found[name] for name in ("leader_epochs", "observed_isr_changes"))
+
+
+def test_a_log_with_copies_and_one_that_begins_mid_term(spark_session: SparkSession, tmp_path: Path) -> None:
+    found = assert_equal(spark_session, SAMPLES / "mid-term" / "long-running")
+    assert found["fetch_log"]
+    copied = tmp_path / "broker-1"
+    copied.mkdir()
+    for path in (SAMPLES / "restart" / "broker-1").iterdir():
+        (copied / path.name).write_bytes(path.read_bytes())
+    text = gzip.decompress((copied / "request.log.gz").read_bytes()).splitlines(keepends=True)
+    (copied / "request.log.1").write_bytes(b"".join(text[: len(text) // 2]))
+    found = assert_equal(spark_session, tmp_path)
+    assert sum(found["quarantine"].values()) >= len(text) // 2
+
+
+@traces
+@pytest.mark.traces
+@pytest.mark.parametrize("run", RECORDED)
+def test_recorded_clusters(run: str, spark_session: SparkSession) -> None:
+    assert_equal(spark_session, TRACES / run)
+
+
+def test_where_a_folder_is_read_hangs_on_its_size(spark_session: SparkSession, tmp_path: Path) -> None:
+    with log_sql() as sql:
+        (tmp_path / "server.log").write_text("x")
+        assert isinstance(engine_for(spark_session, sql, tmp_path), Here)
+        with (tmp_path / "request.log").open("wb") as file:
+            file.truncate(MOST_BYTES + 1)
+        assert isinstance(engine_for(spark_session, sql, tmp_path), InSpark)
+        (tmp_path / "request.log").unlink()
+        with (tmp_path / "request.log.gz").open("wb") as file:
+            file.truncate(MOST_BYTES // 20 + 1)
+        assert isinstance(engine_for(spark_session, sql, tmp_path), InSpark)
