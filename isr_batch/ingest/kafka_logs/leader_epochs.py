@@ -126,10 +126,19 @@ def terms(sources: Sources, starts: pa.Table, begun: pa.Table, followers: pa.Tab
             SELECT *, true AS leads, broker_id AS new_leader_id, true AS tells_previous, true AS begins_mid_term,
                 CAST([] AS INTEGER[]) AS isr
             FROM begun
+        ), superseded AS (
+            -- The line that ends such a term may be missing, too: a later epoch ends it, whoever leads.
+            SELECT b.broker_id, b.topic, b.partition_id, b.leader_epoch, min(e.stamp_us) AS superseded_us
+            FROM begun b JOIN every e ON b.topic = e.topic AND b.partition_id = e.partition_id
+                AND e.leads AND e.leader_epoch > b.leader_epoch AND b.leader_epoch >= 0 AND e.stamp_us > b.stamp_us
+            GROUP BY ALL
         ), lasting AS (
-            SELECT *, lead(stamp_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us, source_line)
-                AS next_us, process_of(starts_us, stamp_us) AS process
+            SELECT every.* EXCLUDE (begins_mid_term), settings.* EXCLUDE (broker_id), begins_mid_term,
+                least(lead(stamp_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us, source_line),
+                    CASE WHEN begins_mid_term THEN superseded_us END) AS next_us,
+                process_of(starts_us, stamp_us) AS process
             FROM every JOIN settings USING (broker_id)
+                LEFT JOIN superseded USING (broker_id, topic, partition_id, leader_epoch)
         ), led AS (
             SELECT * REPLACE (CASE WHEN tells_previous THEN previous_leader_id ELSE lag(new_leader_id) OVER
                 (PARTITION BY broker_id, topic, partition_id, process ORDER BY stamp_us, source_line) END

@@ -142,7 +142,10 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
     before = [] if stretch.from_start else [row for row in alive if row["stamp_us"] <= begin_us]
     later = [row["stamp_us"] for row in boundaries if stretch.from_start or row["stamp_us"] > begin_us]
     limit_us = min([stretch.until_us, *(us - EARLY_US for us in later[:1])])
-    logged = {row["leader_epoch"] for row in boundaries if row["leads"]}
+    logged: dict[int, int] = {}
+    for row in boundaries:
+        if row["leads"]:
+            logged.setdefault(row["leader_epoch"], row["stamp_us"])
     first_us: dict[int, int] = {}
     fetches: dict[int, int] = defaultdict(int)
     for row in of_key.asked:
@@ -155,7 +158,8 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         found.append((begin_us, before[-1]["leader_epoch"], LOGGED))
     unlogged = sorted(
         epoch for epoch, times in fetches.items()
-        if epoch not in logged and epoch >= 0 and times >= SEEN_OFTEN and (not found or epoch > found[0][1])
+        if _is_unlogged(first_us[epoch], logged.get(epoch), of_key.restarts)
+        and epoch >= 0 and times >= SEEN_OFTEN and (not found or epoch > found[0][1])
     )  # fmt: skip
     if not found and not unlogged and first_us.get(UNKNOWN_EPOCH, limit_us) < limit_us:
         unlogged = [UNKNOWN_EPOCH]
@@ -166,6 +170,11 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
     if not found and not stretch.from_start:
         found += _by_other_evidence(stretch, limit_us, of_key.lines, of_key.led)
     return sorted(found)
+
+
+def _is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
+    """Whether a term's beginning is missing; a broker that was restarted may lead, and say so, in the same epoch."""
+    return logged_us is None or any(first_us < restart <= logged_us for restart in restarts)
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:

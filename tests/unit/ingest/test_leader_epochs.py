@@ -4,8 +4,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import leader_epochs, mid_term_rows
+from isr_batch.ingest.kafka_logs import leader_epochs, mid_term_rows, server_log
 from isr_batch.ingest.kafka_logs.mid_term import Begun
+from isr_batch.ingest.kafka_logs.settings_files import Broker
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
 
@@ -102,6 +103,19 @@ def test_a_term_that_goes_on(sql: ArrowSql) -> None:
     assert (first["begins_mid_term"], first["term_source"], first["end_us"]) == (True, "inferred", 15 * SECOND)
     assert (first["isr_at_start"], first["assigned"], first["start_offset"]) == ([], [1], None)
     assert (second["begins_mid_term"], second["term_source"]) == (False, "logged")
+
+
+def test_a_later_epoch_ends_a_term_that_was_inferred_whoever_leads(sql: ArrowSql) -> None:
+    from dataclasses import replace
+
+    known = sources(sql, lines((0, STARTED)))
+    brokers = [Broker(1, 4000, 2), Broker(2, 4000, 2)]
+    known = replace(known, settings=server_log.broker_settings(sql, known.server, brokers))
+    begun = [Begun(1, "t-x", 1, 4, 3 * SECOND, "inferred"), Begun(2, "t-x", 1, 5, 9 * SECOND, "inferred"),
+             Begun(2, "t-x", 7, 5, 4 * SECOND, "inferred")]  # fmt: skip
+    rows = {(row["leader_id"], row["partition_id"]): row for row in terms(known, processes(None, 20), begun)}
+    assert (rows[1, 1]["end_us"], rows[1, 1]["next_us"]) == (9 * SECOND, 9 * SECOND)
+    assert rows[2, 1]["next_us"] is rows[2, 7]["next_us"] is None
 
 
 def test_the_least_isr_is_that_of_the_topic_the_brokers_or_the_log(sql: ArrowSql) -> None:

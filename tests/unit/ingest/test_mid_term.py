@@ -74,6 +74,13 @@ def test_what_was_asked_before_a_restart_is_no_term_after_it() -> None:
     assert found(LATE, starts=[start(MINUTE, 4)], process_starts=restarted) == []
 
 
+def test_a_leader_that_says_its_epoch_again_after_a_restart_had_it_before() -> None:
+    again, restarted = start(BEGIN + 2 * MINUTE, 4), {1: [BEGIN + MINUTE]}
+    seen = [asked(BEGIN + 7, 4)]
+    assert found(WHOLE, starts=[again], fetched=seen, process_starts=restarted) == [(BEGIN + 7, 4, INFERRED)]
+    assert found(WHOLE, starts=[again], fetched=seen) == []
+
+
 def test_a_follower_leads_nothing() -> None:
     assert found(LATE, starts=[start(MINUTE, 4), start(2 * MINUTE, 5, leads=False)]) == []
 
