@@ -48,6 +48,7 @@ $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
 	$(PIP) install --quiet --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m isr_batch.session --fetch-jars
+	$(BIN)/python -m isr_batch.jvm
 	@touch $@
 
 $(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp
@@ -74,8 +75,6 @@ unit: $(VENV)/test.stamp ## the tests that need no Spark
 spark: $(VENV)/test.stamp ## the tests that need it
 	$(BIN)/python -m pytest -m "spark and not nightly"
 
-# The JVM's first compiler is enough for so few rows, and leaves the processor to the tests' own start.
-sample: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC
 sample: $(VENV)/run.stamp
 	rm -rf $(SAMPLE)
 	$(BIN)/isr-batch run --logs data/samples --lake $(SAMPLE)

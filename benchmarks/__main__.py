@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from benchmarks import alone, end_to_end, ingest, kernel, page
+from benchmarks import alone, end_to_end, first_minute, ingest, kernel, page
 from benchmarks.lakes import write_lake
 from benchmarks.log import Plan
 from isr_batch.session import start_session
@@ -21,7 +21,7 @@ PANDAS_ROWS = 250_000
 """A group and its results have to fit into a worker as pandas frames."""
 
 
-GROUPS = ("kernel", "delta", "pandas", "longer", "alone", "first-use", "ingest")
+GROUPS = ("kernel", "delta", "pandas", "longer", "alone", "first-use", "ingest", "first-minute")
 NEEDED = {
     "delta": ("zipf", "smaller"),
     "pandas": ("few",),
@@ -63,7 +63,9 @@ def main() -> None:
     )
 
 
-def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> Iterator[page.Section]:
+def measured(  # noqa: C901 one after the other
+    plan: Plan, groups: Collection[str], rounds: int, lines: int
+) -> Iterator[page.Section]:
     """Measure some of GROUPS, one after the other."""
     if "kernel" in groups:
         yield from kernel.measure(plan, rounds)
@@ -97,6 +99,8 @@ def measured(plan: Plan, groups: Collection[str], rounds: int, lines: int) -> It
         yield alone.first_use(rounds)
     if "ingest" in groups:
         yield ingest.of_a_long_log(lines, FOLDER / "long-log")
+    if "first-minute" in groups:
+        yield first_minute.of_the_samples(rounds)
 
 
 def _at_most(plan: Plan, rows: int) -> Plan:

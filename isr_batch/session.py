@@ -17,6 +17,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from isr_batch import jvm
 from isr_batch.errors import UsageError
 from isr_batch.settings import SparkSettings
 
@@ -61,7 +62,7 @@ _NEEDED_JARS: Final = ("delta-spark", "delta-storage")
 _NOT_NEEDED: Final = ("org.*", "com.*", "javax.*", "commons-*", "io.airlift", "io.unitycatalog")
 
 
-def start_session(settings: SparkSettings, **options: str) -> SparkSession:
+def start_session(settings: SparkSettings, *, java: str | None = None, **options: str) -> SparkSession:
     """Return the running session, or start one.
 
     Under spark-submit the cluster's configuration stands, and only what it leaves open is filled in.
@@ -70,6 +71,8 @@ def start_session(settings: SparkSettings, **options: str) -> SparkSession:
     ----------
     settings : SparkSettings
         The ``spark`` section.
+    java : str, optional
+        Options of the JVM, of `isr_batch.jvm.options`; by default those for much to do.
     **options : str
         More Spark options for a session that is started here.
     """
@@ -90,7 +93,8 @@ def start_session(settings: SparkSettings, **options: str) -> SparkSession:
         **(_local_options() if settings.master.startswith("local") else {}),
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('isr_batch') / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('isr_batch') / 'log4j2.properties'} "
+        + (java if java is not None else jvm.options(little=False)),
         **options,
     }.items():
         builder = builder.config(key, value)

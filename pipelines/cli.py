@@ -125,11 +125,11 @@ def run(
     found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
     missing = nothing_to_replay(logs, found)
     if missing:
-        run_on_server_logs(open_job(out, settings, lake, catalog, new=True), found, file, missing)
+        run_on_server_logs(open_job(out, settings, lake, catalog, logs=logs, new=True), found, file, missing)
         return
     from isr_batch.scoring.broker_check import require_match  # takes Spark, which a wrong path need not wait for
 
-    job = open_job(out, settings, lake, catalog, new=True)
+    job = open_job(out, settings, lake, catalog, logs=logs, new=True)
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, found)
         replay_window(job, done, Window())

@@ -160,7 +160,7 @@ def kafka_logs(
 ) -> None:  # fmt: skip
     """Read the request, server and state-change logs of brokers."""
     found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, logs=logs, new=True)
     with recorded_run(job, "ingest") as done:
         ingest_logs(job, done, found)
         _pack(job)

@@ -4,7 +4,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -45,6 +45,10 @@ Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
 
+_LITTLE_BYTES: Final = 10 << 20
+"""Of ``fetch_log`` and of zipped logs, which both have some ten bytes an event: about a million events."""
+_UNZIPPED: Final = 20
+"""A log is so many times as large as when it is zipped."""
 
 _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 
@@ -83,8 +87,16 @@ def require_path(path: str, what_to_do: str) -> None:
         raise NoInputError(f"there is no {path}", what_to_do)
 
 
-def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | None, *, new: bool = False) -> Job:
-    """Start Spark on a lake; only a ``new`` one may be missing.
+def open_job(  # noqa: PLR0913 two of them have a default
+    out: Output,
+    settings: Settings,
+    lake: str | None,
+    catalog: str | None,
+    *,
+    logs: Path | None = None,
+    new: bool = False,
+) -> Job:
+    """Start Spark on a lake; only a ``new`` one may be missing. Of ``logs`` that are read, the size is looked at.
 
     Raises
     ------
@@ -98,13 +110,34 @@ def open_job(out: Output, settings: Settings, lake: str | None, catalog: str | N
     if lake and not new:
         require_path(lake, "isr-batch run --logs DIR --lake LAKE makes a lake")
     with out.step("start Spark"):
+        from isr_batch import jvm
         from isr_batch.lake.lake import Lake
         from isr_batch.lake.run_log import new_run_id
         from isr_batch.session import running_tasks, start_session
 
-        spark = start_session(settings.spark)
+        little = (logs is not None or not new) and is_little(lake, logs)
+        spark = start_session(settings.spark, java=jvm.options(little=little))
     out.watched = lambda: running_tasks(spark)
     return Job(out, settings, Lake(spark, lake or catalog or "", new_run_id(), catalog=catalog is not None))
+
+
+def is_little(lake: str | None, logs: Path | None = None) -> bool:
+    """Whether a command has little to do, as far as sizes of files tell.
+
+    Parameters
+    ----------
+    lake : str or None
+        Folder or address; None for a catalog.
+    logs : Path, optional
+        Folder of the logs that are ingested.
+    """
+    if lake is None or is_address(lake):
+        return False
+    size = sum(path.stat().st_size for path in Path(lake, "fetch_log").rglob("*.parquet"))
+    if logs is not None:
+        sizes = ((path, path.stat().st_size) for path in logs.rglob("*") if path.is_file())
+        size += sum(size if path.suffix in {".gz", ".zst", ".zip"} else size // _UNZIPPED for path, size in sizes)
+    return size <= _LITTLE_BYTES
 
 
 @contextmanager

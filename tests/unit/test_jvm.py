@@ -1,0 +1,82 @@
+"""How the JVM is started: by the size of what there is to do, with an archive of classes where there is one."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from isr_batch import jvm
+from pipelines.job import is_little
+
+GIVEN = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "a home"))
+    (tmp_path / "a home").mkdir()
+    for name in GIVEN:
+        monkeypatch.delenv(name, raising=False)
+
+
+def sparse(path: Path, size: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.truncate(path, size)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "little"),
+    [
+        ("b1/kafka-request.log", 199 << 20, True),
+        ("b1/kafka-request.log", 201 << 20, False),
+        ("b1/kafka-request.log.gz", 9 << 20, True),
+        ("b1/kafka-request.log.gz", 11 << 20, False),
+    ],
+)
+def test_logs_are_little_up_to_a_million_events(tmp_path: Path, name: str, size: int, little: bool) -> None:
+    sparse(tmp_path / "logs" / name, size)
+    assert is_little(str(tmp_path / "lake"), tmp_path / "logs") is little
+
+
+def test_what_the_lake_has_counts_with_the_logs_that_come(tmp_path: Path) -> None:
+    lake, logs = str(tmp_path / "lake"), tmp_path / "logs"
+    sparse(tmp_path / "lake" / "fetch_log" / "event_date=2026-01-01" / "a.parquet", 6 << 20)
+    sparse(tmp_path / "lake" / "isr_changes" / "b.parquet", 60 << 20)
+    sparse(logs / "b1" / "server.log.gz", 6 << 20)
+    assert is_little(lake)
+    assert not is_little(lake, logs)
+
+
+@pytest.mark.parametrize("lake", [None, "s3a://bucket/lake"])
+def test_of_a_lake_elsewhere_nothing_is_known(lake: str | None) -> None:
+    assert not is_little(lake)
+
+
+def test_no_option_of_ours_contradicts_a_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "UseSerialGC" in jvm.options(little=True)
+    assert not jvm.options(little=False)
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:+UseZGC")
+    assert not jvm.options(little=True)
+
+
+def test_the_archive_is_used_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a home" / "isr-batch-classes.jsa").touch()
+    quoted = f"'-XX:SharedArchiveFile={tmp_path}/a home/isr-batch-classes.jsa'"
+    assert quoted in jvm.options(little=False)
+    assert quoted in jvm.options(little=True)
+
+
+def test_without_java_there_is_no_archive_and_no_error(tmp_path: Path) -> None:
+    before = jvm.class_archive()
+    before.touch()  # of another environment
+    assert jvm.write_class_archive() is None  # this home has no script that would start Spark
+    assert not list((tmp_path / "a home").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_nor_where_it_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a home").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    assert jvm.write_class_archive() is None
