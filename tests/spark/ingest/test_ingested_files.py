@@ -20,6 +20,7 @@ from isr_batch.errors import AccountError
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.broker_logs import Ingest, ingest_kafka_logs
 from isr_batch.ingest.kafka_logs.assumptions import Note
+from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
 from isr_batch.ingest.kafka_logs.log_folder import LogFile, LogFolder
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -68,7 +69,7 @@ def full(table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: (SET | row).get(name) for name in table.column_names} for row in rows]
 
 
-def read(spark: SparkSession, _folder: Path, _cluster: str, run_id: str, *, found: LogFolder, sql: ArrowSql) -> Logs:
+def read(_engine: Engine, _folder: Path, _cluster: str, run_id: str, *, found: LogFolder, sql: ArrowSql) -> Logs:
     assert sql is not None
     appends: list[dict[str, Any]] = []
     terms: list[dict[str, Any]] = []
@@ -93,7 +94,7 @@ def read(spark: SparkSession, _folder: Path, _cluster: str, run_id: str, *, foun
     tables: dict[str, DataFrame | pa.Table] = {
         table.name: pa.Table.from_pylist(full(table, rows), arrow_schema(table)) for table, rows in small.items()
     }
-    return Logs(tables | {APPEND_LOG.name: spark.createDataFrame(made, APPEND_LOG.schema_ddl)}, told)
+    return Logs(tables | {APPEND_LOG.name: SparkSession.active().createDataFrame(made, APPEND_LOG.schema_ddl)}, told)
 
 
 def seconds(lake: Lake, table: str, time: str) -> list[int]:
