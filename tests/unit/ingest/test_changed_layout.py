@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.ingest.kafka_logs.engine import Here
-from isr_batch.ingest.kafka_logs.line_account import REFUSED, SKIPPED, USED
+from isr_batch.ingest.kafka_logs.line_account import SKIPPED, USED
 from isr_batch.ingest.kafka_logs.lines_of_interest import OTHER_LAYOUT
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
+from isr_batch.ingest.kafka_logs.request_log import REFUSED
 from isr_batch.ingest.log_files.look import LAYOUT_LINES
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.inputs import QUARANTINE
