@@ -210,7 +210,8 @@ def naive_request(line: str) -> dict[str, Any]:  # noqa: C901, PLR0911, PLR0912 
         "replica_id": replica, "asked_session": request.get("sessionId"), "given_session": response.get("sessionId"),
         "session_epoch": -1 if request.get("sessionEpoch") is None else request["sessionEpoch"],
         "error_code": response.get("errorCode") or 0, "api_version": version, "acks": request.get("acks"),
-        "correlation_id": header.get("correlationId"), "client_id": header.get("clientId") if follower else None,
+        "correlation_id": header.get("correlationId"),
+        "client_id": header.get("clientId") if follower or api == 0 else None,
         "partitions": lists if follower or api == 0 else None,
     }  # fmt: skip
 

@@ -25,11 +25,12 @@ SEEN = arrow_columns(
 )
 """Columns of `seen_in_fetches`."""
 
-WHOLE = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "source_file", "source_line")
+WHOLE = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "client_id", "source_file",
+         "source_line")  # fmt: skip
 PRODUCED = arrow_columns(
-    "broker_id INT, handled_us BIGINT, processed_us BIGINT, completed_us BIGINT, acks INT, source_file STRING, "
-    "source_line BIGINT, topic_id STRING, partition_id INT, answered BOOLEAN, base_offset BIGINT, error_code INT, "
-    "size BIGINT"
+    "broker_id INT, handled_us BIGINT, processed_us BIGINT, completed_us BIGINT, acks INT, client_id STRING, "
+    "source_file STRING, source_line BIGINT, topic_id STRING, partition_id INT, answered BOOLEAN, base_offset BIGINT, "
+    "error_code INT, size BIGINT"
 )
 """Columns of `produced_partitions`."""
 

@@ -36,8 +36,8 @@ OUTCOMES = 13
 class Requests(NamedTuple):
     """A column each, with a value a line (int64, `NULL`: none); those of refused lines have ``outcome`` alone.
 
-    ``client`` (2 columns): where the client id of a follower begins and ends in the text. ``piece_end``: end of the
-    line's partitions in ``pieces`` (uint8), which begin where those of the line before end.
+    ``client`` (2 columns): where the client id of a follower or producer begins and ends in the text. ``piece_end``:
+    end of the line's partitions in ``pieces`` (uint8), which begin where those of the line before end.
     """
 
     outcome: npt.NDArray[np.int8]
@@ -362,7 +362,7 @@ def read_requests(text, begins, ends, is_text, stamps_us, mark, found: Found, ou
         out.replica_id[i] = _or(_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
         out.session_epoch[i] = _or(values[f.SESSION_EPOCH], -1)
         out.error_code[i] = _or(values[f.ERROR], 0)
-        if outcome == FOLLOWER_FETCH and values[f.CLIENT_BEGIN] != NULL:
+        if (outcome == FOLLOWER_FETCH or outcome == PRODUCE) and values[f.CLIENT_BEGIN] != NULL:
             out.client[i, 0], out.client[i, 1] = values[f.CLIENT_BEGIN], values[f.CLIENT_END]
         if outcome == FOLLOWER_FETCH or outcome == PRODUCE:
             piece = _write_piece(text, found, outcome == PRODUCE, out.pieces, piece)

@@ -34,14 +34,14 @@ _TERM = ", ".join((*PARTITION, "leader_epoch", "log_stretch"))
 
 PRODUCED = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
-    "handled_us BIGINT, base_offset BIGINT, acks INT, acknowledged_us BIGINT, error_code INT, size BIGINT, "
-    "answered BOOLEAN, source_file STRING, source_line BIGINT, repeated BOOLEAN"
+    "handled_us BIGINT, base_offset BIGINT, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
+    "size BIGINT, answered BOOLEAN, source_file STRING, source_line BIGINT, repeated BOOLEAN"
 )
 """Columns of `produced`."""
 APPENDS = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
     "base_offset BIGINT, log_end_offset BIGINT, log_end_source STRING, log_end_error BIGINT, acks INT, "
-    "acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
+    "client_id STRING, acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
 )
 """Columns of `append_log`."""
 _OF_FETCHES = (
@@ -84,7 +84,7 @@ def produced(
         SELECT r.broker_id AS leader_id, r.topic, r.partition_id,
             coalesce(epoch_at(in_force, r.processed_us), -1) AS leader_epoch,
             {stretch_number(stretches, "r.broker_id", "r.completed_us")} AS log_stretch,
-            r.processed_us AS append_us, r.handled_us, r.base_offset, r.acks,
+            r.processed_us AS append_us, r.handled_us, r.base_offset, r.acks, r.client_id,
             CASE WHEN error_code = 0 THEN CASE WHEN acks = 0 THEN processed_us ELSE completed_us END END
                 AS acknowledged_us,
             error_code, size, answered, source_file, source_line, false AS repeated
@@ -164,8 +164,8 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     return sql(
         f"""
         SELECT {columns} FROM answered UNION ALL SELECT {columns} FROM unanswered UNION ALL
-        SELECT {_TERM}, append_us, base_offset, NULL, NULL, NULL, acks, acknowledged_us, error_code, source_file,
-            source_line
+        SELECT {_TERM}, append_us, base_offset, NULL, NULL, NULL, acks, client_id, acknowledged_us, error_code,
+            source_file, source_line
         FROM once WHERE answered AND base_offset IS NULL
         """,
         answered=_answered(sql, between),
@@ -203,7 +203,8 @@ def _named_offsets(
         ), every AS (
             SELECT {_TERM}, base_offset AS "offset", 'appends' AS named_in, append_us AS named_us,
                 CAST(NULL AS BIGINT) AS still_us, CAST(NULL AS BIGINT) AS grown_us, source_file,
-                {{append_us: append_us, handled_us: handled_us, acks: acks, acknowledged_us: acknowledged_us,
+                {{append_us: append_us, handled_us: handled_us, acks: acks, client_id: client_id,
+                  acknowledged_us: acknowledged_us,
                   error_code: error_code, source_file: source_file, source_line: source_line}} AS append
             FROM once WHERE base_offset IS NOT NULL
             UNION ALL BY NAME
@@ -282,7 +283,8 @@ def _answered(sql: ArrowSql, between: pa.Table) -> pa.Table:
         SELECT {_TERM}, greatest(append.handled_us, least(append.append_us, grown_us)) AS append_us,
             "offset" AS base_offset, coalesce("end", "offset" + 1) AS log_end_offset,
             coalesce(end_source, 'inferred') AS log_end_source, CASE WHEN "end" IS NOT NULL THEN 0 END AS log_end_error,
-            append.acks, append.acknowledged_us, append.error_code, append.source_file, append.source_line
+            append.acks, append.client_id, append.acknowledged_us, append.error_code, append.source_file,
+            append.source_line
         FROM ranges WHERE append IS NOT NULL
         """,
         ranges=between,
@@ -348,11 +350,11 @@ def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
             CASE WHEN grew THEN CASE WHEN exact THEN 0 WHEN span."end" IS NOT NULL
                 THEN greatest(0, ends - span."offset" - nth, span."end" - (requests - nth) - ends) END END
                 AS log_end_error,
-            acks, CASE WHEN grew THEN acknowledged_us END AS acknowledged_us,
+            acks, client_id, CASE WHEN grew THEN acknowledged_us END AS acknowledged_us,
             CASE WHEN grew THEN error_code ELSE {UNKNOWN_ERROR} END AS error_code, source_file, source_line
         FROM grown
         UNION ALL
-        SELECT {_TERM}, by_us, span."offset", span."end", 'inferred', 0, NULL, NULL, 0, span.seen_in, NULL
+        SELECT {_TERM}, by_us, span."offset", span."end", 'inferred', 0, NULL, NULL, NULL, 0, span.seen_in, NULL
         FROM rows WHERE is_range = 1 AND requests = 0 AND span."end" IS NOT NULL AND by_us IS NOT NULL
         """,
         rows=rows,

@@ -31,6 +31,13 @@ _FOUND = arrow_columns(
 )
 """A line of interest or a problem; or (``lines`` not null) figures about some lines of a file."""
 
+OTHER_LAYOUT = "no time stamp in the layout of the file"
+"""Why a line is refused that would be of interest but for its stamp: the layout changed within the file."""
+# The lines of a stack trace are indented.
+_LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
+_SHOWN = 200
+"""Characters of such a line that are kept."""
+
 _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", "problem", "detail")
 
 
@@ -108,10 +115,14 @@ def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
         pc.match_substring_regex(value, SETTING), pc.and_(has_stamp, pc.match_substring_regex(value, SERVER_LINES))
     )
     of_interest = pc.or_(of_interest, pc.and_(pc.equal(kind, SERVER), of_server))
+    unstamped = pc.and_(pc.invert(has_stamp), pc.and_(pc.not_equal(kind, METADATA), pc.invert(of_interest)))
+    stray = pc.fill_null(pc.and_(unstamped, pc.match_substring_regex(value, _LOOKS_OF_INTEREST)), False)
     return pa.RecordBatch.from_pydict({
         "kind": kind, "broker_id": batch["broker_id"], "source_file": batch["source_file"],
         "source_line": batch["source_line"], "stamp_us": stamps, "message": pc.if_else(of_interest, value, None),
-        "line_hash": pc.if_else(has_stamp, hashes, None), "problem": batch["problem"], "detail": batch["detail"],
+        "line_hash": pc.if_else(has_stamp, hashes, None),
+        "problem": pc.if_else(stray, OTHER_LAYOUT, batch["problem"]),
+        "detail": pc.if_else(stray, pc.utf8_slice_codeunits(value, 0, _SHOWN), batch["detail"]),
     })  # fmt: skip
 
 

@@ -70,6 +70,7 @@ APPEND_LOG = Table(
             log_end_error BIGINT -- records by which log_end_offset may be wrong at most; null when refused, or when
                 -- nothing bounds it
             acks INT -- acks of the produce request: -1 all, 1, 0; null for an append that no logged request made
+            client_id STRING -- client.id of the producer; null for an append that no logged request made
             acknowledged_time TIMESTAMP -- response written to the producer; null without an acknowledgement
             error_code INT NOT NULL -- Kafka error code in the response; an append with an error and an offset still
                 -- happened. -1: the log grew by nothing, and the release prints no responses

@@ -118,15 +118,20 @@ def test_partitions_of_produce_requests() -> None:
         piece([("a", True, [(0, 5)])], [], [("a", True, [])]),
     ]
     whole = {name: [1, 2, 3] for name in ("broker_id", "handled_us", "processed_us", "completed_us", "acks")}
-    columns = whole | {"source_file": ["f"] * 3, "source_line": [1, 2, 3], "partitions": given_rows}
+    columns = whole | {
+        "client_id": ["x", "y", None],
+        "source_file": ["f"] * 3,
+        "source_line": [1, 2, 3],
+        "partitions": given_rows,
+    }
     batch = pa.RecordBatch.from_pydict({name: pa.array(column) for name, column in columns.items()})
-    names = ("source_line", "topic_id", "partition_id", "answered", "base_offset", "error_code", "size")
+    names = ("source_line", "client_id", "topic_id", "partition_id", "answered", "base_offset", "error_code", "size")
     rows = [
         tuple(row[name] for name in names) for part in produced_partitions(iter([batch])) for row in part.to_pylist()
     ]
     assert rows == [
-        (1, "a", 0, False, None, 0, 3), (1, "a", 1, False, None, 0, None), (2, "a", 0, True, 7, 0, None),
-        (2, "a", 1, True, None, -1, None),
+        (1, "x", "a", 0, False, None, 0, 3), (1, "x", "a", 1, False, None, 0, None),
+        (2, "y", "a", 0, True, 7, 0, None), (2, "y", "a", 1, True, None, -1, None),
     ]  # fmt: skip
 
 

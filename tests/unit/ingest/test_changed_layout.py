@@ -1,0 +1,86 @@
+"""A file whose layout changes in its middle, as after an upgrade: its lines are read, or refused with their number."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.kafka_logs.line_account import SKIPPED, USED
+from isr_batch.ingest.kafka_logs.lines_of_interest import OTHER_LAYOUT
+from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
+from isr_batch.ingest.kafka_logs.request_log import REFUSED
+from isr_batch.ingest.log_files.look import LAYOUT_LINES
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.tables.inputs import QUARANTINE
+from tests.log_lines import SERVER_LOG_ONLY
+
+ENTRY = re.compile(r"^\[(\S+) (\S+),(\d+)\] (\w+) (.*) \(([\w.$]+)\)$")
+LINES = list(filter(ENTRY.match, (SERVER_LOG_ONLY / "broker-1" / "server.log").read_text().splitlines()))
+
+
+def without_brackets(line: str) -> str:
+    return ENTRY.sub(r"\1 \2,\3 \4 \5 (\6)", line)
+
+
+def with_t(line: str) -> str:
+    return ENTRY.sub(r"[\1T\2,\3] \4 \5 (\6)", line)
+
+
+def logger_first(line: str) -> str:
+    return ENTRY.sub(r"\1 \2,\3 \4 \6: \5", line)
+
+
+def as_event(line: str) -> str:
+    found = ENTRY.match(line)
+    assert found
+    day, time, millis, level, message, logger = found.groups()
+    return json.dumps({"@timestamp": f"{day}T{time}.{millis}Z", "level": level, "message": message, "logger": logger})
+
+
+def by_kubectl(line: str) -> str:
+    return ENTRY.sub(r"\1T\2.\g<3>000000Z \g<0>", line)
+
+
+def own(line: str) -> str:
+    return line
+
+
+def read(sql: ArrowSql, folder: Path, lines: list[str]) -> KafkaLogs:
+    (folder / "broker-1").mkdir()
+    (folder / "broker-1" / "server.log").write_text("".join(f"{line}\n" for line in lines))
+    return read_kafka_logs(Here(sql), folder, "c", "run", sql=sql)
+
+
+@pytest.mark.parametrize("after", [without_brackets, with_t, logger_first, as_event, by_kubectl, own])
+@pytest.mark.parametrize("before", [own, without_brackets, with_t, logger_first, as_event, by_kubectl])
+def test_no_line_is_lost_without_a_word(
+    sql: ArrowSql, tmp_path: Path, before: Callable[[str], str], after: Callable[[str], str]
+) -> None:
+    quiet = f"{LINES[0][:25]} INFO nothing (kafka.server.Quiet)"
+    first = [before(quiet)] * LAYOUT_LINES
+    logs = read(sql, tmp_path, [*first, *map(after, LINES)])
+    server = {(tally.became, tally.what): tally.lines for tally in logs.account() if tally.log == "server"}
+    used, refused = server[USED, "of interest"], server.get((REFUSED, OTHER_LAYOUT), 0)
+    assert used + refused == len(LINES)
+    assert server[SKIPPED, "of no interest"] == LAYOUT_LINES
+    if before is after:
+        assert not refused
+    table = logs.tables[QUARANTINE.name]
+    assert isinstance(table, pa.Table)
+    rows = [row for row in table.to_pylist() if row["reason"] == OTHER_LAYOUT]
+    assert len(rows) == refused
+    assert {row["source_file"] for row in rows} <= {"broker-1/server.log"}
+    for row in rows:
+        line = after(LINES[row["source_line"] - LAYOUT_LINES - 1])
+        assert row["detail"]
+        assert row["detail"] in line
+
+
+def test_stack_traces_are_not_refused(sql: ArrowSql, tmp_path: Path) -> None:
+    trace = ["java.lang.IllegalStateException: no", "\tat kafka.utils.Log4jController.get(Log4jController.scala:9)"]
+    logs = read(sql, tmp_path, [*LINES, *trace])
+    assert not [tally for tally in logs.account() if tally.became == REFUSED]
