@@ -155,6 +155,10 @@ def _by_order(sources: Sources, begun: pa.Table) -> pa.Table:
                 false AS ordered
             FROM writes WHERE NOT failed
             UNION ALL BY NAME
+            SELECT topic, partition_id, broker_id AS leader_id, stamp_us AS at_us, isr AS isr_after, source_file,
+                source_line, false AS ordered
+            FROM updates
+            UNION ALL BY NAME
             SELECT topic, partition_id, leader_epoch, leader_id, start_us AS at_us, isr_at_start AS isr_after,
                 false AS ordered
             FROM begun
@@ -167,6 +171,7 @@ def _by_order(sources: Sources, begun: pa.Table) -> pa.Table:
         accepted=sources.accepted,
         led=sources.led,
         writes=sources.isr_writes,
+        updates=sources.isr_updates,
         begun=begun,
     )
 
@@ -175,7 +180,7 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
     """Insert the ISR at the start of each stretch of the log before the first state after it."""
     return sql(
         """
-        SELECT * REPLACE (2 * position AS position), false AS begins FROM history
+        SELECT * REPLACE (2 * position AS position) FROM history
         UNION ALL BY NAME
         SELECT b.topic, b.partition_id, b.leader_id, b.leader_epoch, b.isr_at_start AS isr,
             2 * min(h.position) - 1 AS position, b.start_us AS at_us, true AS begins
@@ -188,8 +193,12 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
-    """List the partition states that leaders logged, from the earliest line of each; for lack of a metadata log."""
-    return sources.sql(
+    """List the partition states that leaders logged, from the earliest line of each; for lack of a metadata log.
+
+    ``begins``: a term whose line has no partition epoch (2.5 to 3.2). Its ISR is what the next update is relative to;
+    its place is after the last update before it.
+    """
+    states = sources.sql(
         f"""
         WITH every AS (
             SELECT topic, partition_id, {_STATE} FROM (
@@ -197,11 +206,22 @@ def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
             UNION ALL SELECT topic, partition_id, {_STATE} FROM (SELECT *, stamp_us AS at_us FROM stayed)
             UNION ALL SELECT topic, partition_id, {_STATE} FROM updated
         )
-        SELECT DISTINCT ON (topic, partition_id, partition_epoch) *, partition_epoch AS position FROM every
-        WHERE partition_epoch IS NOT NULL
+        SELECT DISTINCT ON (topic, partition_id, partition_epoch) *, partition_epoch AS position, false AS begins
+        FROM every WHERE partition_epoch IS NOT NULL
         ORDER BY at_us, {_STATE}
         """,
         began=sources.led,
         stayed=sources.stayed,
         updated=_in_their_terms(sources.sql, sources.isr_updates, terms),
+    )
+    return sources.sql(
+        f"""
+        SELECT * FROM states
+        UNION ALL BY NAME
+        SELECT topic, partition_id, {_STATE}, true AS begins, coalesce((SELECT max(s.position) FROM states s
+            WHERE s.topic = b.topic AND s.partition_id = b.partition_id AND s.at_us <= b.at_us), -1) AS position
+        FROM (SELECT *, broker_id AS leader_id, stamp_us AS at_us FROM began) b WHERE partition_epoch IS NULL
+        """,
+        states=states,
+        began=sources.led,
     )

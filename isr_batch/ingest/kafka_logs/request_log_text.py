@@ -27,6 +27,8 @@ _ANOTHER_API = -1
 _TWO_READINGS = "text request that can be read in two ways"
 _NO_PARTITIONS = "fetch logged without its partitions (TRACE is needed)"
 _PRODUCE_0_9 = "produce request of a broker older than 0.10"
+_NO_SESSION_EPOCH = "fetch of version 7 or later without a readable session epoch"
+_FIRST_WITH_SESSION = 7
 
 _MESSAGE, _ANSWER, _CONNECTION, _TIMES = " -- ", ",response:", " from connection ", ";totalTime:"
 _OLD, _OLD_FETCH, _OLD_PRODUCE = "Name: ", "Name: FetchRequest; ", "Name: ProducerRequest; "
@@ -73,6 +75,7 @@ _ASKED: tuple[Step, ...] = (
     (_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
     ("max_wait_time=", "max_wait_ms="),
     (_pattern(r",epoch=(-?\d+),topics="), lambda m: f",session_epoch={m[1]},topics="),  # of the session: up to 2.0
+    ("forgetten_topics_data=", "forgotten_topics_data="),  # so 1.1 to 2.0 spell it
     (_pattern(r"partitionSizes=\[((?:[\w.-]+-\d+=\d+(?:,(?!\])|(?=\])))*)\]"), _listed),
     ("topic_data=[", "topics=["),
     (",data=[", ",partitions=["),
@@ -137,6 +140,8 @@ def text_as_json(text: str) -> tuple[str, str | None]:
         message = said.rpartition(_MESSAGE)[2]
         request, has_answer, response = message.partition(_ANSWER)
         asked = _replaced(request, _ASKED)
+        if api == FETCH and ",session_epoch=" not in asked and _version(text) >= _FIRST_WITH_SESSION:
+            return "", _NO_SESSION_EPOCH
         if has_answer:
             answered = _replaced(response, _ANSWERED)
             if api == PRODUCE_API:  # whose answer has called it index since 2.8
@@ -155,6 +160,11 @@ def _header(text: str) -> str:
 
     version, correlation, client = value(_API_VERSION), value(_CORRELATION), value(_CLIENT, '"')
     return f',"fetchVersion":{version},"correlationId":{correlation},"clientId":{client}'
+
+
+def _version(text: str) -> int:
+    found = _API_VERSION.match(text)
+    return int(found[1]) if found else 0
 
 
 def _replaced(text: str, steps: tuple[Step, ...]) -> str:

@@ -56,6 +56,23 @@ def test_a_leader_without_a_metadata_log_shows_changes_by_the_versions_that_it_l
     ]  # fmt: skip
 
 
+def test_an_update_is_relative_to_a_term_whose_line_has_no_partition_epoch(sql: ArrowSql) -> None:
+    leads = (
+        "[Broker id=1] Leader t-x-1 starts at leader epoch {} from offset 0 with high watermark 0 ISR {} adding"
+        "Replicas [] removingReplicas []. Previous leader epoch was -1."
+    )
+    updated = IDENT + "ISR updated to {} and version updated to [{}]"
+    server = lines((10, updated.format("1,2,3", 1)), (31, SHRINK), (31.2, updated.format("1,2", 2)),
+                   (60, updated.format("1,2", 4)))  # fmt: skip
+    terms = lines((5, leads.format(4, "[1,2]")), (50, leads.format(5, "[1]")))
+    rows = observed(sources(sql, server, terms), [term(4, 5), term(5, 50)])
+    assert rows == [
+        (10, "expand", 3, "leader", 1, 4, [1, 2], [1, 2, 3]),
+        (31, "shrink", 3, "leader", 1, 4, [1, 2, 3], [1, 2]),
+        (60, "expand", 2, "leader", 1, 5, [1], [1, 2]),
+    ]
+
+
 def test_the_first_change_is_relative_to_the_isr_at_the_beginning(sql: ArrowSql) -> None:
     updated = IDENT + "ISR updated to 1,2,3 and version updated to 9"
     begun = term(4, 5, isr=[1, 2])

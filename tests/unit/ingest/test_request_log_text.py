@@ -176,6 +176,22 @@ def test_epochs_and_sessions() -> None:
     assert partitions["forgotten"] == {("t.y", 1): (), ("t.y", 2): ()}
 
 
+def test_sessions_as_1_1_to_2_0_spell_them() -> None:
+    old = GOOD.replace("session_epoch=", "epoch=").replace("forgotten_topics_data=", "forgetten_topics_data=")
+    assert "session_epoch" not in old
+    assert "forgetten_topics_data=[{" in old
+    rows = parsed([old])
+    assert rows["session_epoch"].to_pylist() == [3]
+    assert partitions_of(rows)[0]["forgotten"] == {("t.y", 1): (), ("t.y", 2): ()}
+
+
+def test_a_fetch_that_should_have_a_session_epoch_is_refused_without_one() -> None:
+    without = GOOD.replace("session_epoch=3,", "")
+    rows = parsed([without, without.replace("apiVersion=9", "apiVersion=6")]).to_pylist()
+    assert rows[0]["reason"] == "fetch of version 7 or later without a readable session epoch"
+    assert (rows[1]["kind"], rows[1]["reason"]) == (FOLLOWER_FETCH, None)
+
+
 def test_what_pretends_to_be_another_request_is_refused() -> None:
     for row, reason in zip(parsed(list(PRETENDING)).to_pylist(), PRETENDING.values(), strict=True):
         assert (row["kind"], row["reason"]) == (REFUSED, reason), row["raw"]
