@@ -225,9 +225,7 @@ def _under_min_isr(rows: Sequence[Row]) -> str:
         times = [row["under_min_isr_ms"] for row in under.values() if row["under_min_isr_ms"] is not None]
         lasted = f", for {_span(times)} ms" if times else ", until when is not in the log"
         return f"Under min ISR: {_count(len(under), 'shrink')}{lasted}."
-    if not rows or unknown == len(rows):
-        return "Whether a partition was under min ISR is not in these logs." if rows else ""
-    return "Under min ISR: no shrink" + (f", as far as it is known; of {unknown} it is not." if unknown else ".")
+    return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
 
 
 def _others(rows: Sequence[Row]) -> str:
@@ -242,18 +240,7 @@ def _others(rows: Sequence[Row]) -> str:
         if what
     )
     parts = [_removed(rows), _failed(rows), *(f"{number} {what}" for what, number in counts.items())]
-    also = [f"Also: {'; '.join(filter(None, parts))}."] if any(parts) else []
-    return " ".join([*also, *_untold(rows)])
-
-
-def _untold(rows: Sequence[Row]) -> list[str]:
-    """Say what people ask and these lines do not answer."""
-    untold = []
-    if rows and not any(row["trouble"] for row in rows):
-        untold.append("Why a follower could not fetch is not in these logs.")
-    if rows and not any(row["after_event"] for row in rows):
-        untold.append("None is seen to come right after an election, a restart or a topic's creation.")
-    return untold
+    return f"Also: {'; '.join(filter(None, parts))}." if any(parts) else ""
 
 
 def _removed(rows: Iterable[Row]) -> str:

@@ -42,10 +42,6 @@ def test_the_answer_names_both_kinds_and_what_cannot_be_said() -> None:
         ),
         "Only a replica.lag.time.max.ms of more than 6378 ms would have avoided all of these (it was 4000 ms).",
         "Under min ISR: 1 shrink, for 215 ms.",
-        (
-            "Why a follower could not fetch is not in these logs. "
-            "None is seen to come right after an election, a restart or a topic's creation."
-        ),
     ]
     assert "no rule was compared" in said[-1]
     assert "docs/getting-logs.md" in said[-1]
