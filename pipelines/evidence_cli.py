@@ -30,6 +30,6 @@ def run_on_server_logs(job: Job, logs: FoundLogs, file: Path, missing: "NothingT
             if job.out.as_json:
                 job.out.say(cluster=name, answer=said, questions=[one._asdict() for one in asked])
             else:
-                not_told = [f"{one.question} {one.answer}" for one in asked if not one.known]
-                job.out.text("\n".join([f"{name}: {said[0]}", *said[1:], *not_told]))
+                missing_answers = [f"{one.question} {one.answer}" for one in asked if not one.known]
+                job.out.text("\n".join([f"{name}: {said[0]}", *said[1:], *missing_answers]))
         job.out.say(nothing_replayed=missing.message, tables=job.lake.root, report=file, run=job.lake.run_id)
