@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 def run_on_server_logs(job: Job, logs: FoundLogs, file: Path, missing: "NothingToReplayError") -> None:
     """Ingest what there is, and answer from table shrink_evidence; no rule is compared."""
     from isr_batch.evidence.answer import COLUMNS, answer, shown_rows
+    from isr_batch.evidence.questions import questions
     from isr_batch.evidence.write import read_evidence
     from isr_batch.report.evidence_page import write_evidence_page
 
@@ -25,9 +26,10 @@ def run_on_server_logs(job: Job, logs: FoundLogs, file: Path, missing: "NothingT
             shown = shown_rows(rows)
             more = f", the first {len(shown)} of {rows.num_rows}" if len(shown) < rows.num_rows else ""
             job.out.table(f"Replicas that left the ISR in {name}{more}", shown, COLUMNS)
-            said = answer(rows)
+            said, asked = answer(rows), questions(rows)
             if job.out.as_json:
-                job.out.say(cluster=name, answer=said)
+                job.out.say(cluster=name, answer=said, questions=[one._asdict() for one in asked])
             else:
-                job.out.text("\n".join([f"{name}: {said[0]}", *said[1:]]))
+                missing_answers = [f"{one.question} {one.answer}" for one in asked if not one.known]
+                job.out.text("\n".join([f"{name}: {said[0]}", *said[1:], *missing_answers]))
         job.out.say(nothing_replayed=missing.message, tables=job.lake.root, report=file, run=job.lake.run_id)

@@ -17,7 +17,8 @@ _USED = [
     "topic", "partition_id", "leader_id", "replica_id", "change_time", "made_by", "records_behind",
     "last_caught_up_time_ms", "lag_ms", "replica_lag_time_max_ms", "returned_ms", "returned_source", "under_min_isr",
     "under_min_isr_ms", "write_outcome", "failing_ms", "retry", "storm_time", "pair_checks", "suspect",
-    "suspect_broker", "strength", "reason", "evidence_lines", "after_event", "trouble", "source_file", "source_line",
+    "suspect_broker", "strength", "reason", "evidence_lines", "after_event", "after_event_ms", "trouble",
+    "trouble_line", "under_min_isr_source", "source_file", "source_line",
 ]  # fmt: skip
 STORMS = 3
 """Storms that are described; the largest."""
@@ -66,10 +67,11 @@ def storms(evidence: pa.Table) -> list[Storm]:
     evidence : pa.Table
         Rows of one cluster, as `isr_batch.evidence.table.evidence_of` gives them.
     """
-    return _storms(_rows(evidence))
+    return _storms(used_rows(evidence))
 
 
-def _rows(evidence: pa.Table) -> list[Row]:
+def used_rows(evidence: pa.Table) -> list[Row]:
+    """Take the columns that answers are made of, a dict a row."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows
 
@@ -121,7 +123,7 @@ def answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
     request_log : bool
         Whether there was a request log too, so that the rules were compared.
     """
-    every = _rows(evidence)
+    every = used_rows(evidence)
     rows = [row for row in every if not row["retry"]]
     by_leader = [row for row in rows if row["made_by"] != CONTROLLER]
     found = _storms(every)
@@ -129,7 +131,7 @@ def answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
     lines += [_about(storm) for storm in largest]
     lines += filter(None, (
-        _behind(by_leader), _back(by_leader), _lag_time(by_leader), _under_min_isr(rows),
+        behind(by_leader), back_again(by_leader), avoiding_lag_time(by_leader), under_min_isr(rows),
         _others(every),
     ))  # fmt: skip
     end = "What the followers had fetched, and what other rules would have done, is in the replay's tables."
@@ -141,18 +143,16 @@ def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
         return "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
     suspects: Counter[str] = Counter()
     for storm in found:
-        suspects[_who(storm)] += storm.replicas
+        suspects[who(storm)] += storm.replicas
     first = found[0]
-    since = (
-        f"since about {_clock(first.since)}" if first.since_is_printed else f"some time before {_clock(first.first)}"
-    )
+    since = f"since about {clock(first.since)}" if first.since_is_printed else f"some time before {clock(first.first)}"
     most = suspects.most_common(1)[0][0]
-    also = f" Most of the shrinks point at {most}." if most != _who(first) else ""
+    also = f" Most of the shrinks point at {most}." if most != who(first) else ""
     until = _until(first.first, max(row["change_time"] for row in rows))
     return (
-        f"{_count(len(rows), 'replica')} left the ISR in {_count(len(found), 'storm')}, from {first.first:%Y-%m-%d} "
-        f"{_clock(first.first)} to {until} UTC. First to drop out was "
-        f"{_who(first)}, {since} ({SUSPICION.get(first.strength, 'no evidence')}).{also}"
+        f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
+        f"{first.first:%Y-%m-%d} {clock(first.first)} to {until} UTC. First to drop out was "
+        f"{who(first)}, {since} ({SUSPICION.get(first.strength, 'no evidence')}).{also}"
     )
 
 
@@ -162,19 +162,21 @@ def _about(storm: Storm) -> str:
     else:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
     return (
-        f"{_clock(storm.first)}, {_count(storm.replicas, 'replica')} of {_count(storm.partitions, 'partition')}: "
-        f"this points at {_who(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. {storm.reason} "
+        f"{clock(storm.first)}, {count_of(storm.replicas, 'replica')} of {count_of(storm.partitions, 'partition')}: "
+        f"this points at {who(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. {storm.reason} "
         f"[{', '.join(storm.lines[:3])}]"
     )
 
 
-def _who(storm: Storm) -> str:
+def who(storm: Storm) -> str:
+    """Name the broker that a storm points at."""
     if storm.suspect == EITHER:
         return f"broker {storm.broker} or the link to it"
     return f"broker {storm.broker}"
 
 
-def _behind(rows: Sequence[Row]) -> str:
+def behind(rows: Sequence[Row]) -> str:
+    """Say how far behind the replicas were as their leaders saw it; empty without rows."""
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     if not rows or not (records or lags):
@@ -183,20 +185,21 @@ def _behind(rows: Sequence[Row]) -> str:
     if records:
         none = records.count(0)
         face = f"; {none} had nothing to fetch: spurious on their face" if none else "; none had nothing to fetch"
-        parts.append(f"{_span(records)} records behind{face}")
+        parts.append(f"{span(records)} records behind{face}")
     if lags:
-        parts.append(f"last caught up {_span(lags)} ms before")
+        parts.append(f"last caught up {span(lags)} ms before")
     return f"As their leaders saw it they were {', '.join(parts)}."
 
 
-def _back(rows: Sequence[Row]) -> str:
+def back_again(rows: Sequence[Row]) -> str:
+    """Say after how long the replicas were back in the ISR; empty where none was to come back."""
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
     missing = len(there) - len(exact) - len(at_most)
     parts = [
-        f"{len(exact)} after {_span(exact)} ms" if exact else "",
-        f"{len(at_most)} after at most {_span(at_most)} ms" if at_most else "",
+        f"{len(exact)} after {span(exact)} ms" if exact else "",
+        f"{len(at_most)} after at most {span(at_most)} ms" if at_most else "",
         f"{missing} not in the log" if missing else "",
     ]
     flaps = max((row["pair_checks"] for row in rows), default=0)
@@ -209,7 +212,8 @@ def _back(rows: Sequence[Row]) -> str:
     return f"Back in the ISR: {', '.join(filter(None, parts))}.{flapping}" if there else ""
 
 
-def _lag_time(rows: Sequence[Row]) -> str:
+def avoiding_lag_time(rows: Sequence[Row]) -> str:
+    """Say what lag time would have avoided the shrinks; empty without rows."""
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     now = sorted({row["replica_lag_time_max_ms"] for row in rows if row["replica_lag_time_max_ms"] is not None})
     said = f" (it was {', '.join(map(str, now))} ms)" if now else ""
@@ -218,13 +222,14 @@ def _lag_time(rows: Sequence[Row]) -> str:
     return f"What lag time would have avoided them is not printed: more than the present one{said}." if rows else ""
 
 
-def _under_min_isr(rows: Sequence[Row]) -> str:
+def under_min_isr(rows: Sequence[Row]) -> str:
+    """Say how long partitions were under min ISR; empty where none is known to have been."""
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
         times = [row["under_min_isr_ms"] for row in under.values() if row["under_min_isr_ms"] is not None]
-        lasted = f", for {_span(times)} ms" if times else ", until when is not in the log"
-        return f"Under min ISR: {_count(len(under), 'shrink')}{lasted}."
+        lasted = f", for {span(times)} ms" if times else ", until when is not in the log"
+        return f"Under min ISR: {count_of(len(under), 'shrink')}{lasted}."
     return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
 
 
@@ -246,7 +251,7 @@ def _others(rows: Sequence[Row]) -> str:
 def _removed(rows: Iterable[Row]) -> str:
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
-    came = f", {len(back)} back after {_span(back)} ms" if back else ""
+    came = f", {len(back)} back after {span(back)} ms" if back else ""
     return f"{len(removed)} removed by the controller{came}" if removed else ""
 
 
@@ -276,7 +281,7 @@ def _shown(row: Row) -> Row:
         said = f"at most {back}" if row["returned_source"] == AT_MOST else str(back)
     suspect = (row["suspect"] or "").replace("_", " ")
     return {
-        "at": f"{row['change_time']:%Y-%m-%d} {_clock(row['change_time'])}",
+        "at": f"{row['change_time']:%Y-%m-%d} {clock(row['change_time'])}",
         "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "lost": row["replica_id"],
         "lag_ms": row["lag_ms"], "records_behind": row["records_behind"], "back_after_ms": said,
         "same_check": row["check_replicas"], "suspect": suspect, "evidence": row["strength"],
@@ -284,16 +289,19 @@ def _shown(row: Row) -> Row:
 
 
 def _until(first: datetime, last: datetime) -> str:
-    return _clock(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {_clock(last)}"
+    return clock(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {clock(last)}"
 
 
-def _clock(time: datetime) -> str:
+def clock(time: datetime) -> str:
+    """Write a time of day to the millisecond."""
     return f"{time:%H:%M:%S.%f}"[:-3]
 
 
-def _span(numbers: Sequence[int]) -> str:
+def span(numbers: Sequence[int]) -> str:
+    """Write the least and the largest number."""
     return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
 
-def _count(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
+    """Write a number and its noun."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -23,7 +23,7 @@ _PATTERNS = {
     "record_too_large": r"greater than replica\.fetch\.max\.bytes|RecordTooLarge|too large to fit in the fetch size",
     "log_dir_failed": r"Stopping serving (?:logs|replicas) in dir|ERROR .*LogDirFailureChannel"
     r"|in (?:the )?failed log director|KafkaStorageException",
-    "corrupt_record": r"FoundLines invalid messages|CorruptRecordException|FoundLines a corrupt",
+    "corrupt_record": r"Found invalid messages|CorruptRecordException|Found a corrupt",
     "fetcher_died": rf"{_FETCHER_SAYS}Error due to|Unexpected error occurred (?:during|while) (?:processing|fetch)",
     "not_connected": rf"{_FETCHER_SAYS}.*Connection to node \S+ .*could not be established",
     "fetch_failed": rf"{_FETCHER_SAYS}(?:Error in response for fetch request|Error sending fetch request"

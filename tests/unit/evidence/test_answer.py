@@ -107,4 +107,6 @@ def test_the_page_says_the_same(tmp_path: Path) -> None:
     assert "the sign of a leader that was silent" in page
     assert "at most 15326" in page
     assert page.count("no rule was compared") == 2
+    assert page.count("<h3>Questions</h3>") == 1
+    assert "only request logs name the clients of produce requests" in page
     assert '"#shrinks0"' in page or 'id="shrinks0"' in page

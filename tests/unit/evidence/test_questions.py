@@ -1,0 +1,57 @@
+"""The questions that people ask about shrinks, in logs that tell and in logs that do not."""
+
+import pyarrow as pa
+
+from isr_batch.evidence.questions import NOT_IN_LOGS, Answered, questions
+from isr_batch.evidence.table import evidence_of
+from tests.log_lines import SERVER_LOG_ONLY, of_brokers, of_folder
+
+SHRINK = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
+
+
+def asked(lines: pa.Table) -> dict[str, Answered]:
+    return {one.question: one for one in questions(evidence_of(lines, "c"))}
+
+
+def test_recorded_logs_of_release_4_1() -> None:
+    found = asked(of_folder(SERVER_LOG_ONLY))
+    assert {one.question for one in found.values() if not one.known} == {
+        "Which client wrote when it happened?", "Why could the follower not fetch?",
+        "Right after an election, a restart or a topic's creation?",
+    }  # fmt: skip
+    assert found["Leader, follower, or the link?"].answer == (
+        "link or follower 2: 6 replicas, strong evidence; follower 1: 3 replicas, strong evidence; "
+        "leader 1: 2 replicas, strong evidence"
+    )
+    first = found["Which broker dropped out first, and when?"]
+    assert (first.answer, first.how_sure) == ("Broker 1, 16:30:45.931 UTC", "strong evidence")
+    lag_time = found["What lag time would have avoided it?"]
+    assert "more than 6378 ms" in lag_time.answer
+    assert (lag_time.how_sure, lag_time.lines[0]) == ("bound", "broker-1/server.log:16")
+    assert found["How long under min ISR?"].answer == (
+        "Under min ISR: 1 shrink, for 215 ms. Of 3 replicas min.insync.replicas is not known."
+    )
+
+
+def test_a_line_without_offsets_or_times_tells_who_and_nothing_else() -> None:
+    found = asked(of_brokers(b1=[(0, SHRINK)]))
+    known = [one.question for one in found.values() if one.known]
+    assert known == ["Leader, follower, or the link?", "Which broker dropped out first, and when?"]
+    assert all(one.answer.startswith(NOT_IN_LOGS) and not one.lines for one in found.values() if not one.known)
+
+
+def test_trouble_of_the_follower_and_a_new_topic() -> None:
+    found = asked(of_brokers(
+        b1=[(0, "Created log for partition t-0 in /d/t-0 with properties {min.insync.replicas=2}"), (9, SHRINK)],
+        b2=[(5, "Stopping serving logs in dir /d")],
+    ))  # fmt: skip
+    trouble = found["Why could the follower not fetch?"]
+    assert trouble.answer == "Its log directory failed (1 replica)"
+    assert (trouble.how_sure, len(trouble.lines)) == ("weak evidence", 1)
+    event = found["Right after an election, a restart or a topic's creation?"]
+    assert (event.answer, event.how_sure) == ("1 replica left 9000 ms after the topic's creation", "printed")
+    assert found["How long under min ISR?"].answer == "Under min ISR: 1 shrink, until when is not in the log."
+
+
+def test_no_shrink_no_question() -> None:
+    assert not asked(of_brokers(b1=[(0, "Kafka version: 4.1.0")]))

@@ -1,0 +1,38 @@
+"""What a follower's own log says about why it could not fetch, in the words of Kafka's fetcher threads and logs."""
+
+import pytest
+
+from isr_batch.evidence.forms import find
+from isr_batch.evidence.lines import Place
+from isr_batch.evidence.trouble import trouble_of
+from tests.log_lines import of_brokers
+
+FETCHER = "[ReplicaFetcher replicaId=2, leaderId=1, fetcherId=0] "
+LINES = {
+    "Replication is failing due to a message that is greater than replica.fetch.max.bytes for partition t-0.": (
+        "record_too_large"
+    ),
+    "Stopping serving logs in dir /var/lib/kafka": "log_dir_failed",
+    f"{FETCHER}Found invalid messages during fetch for partition t-0 offset 12": "corrupt_record",
+    f"{FETCHER}Error due to": "fetcher_died",
+    f"{FETCHER}Connection to node 1 (b1/10.0.0.1:9092) could not be established. Node may not be available.": (
+        "not_connected"
+    ),
+    f"{FETCHER}Error in response for fetch request (type=FetchRequest, replicaId=2)": "fetch_failed",
+    f"{FETCHER}Partition t-0 marked as failed": "stale_epoch",
+    f"{FETCHER}Truncating partition t-0 with TruncationState(offset=5, completed=true) due to local high watermark 5": (
+        None
+    ),
+    "[Log partition=t-0, dir=/d] Truncating to offset 5": "truncated",
+}
+
+
+@pytest.mark.parametrize(("text", "kind"), LINES.items())
+def test_the_kind_of_trouble(text: str, kind: str | None) -> None:
+    trouble = trouble_of(text, 2, Place("server.log", 1), 0)
+    assert (trouble and trouble.kind) == kind
+
+
+def test_lines_of_trouble_are_found_among_all_lines() -> None:
+    found = find(of_brokers(b2=[(n, text) for n, text in enumerate(LINES)]))
+    assert [trouble.kind for trouble in found.troubles] == [kind for kind in LINES.values() if kind]
