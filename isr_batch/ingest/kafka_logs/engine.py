@@ -109,7 +109,7 @@ class Here:
 
 
 MOST_BYTES = 512 << 20
-"""Log text that one core reads in the time that Spark takes to plan an ingest."""
+"""Log text. It takes 1.3 GB of memory; in Spark, on two cores, several times the CPU time."""
 _PACKED = {".gz", ".zst", ".xz", ".bz2", ".zip", ".tgz"}
 _RATIO = 20
 """Request logs shrink to a 20th or 40th."""
