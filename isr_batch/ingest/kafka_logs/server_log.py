@@ -16,14 +16,16 @@ from udfs.rules import RELEASED_RULES
 
 _PARTITION = rf"(\S+)-({INT})"
 
+# Of an ISR member that the leader has no state of (3.0 on).
+_NUMBER = rf"(?:-?{LONG}|unknown)"
 # Offsets are printed since 2.2, lastCaughtUpTimeMs since 3.6; before 2.2 nothing but the logger may follow.
 _SHRINK = (
     rf"\[Partition {_PARTITION} broker=\d+\] Shrinking ISR (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"
     rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
-    rf"((?:\(brokerId: {INT}, endOffset: -?{LONG}(?:, lastCaughtUpTimeMs: -?{LONG})?\) ?)+)\."
+    rf"((?:\(brokerId: {INT}, endOffset: {_NUMBER}(?:, lastCaughtUpTimeMs: {_NUMBER})?\) ?)+)\."
     r"|(?: \([\w.$]+\))?\s*$)"
 )
-_OUT_OF_SYNC = rf"\(brokerId: ({INT}), endOffset: (-?{LONG})(?:, lastCaughtUpTimeMs: (-?{LONG}))?\)"
+_OUT_OF_SYNC = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
 _ISR_UPDATED = (
     rf"\[Partition {_PARTITION} broker=\d+\] ISR updated (?:from AlterIsr )?to \[?({INTS})\b"
     rf".*ersion updated to \[?({INT}){END}"
@@ -88,7 +90,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     )
     replica = "replica_id INTEGER, follower_log_end_offset BIGINT, last_caught_up_time_ms BIGINT"
     dropped = ", ".join(
-        f"{name} := CAST(nullif(replica.{name}, '') AS {type_})"
+        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # not a number: not printed, or unknown
         for name, type_ in (column.split(" ") for column in replica.split(", "))
     )
     return sql(
@@ -132,6 +134,8 @@ def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -
         SELECT '{STATE_CHANGE}', source_file, source_line, 'leader or follower line of an unknown form', {raw}
         FROM state_changes
         WHERE {matches("message", term)} AND NOT {matches("message", f"{_LEADER}|{_FOLLOWER}")}
+            OR contains(message, 'kipped the become-leader') AND contains(message, 'artitionEpoch=')
+                AND NOT {matches("message", f"{_STILL_LEADER}|{_STILL_LEADER_NOW}")}
         """,
         server=server,
         state_changes=state_changes,

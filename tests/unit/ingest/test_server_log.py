@@ -16,6 +16,8 @@ SHRINKS = {
     "2.2": IDENT + "Shrinking ISR from 1,2,3 to 1,2" + LEADER_2_2 + "(brokerId: 3, endOffset: 5).",
     "3.6": IDENT + "Shrinking ISR from 1,2,3 to 1,2" + LEADER_2_2
     + "(brokerId: 3, endOffset: 5, lastCaughtUpTimeMs: 77).",
+    "3.0, of a replica without state": IDENT + "Shrinking ISR from 1,2,3 to 1,2" + LEADER_2_2
+    + "(brokerId: 3, endOffset: unknown, lastCaughtUpTimeMs: unknown).",
 }  # fmt: skip
 
 
@@ -25,9 +27,9 @@ def test_shrinking_lines_of_every_release(sql: ArrowSql) -> None:
     assert [(r["topic"], r["partition_id"], r["isr_before"], r["isr_after"]) for r in rows] == [
         ("t-x", 1, [1, 2, 3], [1, 2])
     ] * len(SHRINKS)
-    assert [(r["high_watermark"], r["leader_log_end_offset"]) for r in rows] == [(None, None)] * 3 + [(3, 9)] * 2
+    assert [(r["high_watermark"], r["leader_log_end_offset"]) for r in rows] == [(None, None)] * 3 + [(3, 9)] * 3
     dropped = [tuple(d.values()) for r in rows for d in r["dropped"]]
-    assert dropped == [(3, None, None)] * 3 + [(3, 5, None), (3, 5, 77)]
+    assert dropped == [(3, None, None)] * 3 + [(3, 5, None), (3, 5, 77), (3, None, None)]
     assert server_log.unreadable_lines(sql, server, lines()).num_rows == 0
 
 
@@ -80,6 +82,7 @@ def test_terms(sql: ArrowSql) -> None:
         LEADS.replace("from offset 9", f"from offset {10**19}"),
         LEADS.replace("t-x-1 ", "t-x-9999999999 "),
         FOLLOWS.replace("leader epoch 5", "leader epoch 2100000000"),
+        "[Broker id=1] Skipped the become-leader state change for t-x-1 with State(leader=1, partitionEpoch=5)",
     ],
 )
 def test_a_term_with_an_impossible_number_is_unreadable(sql: ArrowSql, odd: str) -> None:
