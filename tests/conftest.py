@@ -35,6 +35,7 @@ COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.
 """Folders and files of unit tests that need compiled kernels, or draw many pages; `make check` leaves them out."""
 
 LONG = {
+    "spark/ingest/test_engine.py": "ingests recorded clusters in the driver and in Spark",
     "spark/ingest/test_mid_term.py": "ingests recorded clusters again for each of some cuts",
     "spark/replay/test_kills.py": "starts a JVM for each of the commands that it kills",
     "spark/replay/test_windows.py": "replays each log in one go and day by day",
