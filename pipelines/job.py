@@ -46,9 +46,7 @@ From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
 
 _LITTLE_BYTES: Final = 10 << 20
-"""Of ``fetch_log`` and of zipped logs, which both have some ten bytes an event: about a million events."""
-_UNZIPPED: Final = 20
-"""A log is so many times as large as when it is zipped."""
+"""Of ``fetch_log`` and of compressed logs, which both have some ten bytes an event: about a million events."""
 
 _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 
@@ -133,11 +131,10 @@ def is_little(lake: str | None, logs: Path | None = None) -> bool:
     """
     if lake is None or is_address(lake):
         return False
+    from isr_batch.ingest.log_files.content import USUAL_RATIO, text_bytes
+
     size = sum(path.stat().st_size for path in Path(lake, "fetch_log").rglob("*.parquet"))
-    if logs is not None:
-        sizes = ((path, path.stat().st_size) for path in logs.rglob("*") if path.is_file())
-        size += sum(size if path.suffix in {".gz", ".zst", ".zip"} else size // _UNZIPPED for path, size in sizes)
-    return size <= _LITTLE_BYTES
+    return size + (text_bytes(logs) // USUAL_RATIO if logs else 0) <= _LITTLE_BYTES
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from isr_batch.ingest.kafka_logs.evidence_lines import evidence_lines
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import literal
@@ -168,7 +169,7 @@ def _ingest(
 ) -> Ingest:  # fmt: skip
     lake = small.lake
     known = _known(small, cluster_id)
-    engine = engine_for(lake.spark, small.sql, folder)
+    engine = engine_for(lake.spark, small.sql, text_bytes(folder))
     work = plan(survey(engine, folder, lambda file: beginnings(known, file), options), known)
     if release:
         work.found.given = replace(work.found.given, release=release)
@@ -179,6 +180,9 @@ def _ingest(
             _weigh(small, work, cluster_id)
         return Ingest(Counts(), [])
     work.found.earlier = _before(lake, work, cluster_id)
+    # The survey has unpacked them, and some are in the lake already: their true size may be another.
+    unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
+    engine = engine_for(lake.spark, small.sql, sum(unpacked.values()))
     logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
     account = logs.account()
     times = logs.times()

@@ -82,7 +82,7 @@ def produced(
             SELECT r.*, coalesce(names.topic, r.topic_id) AS topic
             FROM rows r LEFT JOIN topic_names names USING (topic_id))
         SELECT r.broker_id AS leader_id, r.topic, r.partition_id,
-            coalesce(epoch_at(in_force, r.processed_us), -1) AS leader_epoch,
+            epoch_at(in_force, r.processed_us) AS leader_epoch,
             {stretch_number(stretches, "r.broker_id", "r.completed_us")} AS log_stretch,
             r.processed_us AS append_us, r.handled_us, r.base_offset, r.acks, r.client_id,
             CASE WHEN error_code = 0 THEN CASE WHEN acks = 0 THEN processed_us ELSE completed_us END END

@@ -7,7 +7,6 @@ is not worth a Spark plan, which takes the driver longer than the rows take (doc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -110,16 +109,11 @@ class Here:
 
 MOST_BYTES = 512 << 20
 """Log text. It takes 1.3 GB of memory; in Spark, on two cores, several times the CPU time."""
-_PACKED = {".gz", ".zst", ".xz", ".bz2", ".zip", ".tgz"}
-_RATIO = 20
-"""Request logs shrink to a 20th or 40th."""
 
 
-def engine_for(spark: SparkSession, sql: ArrowSql, folder: Path) -> Engine:
-    """Choose by the size of the files in a folder of logs."""
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
-    size = sum(path.stat().st_size * (_RATIO if path.suffix in _PACKED else 1) for path in files)
-    return Here(sql) if size <= MOST_BYTES else InSpark(spark)
+def engine_for(spark: SparkSession, sql: ArrowSql, size_bytes: int) -> Engine:
+    """Choose by the size of the log text."""
+    return Here(sql) if size_bytes <= MOST_BYTES else InSpark(spark)
 
 
 class InSpark:

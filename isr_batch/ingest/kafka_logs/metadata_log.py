@@ -60,7 +60,7 @@ def records_of(sql: ArrowSql, lines: pa.Table) -> pa.Table:
         ), numbers AS (
             SELECT * EXCLUDE (record), TRY_CAST(record.number AS BIGINT) AS record_offset,
                 CASE WHEN TRY_CAST(record.at AS BIGINT) BETWEEN 0 AND {LAST_US // 1000}
-                    THEN TRY_CAST(record.at AS BIGINT) * 1000 END AS at_us,
+                    THEN TRY(TRY_CAST(record.at AS BIGINT) * 1000) END AS at_us,
                 CASE WHEN json_valid(record.json) THEN record.json END AS json
             FROM found
         ), parsed AS (

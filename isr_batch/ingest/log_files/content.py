@@ -30,6 +30,17 @@ MAX_UNPACKED_BYTES = 64 << 30
 """A compressed file is one task; at this size it takes an hour or two, and nobody rotates so late."""
 
 
+_PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
+USUAL_RATIO = 20
+"""A log is at least so many times as large as when it is compressed."""
+
+
+def text_bytes(folder: Path) -> int:
+    """Estimate the unpacked size of all files in a folder, or of one file, by their sizes on disk."""
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
+    return sum(path.stat().st_size * (USUAL_RATIO if path.suffix in _PACKED else 1) for path in files)
+
+
 class BadFileError(Exception):
     """Raised when a file cannot be read any further; what was read before is good."""
 

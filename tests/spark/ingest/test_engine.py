@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from isr_batch.ingest import broker_logs
 from isr_batch.ingest.kafka_logs import read_kafka_logs
 from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, InSpark, engine_for
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.ingest.log_files.content import text_bytes
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from tests.spark.broker_logs import TRACES, rows_of, traces, write_cases, write_controlled
 
@@ -73,14 +78,29 @@ def test_recorded_clusters(run: str, spark_session: SparkSession) -> None:
     assert_equal(spark_session, TRACES / run)
 
 
-def test_where_a_folder_is_read_hangs_on_its_size(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_few_bytes_are_read_in_the_driver_and_many_in_spark(spark_session: SparkSession) -> None:
     with log_sql() as sql:
-        (tmp_path / "server.log").write_text("x")
-        assert isinstance(engine_for(spark_session, sql, tmp_path), Here)
-        with (tmp_path / "request.log").open("wb") as file:
-            file.truncate(MOST_BYTES + 1)
-        assert isinstance(engine_for(spark_session, sql, tmp_path), InSpark)
-        (tmp_path / "request.log").unlink()
-        with (tmp_path / "request.log.gz").open("wb") as file:
-            file.truncate(MOST_BYTES // 20 + 1)
-        assert isinstance(engine_for(spark_session, sql, tmp_path), InSpark)
+        assert isinstance(engine_for(spark_session, sql, MOST_BYTES), Here)
+        assert isinstance(engine_for(spark_session, sql, MOST_BYTES + 1), InSpark)
+
+
+def test_what_counts_is_the_size_of_the_unpacked_logs(
+    spark_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quiet log shrinks far more than others: the size on disk says little about the memory that it takes."""
+    sizes: list[int] = []
+
+    def chosen(spark: SparkSession, sql: ArrowSql, size_bytes: int) -> Engine:
+        sizes.append(size_bytes)
+        return engine_for(spark, sql, size_bytes)
+
+    monkeypatch.setattr(broker_logs, "engine_for", chosen)
+    logs = tmp_path / "logs"
+    shutil.copytree(SAMPLES / "mid-term" / "long-running", logs)
+    blank = b"\n" * 1_000_000
+    (logs / "broker-1" / "request.log.9.gz").write_bytes(gzip.compress(blank))
+    broker_logs.ingest_kafka_logs(Lake(spark_session, str(tmp_path / "lake"), "run-1"), logs, "c")
+    on_disk, unpacked = sizes
+    read = (path.read_bytes() for path in logs.rglob("*") if path.is_file())
+    texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in read]
+    assert on_disk == text_bytes(logs) < unpacked == sum(map(len, texts))
