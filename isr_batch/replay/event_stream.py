@@ -96,7 +96,7 @@ def facts(lake: Lake) -> DataFrame:
     terms, broker_events = terms_joined(lake), lake.read("broker_events")
     changes = lake.read("observed_isr_changes")
     parts = (
-        _removals(changes),
+        _removals(terms, changes),
         _silences(terms, broker_events),
         _checks(changes, broker_events),
         _eligibility(terms, broker_events),
@@ -162,11 +162,19 @@ def _kept(kept: DataFrame, terms: DataFrame, window: Window) -> DataFrame:
     return _rows(kept.join(F.broadcast(ends), list(SET_KEY)), GOES_ON, row, time_us=F.lit(window.start_us))
 
 
-def _removals(changes: DataFrame) -> DataFrame:
+def _removals(terms: DataFrame, changes: DataFrame) -> DataFrame:
+    """Removals by the controller, when the leader came to know of them.
+
+    A record that begins a new term (up to 3.6 every removal does) reaches its leader some time later. Until then the
+    old term goes on, and a removal in it would be undone by the follower's next fetch.
+    """
+    removed = changes.where("kind = 'shrink' AND made_by = 'controller'")
+    begins = terms.groupBy(*SET_KEY).agg(F.min(_us("start_time")).alias("start_us"))
+    at_us = F.greatest(_us("change_time"), F.coalesce(F.col("start_us") - 1, _us("change_time")))
     return _rows(
-        changes.where("kind = 'shrink' AND made_by = 'controller'"),
+        removed.join(F.broadcast(begins), list(SET_KEY), "left"),
         REMOVED,
-        time_us=_us("change_time"),
+        time_us=at_us,
         replica_id=F.col("replica_id"),
     )
 

@@ -158,7 +158,7 @@ def terms(sources: Sources, starts: pa.Table, begun: pa.Table, followers: pa.Tab
         begun=begun,
         settings=sources.settings,
         processes=processes,
-        write_times=server_log.isr_write_times(sources.sql, sources.shrinks, sources.isr_updates),
+        write_times=server_log.isr_write_times(sources.sql, sources.shrinks, sources.isr_updates, sources.led),
         delays=_metadata_delays(sources),
     )
     return sources.sql(

@@ -163,14 +163,18 @@ def _lines(sql: ArrowSql, table: pa.Table, pattern: str, columns: str, more: str
     )
 
 
-def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table) -> pa.Table:
-    """Compute the median time from a Shrinking line to its "ISR updated" line: broker_id, isr_write_ms."""
+def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa.Table) -> pa.Table:
+    """Compute the median time from a Shrinking line to the line with its ISR: broker_id, isr_write_ms.
+
+    That is an "ISR updated" line, or, where a shrink begins a new term (KRaft up to 3.6), the line of this term.
+    """
+    written = "SELECT broker_id, topic, partition_id, stamp_us, isr FROM"
     return sql(
         f"""
         WITH took AS (
             SELECT s.broker_id, min(u.stamp_us - s.stamp_us) AS took_us
-            FROM shrinks s JOIN updates u ON s.broker_id = u.broker_id AND s.topic = u.topic
-                AND s.partition_id = u.partition_id AND list_sort(s.isr_after) = list_sort(u.isr)
+            FROM shrinks s JOIN ({written} updates UNION ALL {written} led) u ON s.broker_id = u.broker_id
+                AND s.topic = u.topic AND s.partition_id = u.partition_id AND list_sort(s.isr_after) = list_sort(u.isr)
                 AND u.stamp_us - s.stamp_us BETWEEN 0 AND {_WRITE_TAKES_AT_MOST_US}
             GROUP BY s.broker_id, s.topic, s.partition_id, s.stamp_us
         )
@@ -178,6 +182,7 @@ def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table) -> pa.T
         """,
         shrinks=shrinks,
         updates=updates,
+        led=led,
     )
 
 
