@@ -9,6 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from tests.naive_doubts import Doubts
 from tests.naive_rows import Change, PartitionRow, ReplicaRow
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Fetch, Row, Term, Truth
 
@@ -19,15 +20,12 @@ CAUSES = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only", "controller", "follower_stopped", "follower_slow",
     "unknown",
 )  # fmt: skip
-IN_FLIGHT_US = 600_000
-"""Before its end a log lacks requests that are not answered yet."""
-SLACK_US = 2000
-"""How far from its schedule a logged check may lie."""
+IN_FLIGHT_US = 600_000  # before its end a log lacks requests that are not answered yet
+SLACK_US = 2000  # how far from its schedule a logged check may lie
 COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)
 """What falls due at the same instant happens in this order; input rows come last."""
 
 Step = tuple[int, int, int, Callable[[], None]]
-"""When, in which order, at which position of the assignment, and what."""
 
 
 @dataclass
@@ -75,6 +73,8 @@ class Leader:
         self.isr = frozenset(term.isr)
         self.isr_changed_us = term.start_us
         self.isr_written_us: int | None = None
+        self.doubts = Doubts(self)
+        self.check_logged = False
         self.waiting: dict[int, Fetch] = {}  # fetches that arrived and are not completed yet
         for replica in term.replicas:
             self.truth.caught_us[replica] = term.start_us
@@ -184,6 +184,7 @@ class Leader:
                 self.shrink(dropped)
         if self.rule.period_ms:
             self.check_due_us = self.check_us = self._scheduled_from(max(self.check_due_us, self.now_us) + 1)
+            self.check_logged = False
             self._defer_check()
         else:
             self.advance_hw(self.now_ms)
@@ -202,9 +203,12 @@ class Leader:
         elif not fetch.recorded:
             self.crossed_us = self.now_us
             fetch.recorded = True
+            self.truth.note_work(self.now_us, fetch.row.time_us, fetch.row.processed_us)
             self.rule.on_recorded(follower, self, fetch)
+            self.doubts.reconsider(follower)
         else:
             del self.waiting[follower.replica]
+            self.truth.note_work(self.now_us, fetch.row.released_us, min(fetch.row.until_us, self.now_us))
             self.rule.on_completed(follower, self, fetch)
 
     def _read(self, follower: Follower, fetch: Fetch) -> None:
@@ -224,6 +228,7 @@ class Leader:
         elif row.kind == CHECK:
             if row.time_us - SLACK_US <= self.check_us <= row.until_us + SLACK_US:
                 self.check_us = row.until_us
+                self.check_logged = True
         elif row.kind == APPEND:
             if row.code in (0, 1):
                 self.truth.acknowledged_at_once = max(self.truth.acknowledged_at_once, row.offset)
@@ -283,6 +288,7 @@ class Leader:
         self.hw = max(self.hw, min([self.leo, *counted]))
 
     def expand(self, follower: Follower) -> None:
+        self.doubts.note_expand(follower)
         after = self.isr | {follower.replica}
         self._note_change("expand", follower, self.isr, after, "rule", frozenset())
         self._ask_for(after)
@@ -291,6 +297,7 @@ class Leader:
         after = self.isr - {f.replica for f in dropped}
         for follower in dropped:
             self._note_change("shrink", follower, self.isr, after, "rule", self._causes(follower.replica))
+            self.doubts.note_shrink(follower)
         self._ask_for(after)
 
     def _ask_for(self, isr: frozenset[int]) -> None:

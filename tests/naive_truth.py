@@ -39,6 +39,8 @@ class Term(NamedTuple):
     """The leader led before ``start_us``; nothing from before is in the log."""
     ends_mid_term: bool = False
     """Its log ends at ``end_us``, and requests in flight then are not in it."""
+    phase_known: bool = True
+    """The log tells when the periodic check is due."""
     held_at_start: tuple[int, ...] = ()
     """Then: where the log of each replica ended at ``start_us``, -1 where nothing tells."""
 
@@ -81,6 +83,7 @@ class Truth:
     fetches: dict[int, list[Fetch]] = field(default_factory=dict)
     silences: list[tuple[int, int]] = field(default_factory=list)
     caught_us: dict[int, int] = field(default_factory=dict)
+    work: list[tuple[int, int]] = field(default_factory=list)  # (us, how long the leader took for something)
 
     def log_end_offset(self) -> int:
         return self.appends[-1][1] if self.appends else self.term.start_offset
@@ -128,6 +131,19 @@ class Truth:
             read_us = min(former.row.handled_us, later.row.time_us)
             self.caught_us[replica] = max(self.caught_us[replica], read_us)
         self.note_caught(now_us)
+
+    def error_us(self, now_us: int) -> int:
+        """How far off an instant may be: a millisecond, and how late the leader was with fetches lately."""
+        late_us, late_at_us = 0, 0
+        for done_us, took_us in self.work:
+            if took_us >= late_us or done_us - late_at_us > 5_000_000:
+                late_us, late_at_us = took_us, done_us
+        return 1000 + (late_us if now_us - late_at_us <= 5_000_000 else 0)
+
+    def note_work(self, now_us: int, from_us: int, until_us: int) -> None:
+        """Remember how long the leader took, less its latest silence."""
+        silent_us = sum(length(clip([(from_us, until_us)], *silence)) for silence in self.silences[-1:])
+        self.work.append((now_us, until_us - from_us - silent_us))
 
     def acknowledged_without(self, replica: int, isr: frozenset[int], high_watermark: int) -> int:
         """Where acknowledged records would end if this member of the ISR were not waited for."""

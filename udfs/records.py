@@ -120,6 +120,7 @@ LEADER = int64_record(
     "give_up_us",  # when the rule gives up leadership; NEVER_US: no fetch takes that long
     "check_due_us",  # next run of isr-expiration by its schedule
     "check_us",  # and when it really runs (later when the leader was stopped)
+    "check_logged",  # 1: a line of the log tells when the next check runs
     # with which other runs it shares its state (udfs.kernel.shared_runs)
     "runs",  # as rows of the timelines tell of them: the run; of a group, those that go along with it
     "group",  # its place; NO_GROUP: none
@@ -163,6 +164,7 @@ FETCH_STATE = int64_record(
     "due",  # its next instant: twice its us, and one more where timers of rules go first; NOT_DUE: none
     # of all rule runs together
     "outsider_in",  # so many of them
+    "doubt_until_us",  # no fetch that arrived later may have come before a check that dropped it
     "quiet",  # each judges it, and none has looked for a miss since it was last caught up
 )
 """What the log says of a follower whatever the rule: its latest fetch, and what it lacks."""
@@ -176,11 +178,14 @@ TERM = int64_record(
     "end_us",
     "begins_mid_term",  # 1: it began before start_us, and what is known of it then was found out from the log
     "ends_mid_term",  # 1: it went on after end_us, or nobody knows: requests in flight then are not in the log
+    "phase_unknown",  # 1: nothing in the log tells when the periodic check is due
     "offsets_known",  # 0: nothing in the log names an offset, and the log end counts from 0 in their place
     "start_offset",
     "log_end_offset",
     "silent_from_us",
     "silent_until_us",
+    "late_us",  # how long the leader took lately to record a fetch, or to send its answer, at the most
+    "late_at_us",  # when it had done so
     "day_ends_us",  # midnight at which the open pages of the ledger are closed
     "miss_due_us",  # no miss is to be looked for before
     "rules_due_us",  # no timer of a rule run is due before
@@ -220,7 +225,7 @@ PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark
 CHANGE_COLUMNS = (
     "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",
     "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "made_by", "true_lag_ms", "causes",
-    "leader_held_ms", "leader_silent_ms",
+    "leader_held_ms", "leader_silent_ms", "depends_on",
 )  # fmt: skip
 
 VIOLATIONS = (
@@ -258,9 +263,10 @@ FOLLOWERS_A_SCORE = 16
 BUCKETS = 528
 """Of latencies: as many as it takes for 19 hours, longer ones count as that."""
 
-SHRINK, EXPAND, RELINQUISH = np.arange(3)
+SHRINK, EXPAND, RELINQUISH, DOUBT = np.arange(4)
+"""DOUBT: what the follower's shrink at this time depends on; see ``udfs.kernel.doubts``."""
 BY_RULE, BY_CONTROLLER = np.arange(2)
-CHANGE_KINDS = ("shrink", "expand", "relinquish")
+CHANGE_KINDS = ("shrink", "expand", "relinquish", "doubt")
 MADE_BY = ("rule", "controller")
 
 

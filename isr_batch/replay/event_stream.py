@@ -135,6 +135,7 @@ def terms_of(terms: DataFrame) -> DataFrame:
         F.coalesce("begins_mid_term", F.lit(False)).alias("begins_mid_term"),
         F.coalesce("ends_mid_term", F.lit(False)).alias("ends_mid_term"),
         F.col("start_offset").isNotNull().alias("offsets_known"),
+        (F.col("check_origin_source") != "unknown").alias("phase_known"),
         "held_at_start",
     )
     offset = F.coalesce("start_offset", F.lit(0))

@@ -22,7 +22,7 @@ def timeline_of(results: DataFrame) -> DataFrame:
 
 def scored_of(results: DataFrame) -> dict[Table, DataFrame]:
     """Return the rows of the tables that scores are made of, with their time and day."""
-    changes = _dated(results.where("result = 'change'"), "change_time")
+    changes = _dated(_without_doubts(results.where("result = 'change'")), "change_time")
     scores = _measured(results.where("result = 'score'"), MEASURES)
     follower_scores = _measured(results.where("result = 'follower_score'"), FOLLOWER_MEASURES)
     return {
@@ -71,6 +71,18 @@ def _with_first_violation(scores: DataFrame) -> DataFrame:
             "first_violation_time": F.when(at_us >= 0, F.timestamp_micros(at_us)),
         }
     )
+
+
+def _without_doubts(changes: DataFrame) -> DataFrame:
+    """Add to each shrink what its rows of kind doubt say that it depends on, and to the expand that undoes it."""
+    follower = Over.partitionBy(*SET_KEY, "rule", "params_json", "replica_id").orderBy("time_us")
+    of_shrink = F.when(F.col("kind") == "doubt", F.col("depends_on"))
+    at_this_time = F.max(of_shrink).over(follower.rangeBetween(0, 0))
+    changes = changes.withColumn("depends_on", at_this_time).where("kind <> 'doubt'")
+    before: Column = F.lag(F.when(F.col("kind") == "shrink", F.col("depends_on"))).over(follower)
+    depends_on = F.when(F.col("kind") == "expand", before).when(F.col("kind") == "shrink", F.col("depends_on"))
+    certainty = F.when(F.col("depends_on").isNull(), "certain").otherwise("possible")
+    return changes.withColumn("depends_on", depends_on).withColumn("certainty", certainty)
 
 
 def _with_restored_time(changes: DataFrame) -> DataFrame:

@@ -38,6 +38,13 @@ IN_FLIGHT = "INTERVAL 600 MILLISECONDS"
 OUTSIDE = "outside the time that the leader's request log covers"
 WARM_UP = "within a lag time and a check of where the leader's request log begins"
 
+_DEPENDS_ON = {
+    "event_order": "which event of the same moment came first",
+    "check_time": "when the check ran",
+    "check_phase": "when checks were due, which no line tells",
+}
+"""What a possible change depends on, and that in words."""
+
 _CHANGE = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id", "kind")
 _FIGURES = ("last_caught_up_time_ms", "follower_log_end_offset", "leader_log_end_offset", "high_watermark")
 
@@ -108,7 +115,7 @@ def summary(lake: Lake) -> ValidationSummary:
                 F.count_if(F.col("status") == status).alias(status)
                 for status in ("matched", "missing", "extra", UNKNOWN)
             ),
-            F.count_if(~matched & F.startswith("note", F.lit("race"))).alias("races"),
+            F.count_if(~matched & F.col("note").rlike("^(race|possible)")).alias("races"),
             F.count_if(matched & (F.abs("time_error_ms") <= CLOSE_MS)).alias("within_100_ms"),
             _of_logged(matched, caught_up <= NEAR_MS).alias("caught_up_within_1_ms"),
             _of_logged(matched, caught_up <= 2 * NEAR_MS).alias("caught_up_within_2_ms"),
@@ -167,7 +174,7 @@ def _matched(observed: DataFrame, replayed: DataFrame, terms: DataFrame) -> Data
         "observed_id", F.monotonically_increasing_id()
     )
     made = replayed.select(
-        *_CHANGE, "rule", "params_json", *(F.col(name).alias(f"replayed_{name}") for name in figures)
+        *_CHANGE, "rule", "params_json", "depends_on", *(F.col(name).alias(f"replayed_{name}") for name in figures)
     ).withColumn("replayed_id", F.monotonically_increasing_id())
     seen, made = seen.persist(), made.persist()
     reach = F.max(F.col("replica_lag_time_max_ms") / F.col("checks_per_lag_time")) + 1000
@@ -237,10 +244,15 @@ def _doubted(pairs: DataFrame, terms: DataFrame, lake: Lake) -> DataFrame:
 
 
 def _with_notes(pairs: DataFrame, lake: Lake) -> DataFrame:
-    """Columns of replay_check; a change without a twin is a race when the log cannot order what happened then."""
+    """Columns of replay_check; ``note`` says where a change without a twin hangs on what the log cannot order.
+
+    A replayed one knows that itself. Of a logged shrink that is not replayed, a fetch of the follower or an append of
+    the same moment says it. Every expand happens on a fetch, so that tells nothing of one.
+    """
     change_time = F.coalesce("observed_change_time", "replayed_change_time")
     rows = pairs.withColumn("change_time", change_time).withColumn("row", F.monotonically_increasing_id()).persist()
-    alone = F.broadcast(rows.where("status <> 'matched'").select("row", *_CHANGE, "change_time"))
+    missed = rows.where("status <> 'matched' AND kind = 'shrink' AND replayed_change_time IS NULL")
+    alone = F.broadcast(missed.select("row", *_CHANGE, "change_time"))
     key = ["cluster_id", "topic", "partition_id", "leader_id"]
 
     def near(start: str, end: str) -> Column:
@@ -258,10 +270,12 @@ def _with_notes(pairs: DataFrame, lake: Lake) -> DataFrame:
     )  # fmt: skip
     races = fetched.unionAll(appended).groupBy("row").agg(F.array_sort(F.collect_set("what")).alias("what"))
     note = F.concat(F.lit("race: "), F.array_join("what", " and "), F.lit(f" within {RACE_MS} ms of the change"))
+    words = F.create_map(*(F.lit(text) for pair in _DEPENDS_ON.items() for text in pair))
+    possible = F.concat(F.lit("possible: it depends on "), words[F.col("depends_on")])
     error = F.col("replayed_last_caught_up_time_ms") - F.col("observed_last_caught_up_time_ms")
     return rows.join(F.broadcast(races), "row", "left").withColumns(
         {
-            "note": F.coalesce("doubt", note),
+            "note": F.coalesce("doubt", F.when(F.col("status") == "extra", possible), note),
             "observed_time": F.col("observed_change_time"),
             "replayed_time": F.col("replayed_change_time"),
             "last_caught_up_error_ms": error,

@@ -68,6 +68,7 @@ AGGREGATES: Final = {
     "verdicts": {
         "shrinks": "count(verdict)",
         **{name: f"count_if(verdict = '{name}')" for name in ("spurious", "genuine", "excluded", "unknown")},
+        "possible": "count_if(certainty = 'possible')",
         **{
             cause: f"count_if(primary_cause = '{cause}')"
             for cause in (
@@ -171,7 +172,7 @@ def _judged(verdicts: DataFrame) -> DataFrame:
     )
     hour = F.date_trunc("hour", "change_time")
     return verdicts.select(
-        *DIMENSIONS, "verdict", "primary_cause", "true_lag_ms", hour.alias("hour"),
+        *DIMENSIONS, "verdict", "certainty", "primary_cause", "true_lag_ms", hour.alias("hour"),
         ((F.unix_micros("restored_time") - F.unix_micros("change_time")) / 1e3).alias("restored_ms"),
         ((spurious - before) / 1e3).alias("mistake_interval_ms"),
     )  # fmt: skip

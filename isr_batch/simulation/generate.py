@@ -177,7 +177,7 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
             isr_after=members("isr_after"), kind=_named("kind", CHANGE_KINDS),
             made_by=F.when(by_leader, "leader").otherwise("controller"),
             **{name: printed(name) for name in SHRINK_PRINTS},
-        ).where("kind <> 'relinquish'"),
+        ).where("kind IN ('shrink', 'expand')"),
         BROKER_EVENTS.name: table("events", broker_id=broker("broker"), kind=_named("kind", EVENT_KINDS)),
         PLANTED_FAULTS.name: faults.withColumns(
             {

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from udfs.kernel.ack_latency import middle_of_bucket_us
 from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
+from udfs.kernel.doubts import DEPENDS_ON
 from udfs.kernel.ledger import DAY_US
 from udfs.records import (
     CHANGE_COLUMNS,
@@ -76,6 +77,7 @@ RESULT_SCHEMA = pa.schema(
         ("causes", pa.list_(pa.string())),
         ("leader_held_ms", pa.int64()),
         ("leader_silent_ms", pa.int64()),
+        ("depends_on", pa.string()),
         ("measures", pa.list_(pa.int64())),  # of a score, in the order of MEASURES or FOLLOWER_MEASURES
         ("acks_all_latencies", LATENCIES),
         ("assigned", pa.list_(pa.int32())),  # of a state, as are the columns after it
@@ -243,6 +245,7 @@ def _named(
         named["isr_after"] = _isr_lists(values.pop("isr_after"), of_mark, identities, leader_last=given_up)
         named["kind"] = pa.array(CHANGE_KINDS).take(pa.array(values.pop("kind")))
         named["made_by"] = pa.array(MADE_BY).take(pa.array(values.pop("made_by")))
+        named["depends_on"] = pa.array(DEPENDS_ON, pa.string()).take(pa.array(values.pop("depends_on")))
         named.update(_verdicts(values.pop("causes")))
     if "latency" in values:
         named["acks_all_latencies"] = _latencies(values.pop("latency"))

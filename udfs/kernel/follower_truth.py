@@ -10,7 +10,8 @@ from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED
 
 
 @kernel
-def _overlap(from_us, until_us, other_from_us, other_until_us):
+def overlap(from_us, until_us, other_from_us, other_until_us):
+    """Length of what two spans have in common."""
     return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
 
 
@@ -26,8 +27,8 @@ def settle(fetch, term, now_us):
     if now_us <= from_us:
         return
     if fetch.stage != NO_FETCH:
-        fetch.held_us += _overlap(from_us, now_us, fetch.arrival_us, fetch.processed_us)
-        fetch.held_us += _overlap(from_us, now_us, fetch.released_us, fetch.completed_us)
+        fetch.held_us += overlap(from_us, now_us, fetch.arrival_us, fetch.processed_us)
+        fetch.held_us += overlap(from_us, now_us, fetch.released_us, fetch.completed_us)
     if term.silent_until_us > from_us:
         fetch.silent_us += _silent(fetch, term, from_us, now_us)
     fetch.settled_us = now_us
@@ -35,12 +36,12 @@ def settle(fetch, term, now_us):
 
 @kernel
 def _silent(fetch, term, from_us, now_us):
-    silent = _overlap(from_us, now_us, term.silent_from_us, term.silent_until_us)
+    silent = overlap(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
-        silent -= _overlap(
+        silent -= overlap(
             max(from_us, fetch.arrival_us), min(now_us, fetch.processed_us), term.silent_from_us, term.silent_until_us
         )
-        silent -= _overlap(
+        silent -= overlap(
             max(from_us, fetch.released_us), min(now_us, fetch.completed_us), term.silent_from_us, term.silent_until_us
         )
     return silent

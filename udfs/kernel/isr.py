@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from udfs.jit import inlined, kernel, table
+from udfs.kernel import doubts
 from udfs.kernel.causes import CONTROLLER, causes_of_shrink, true_lag_us
 from udfs.kernel.ledger import ISR_WRITES, settle_follower, show_leader
 from udfs.kernel.shared_runs import join, part, stands_in
-from udfs.kernel.timeline_rows import show
-from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, NEVER_US, RELINQUISH, SHRINK
+from udfs.kernel.timeline_rows import active_place, show
+from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, LONG_AGO, NEVER_US, RELINQUISH, SHRINK
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
 
 NO_CAUSE = np.int64(0)
@@ -53,6 +54,7 @@ class IsrCalls(NamedTuple):
     """What the replay asks of the ISR; see the functions of the same names."""
 
     after_fetch: Callable[..., Any]
+    settle_doubts: Callable[..., Any]
     check: Callable[..., Any]
     remove: Callable[..., Any]
     relinquish: Callable[..., Any]
@@ -83,6 +85,7 @@ def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader,
     row[13] = causes
     row[14] = fetch.held_us // 1000
     row[15] = fetch.silent_us // 1000
+    row[16] = doubts.NOTHING
 
 
 def isr_calls(calls: RuleCalls) -> IsrCalls:
@@ -174,7 +177,39 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             await_rule(state.term[0], state.due_us, r, leader.commit_us)
 
     @kernel
+    def settle_doubt(state, r, p, now_us, out):
+        """Whether what the leader knows now of a follower would have kept it in, had the check come after its fetch.
+
+        The fetch may have been recorded as soon as it was handled, and the check have run right then.
+        """
+        mine, fetch, term = state.ledger.followers[r, p], state.fetches[p], state.term[0]
+        if fetch.arrival_us > mine.doubt_until_us:
+            mine.doubt_until_us = 0
+            return
+        leader, follower = state.leaders[r], state.followers[r, p]
+        # At the check it was a member, and what the check wrote was not written yet.
+        changed_ms, written_ms, in_isr = leader.last_isr_change_time_ms, leader.last_isr_write_time_ms, follower.in_isr
+        leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
+        follower.in_isr = 1
+        clock_us = max(fetch.handled_us, 2 * mine.dropped_us - mine.order_until_us)
+        late = out_of_sync(state.codes[r], follower, leader, fetch, clock_us // 1000, state.params[r])
+        leader.last_isr_change_time_ms, leader.last_isr_write_time_ms = changed_ms, written_ms
+        follower.in_isr = in_isr
+        if not late:
+            mine.doubt_until_us = 0
+            doubts.write_doubt(out, r, p, mine.dropped_us, doubts.what_it_depends_on(mine, term, fetch))
+
+    @kernel
+    def settle_doubts(state, p, now_us, out):
+        """A fetch of the follower is recorded: it may have been before the check, under some runs."""
+        for k in range(state.term[0].active):
+            r = active_place(state.active, k)
+            if state.ledger.followers[r, p].doubt_until_us != 0:
+                settle_doubt(state, r, p, now_us, out)
+
+    @kernel
     def expand(state, r, p, now_us, out):
+        doubts.note_expand(state.ledger.followers[r, p], state.term[0], state.fetches[p], r, p, out)
         leader = state.leaders[r]
         follower = state.followers[r, p]
         isr = leader.isr | (1 << p)
@@ -234,7 +269,15 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             if (leader.isr & ~isr) >> p & 1:
                 fetch = state.fetches[p]
                 causes = causes_of_shrink(state, r, p, now_us)
-                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, state.followers[r, p], leader, fetch, causes)
+                follower, mine = state.followers[r, p], state.ledger.followers[r, p]
+                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes)
+                earliest_us = now_us - doubts.error_us(state.term[0], now_us)
+                ran_late = not out_of_sync(state.codes[r], follower, leader, fetch, earliest_us // 1000, params)
+                depends_on = doubts.begin(mine, leader, state.term[0], fetch, params, now_us, ran_late)
+                if depends_on != doubts.NOTHING:
+                    mine.doubt_until_us = 0
+                    doubts.write_doubt(out, r, p, now_us, depends_on)
+                fetch.doubt_until_us = max(fetch.doubt_until_us, mine.doubt_until_us)
         if not advances_on_commit(state.codes[r], False, params):
             advance_high_watermark(state, r, now_us // 1000)
         _write_isr(state, r, isr, now_us)
@@ -283,5 +326,6 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         show_all(state, r, now_us, out)
 
     return IsrCalls(
-        after_fetch, check, remove, relinquish, install, commit, advance_high_watermark, show_followers, show_all
-    )
+        after_fetch, settle_doubts, check, remove, relinquish, install, commit, advance_high_watermark, show_followers,
+        show_all,
+    )  # fmt: skip

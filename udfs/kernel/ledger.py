@@ -63,6 +63,9 @@ FOLLOWER_PAGE = int64_record(
     "settled_us",
     "looked_at_us",  # the missing_since_us that was last looked at for a miss
     "missed",  # counted already, and not caught up since
+    "dropped_us",  # its last shrink by the rule
+    "order_until_us",  # a fetch that arrived by then may have come before that, by the error of stamps alone
+    "doubt_until_us",  # a fetch that arrived by then may have come before the check that dropped it; 0: none can
 )
 """The open page of a rule run's follower."""
 
@@ -158,6 +161,7 @@ def begin(state, isr_at_start):
             follower.settled_us = max(late_us, known_from_us(term, state.params[r]))
             follower.looked_at_us = NEVER_US
             follower.missed = 0
+            follower.doubt_until_us = 0
             if p != term.leader:
                 term.miss_due_us = min(term.miss_due_us, miss_at_us(state.fetches[p], lag_time_ms))
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from udfs.jit import inlined, kernel
-from udfs.kernel import append_history, follower_truth, ledger, misses, shared_runs
+from udfs.kernel import append_history, doubts, follower_truth, ledger, misses, shared_runs
 from udfs.kernel.isr import await_rule, isr_calls, rule_calls
 from udfs.kernel.timeline_rows import active_place
 from udfs.kernel.timers import bits_of, first_rule, rule_timers, set_anew
@@ -66,6 +66,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
     install, relinquish = isr.install, isr.relinquish
     advance_high_watermark = isr.advance_high_watermark
     show_followers, show_all, after_fetch = isr.show_followers, isr.show_all, isr.after_fetch
+    settle_doubts = isr.settle_doubts
     give_up = bits_of(rule.gives_up_at_us is not never_gives_up for rule in rules)
     heed_appends = bits_of(rule.on_append is not nothing for rule in rules)
 
@@ -77,6 +78,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         term.log_end_offset = term.start_offset
         term.silent_from_us = 0
         term.silent_until_us = 0
+        term.late_us = 0
+        term.late_at_us = 0
         term.rules_due_us = NEVER_US
         term.rules = 0
         for r in range(term.runs):
@@ -89,6 +92,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         term.highest_high_watermark = high_watermark
         for p in range(term.replicas):
             state.fetches[p].outsider_in = 0
+            state.fetches[p].doubt_until_us = 0
             for r in range(term.runs):
                 state.fetches[p].outsider_in += 1 - state.followers[r, p].in_isr
         since = out.filled[0]
@@ -211,9 +215,13 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         if stage == READ:
             on_read(state, p, now_us, out)
         elif stage == RECORDED:
+            doubts.note_lateness(state.term[0], fetch.arrival_us, fetch.processed_us, now_us)
             on_recorded(state, p, now_us, out)
+            if fetch.arrival_us <= fetch.doubt_until_us:
+                settle_doubts(state, p, now_us, out)
             follower_truth.record(fetch)
         else:
+            doubts.note_lateness(state.term[0], fetch.released_us, fetch.completed_us, now_us)
             on_completed(state, p, now_us, out)
 
     @kernel
@@ -297,6 +305,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     and now_us - CHECK_SLACK_US <= leader.check_us <= rows.until_us[i] + CHECK_SLACK_US
                 ):
                     leader.check_us = rows.until_us[i]
+                    leader.check_logged = 1
                     await_rule(term, state.due_us, r, leader.check_us)
             return
         p = position_of(state, rows.replica_id[i])

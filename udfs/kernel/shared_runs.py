@@ -24,7 +24,7 @@ OWN_PARAMS = ("replica_lag_time_max_ms", "check_period_ms", "check_phase_ms", "i
 _ALIKE_IN = tuple(name for name in PARAMS.names or () if name not in OWN_PARAMS)
 OWN = (
     "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
-    "check_us", "runs", "group", "along",
+    "check_us", "check_logged", "runs", "group", "along",
 )  # fmt: skip
 """What a run has of its own while it goes along; nothing but checks, and who writes an ISR, looks at it."""
 _OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)

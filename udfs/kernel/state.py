@@ -81,6 +81,6 @@ def room_for_a_row(runs: int, replicas: int) -> int:
     """Result rows of a kind that one input row, and the timers before it, can give at most.
 
     Each follower is read, recorded and answered once at most, joins, leaves and makes the leader give up
-    once at most; a change of the ISR may write every follower's row.
+    once at most; a shrink and a fetch may give a doubt; a change of the ISR may write every follower's row.
     """
-    return runs * replicas * (6 * replicas + 12)
+    return runs * replicas * (6 * replicas + 14)

@@ -67,6 +67,7 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
         else:
             leader.check_due_us = phase_us + ((after_us - phase_us) // period_us + 1) * period_us
         leader.check_us = leader.check_due_us
+        leader.check_logged = 0
         defer_check(state, r)
 
     @kernel

@@ -25,10 +25,17 @@ _CHANGE = columns("""
     last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
     lag_ms BIGINT -- change_time less last_caught_up_time_ms; null when it never was
     made_by STRING NOT NULL -- rule, or controller (fencing, shutdown, reassignment)
+    certainty STRING NOT NULL -- certain: wherever the log's stamps leave it open when the check ran, the rule makes
+        -- this change; possible: it hangs on that. An expand that undoes a possible shrink is possible
+    depends_on STRING -- why it is possible: event_order (a fetch or an append of the same moment may have come before
+        -- the check), check_time (the check may have run earlier, or later, on a leader that was silent or late),
+        -- check_phase (no line tells when the leader's checks were due)
 """)
 _CHANGE_CHECKS = {
     **KEY_CHECKS,
     "made_by_known": "made_by IN ('rule', 'controller')",
+    "certainty_known": "certainty IN ('certain', 'possible')",
+    "possible_for_a_reason": "(certainty = 'possible') = (depends_on IS NOT NULL)",
     "shrink_leaves_isr": "kind <> 'shrink' OR "
     "(array_contains(isr_before, replica_id) AND NOT array_contains(isr_after, replica_id))",
     "expand_joins_isr": "kind <> 'expand' OR "

@@ -78,6 +78,7 @@ _SCORES = (
         genuine="shrinks judged genuine",
         excluded="shrinks made by the controller",
         unknown="shrinks that the log cannot judge",
+        possible="shrinks, of whatever verdict, that depend on when the check ran or on an order that no stamp tells",
         caught_up="shrinks with this primary cause",
         keeping_pace="shrinks with this primary cause",
         slow_leader="shrinks with this primary cause",

@@ -1,5 +1,6 @@
 """Lines of server.log and state-change.log: one of each form as it is printed, and lines with impossible numbers."""
 
+import pyarrow.compute as pc
 import pytest
 
 from isr_batch.ingest.kafka_logs import server_log, server_log_zookeeper
@@ -107,9 +108,16 @@ def test_isr_updates_and_how_long_they_took(sql: ArrowSql) -> None:
     shrinks = server_log.shrink_lines(sql, told)
     rows = server_log.isr_updated_lines(sql, told).sort_by("stamp_us").to_pylist()
     assert [(row["isr"], row["partition_epoch"]) for row in rows] == [([1, 2], 5), ([1, 2, 3], 7), ([2, 1], 9)]
-    assert server_log.isr_write_times(sql, shrinks, server_log.isr_updated_lines(sql, told)).to_pylist() == [
+    updates, led = server_log.isr_updated_lines(sql, told), server_log.leader_lines(sql, told)
+    assert server_log.isr_write_times(sql, shrinks, updates, led).to_pylist() == [
         {"broker_id": 1, "isr_write_ms": 1000}
     ]
+    # Where a shrink begins a new term, the line of this term has the ISR, and none says "ISR updated".
+    since = updates.slice(0, 0)
+    begun = shrinks.select(["broker_id", "topic", "partition_id", "stamp_us", "isr_after"])
+    begun = begun.rename_columns({"isr_after": "isr"}).slice(0, 1)
+    later = begun.set_column(3, "stamp_us", pc.add(begun["stamp_us"], 70_000))
+    assert server_log.isr_write_times(sql, shrinks, since, later).to_pylist() == [{"broker_id": 1, "isr_write_ms": 70}]
 
 
 def test_a_leader_that_stays(sql: ArrowSql) -> None:

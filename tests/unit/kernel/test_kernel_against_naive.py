@@ -19,9 +19,10 @@ from tests.naive_rows import Change, PartitionRow, ReplicaRow
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules
+from udfs.kernel.doubts import DEPENDS_ON
 from udfs.kernel.replay import kernels
 from udfs.kernel.state import State, new_state, room_for_a_row
-from udfs.records import CHANGE_KINDS, MADE_BY, RUNS_A_ROW, Output, Rows, new_output
+from udfs.records import CHANGE_KINDS, DOUBT, MADE_BY, RUNS_A_ROW, Output, Rows, new_output
 from udfs.rules import REGISTRY
 
 LOGS = 20_000
@@ -84,6 +85,7 @@ def begin(state: State, term: Term, out: Output) -> None:
     state.term["start_offset"] = term.start_offset
     state.term["begins_mid_term"] = term.begins_mid_term
     state.term["ends_mid_term"] = term.ends_mid_term
+    state.term["phase_unknown"] = not term.phase_known
     state.fetches["held_at_start"] = term.held_at_start or -1
     isr = sum(1 << term.replicas.index(replica) for replica in term.isr)
     kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
@@ -141,12 +143,18 @@ def collect(out: Output, replicas: tuple[int, ...], results: list[Result]) -> No
         for run in having(runs):
             results[run]["partition"].append(PartitionRow(time, leo, hw, members(isr)))
     for rule, time, kind, position, before, after, *rest in out.change[: out.filled[2]].tolist():
-        hw, leo, follower_leo, cu, lag_ms, by, true_lag_ms, causes, held_ms, silent_ms = rest
+        changes = results[rule]["changes"]
+        if kind == DOUBT:
+            shrink = ("shrink", replicas[position], time)
+            number = max(i for i, row in enumerate(changes) if (row.kind, row.replica_id, row.time_us) == shrink)
+            changes[number] = changes[number]._replace(depends_on=DEPENDS_ON[rest[-1]])
+            continue
+        hw, leo, follower_leo, cu, lag_ms, by, true_lag_ms, causes, held_ms, silent_ms, _ = rest
         named = frozenset(cause for bit, cause in enumerate(CAUSES) if causes >> bit & 1)
-        results[rule]["changes"].append(
+        changes.append(
             Change(
                 time, CHANGE_KINDS[kind], replicas[position], members(before), members(after), hw, leo, follower_leo,
-                cu, lag_ms, MADE_BY[by], true_lag_ms, named, held_ms, silent_ms,
+                cu, lag_ms, MADE_BY[by], true_lag_ms, named, held_ms, silent_ms, None,
             )
         )  # fmt: skip
     out.filled[:] = 0

@@ -117,7 +117,7 @@ def replayed(world: World, tables: Tables, p: int, leader: int) -> np.ndarray[An
         changes = out.change[: out.filled[2]].copy()
         found.append(np.hstack([np.full((len(changes), 1), epoch), changes]))
         out.filled[:] = 0
-    return np.concatenate(found) if found else np.zeros((0, 17), np.int64)
+    return np.concatenate(found) if found else np.zeros((0, 1 + len(CHANGE_COLUMNS)), np.int64)
 
 
 def rows_of(mine: Tables, events: Any, epoch: int, start_us: int, end_us: int, leader: int) -> Rows:

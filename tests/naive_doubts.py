@@ -1,0 +1,82 @@
+"""What a shrink of the naive model depends on that a log cannot tell: when the check ran, what was first."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.naive import Follower, Leader
+
+AWAKE_US = 100_000
+"""How long a leader takes after a silence until it has checked everybody."""
+
+
+class Doubts:
+    """Shrinks of one leader's term that a fetch may still turn out to have been before."""
+
+    def __init__(self, leader: "Leader") -> None:
+        """Begin with none."""
+        self.leader = leader
+        self.doubted: dict[int, tuple[int, int, int]] = {}
+        """By replica: when it was dropped; which fetches are of the same moment; which may be before the check."""
+
+    def note_shrink(self, follower: "Follower") -> None:
+        """Say at once what the shrink depends on, or until when a fetch may still show that it does."""
+        leader, truth, now_us = self.leader, self.leader.truth, self.leader.now_us
+        error_us = truth.error_us(now_us)
+        lacks_since = truth.missing_since_us(follower.replica)
+        # Only the schedule of a periodic check can be wrong by more than stamps are, and not where a line tells it.
+        by_schedule = leader.rule.period_ms > 0 and not leader.check_logged
+        at_any_time = by_schedule and not leader.term.phase_known
+        wakes_up = by_schedule and bool(truth.silences) and now_us == truth.silences[-1][1]
+        self.doubted.pop(follower.replica, None)
+        if lacks_since is not None and lacks_since >= now_us - error_us:
+            self._depends(follower.replica, now_us, "event_order")
+        elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
+            self._depends(follower.replica, now_us, "check_time")
+        else:
+            until_us = now_us + error_us + (AWAKE_US if wakes_up else 0)
+            if at_any_time:
+                until_us = now_us + leader.rule.period_ms * 1000
+            self.doubted[follower.replica] = now_us, now_us + error_us, until_us
+
+    def _dropped_at(self, follower: "Follower", at_us: int) -> bool:
+        now_us, self.leader.now_us = self.leader.now_us, at_us
+        dropped = not self.leader.rule.brakes(self.leader) and self.leader.rule.out_of_sync(follower, self.leader)
+        self.leader.now_us = now_us
+        return dropped
+
+    def _out_of_sync_at(self, follower: "Follower", at_us: int) -> bool:
+        now_us, self.leader.now_us = self.leader.now_us, at_us
+        late = self.leader.rule.out_of_sync(follower, self.leader)
+        self.leader.now_us = now_us
+        return late
+
+    def reconsider(self, follower: "Follower") -> None:
+        """A fetch that may have been before the check shows the follower in sync, or does not."""
+        if follower.replica not in self.doubted:
+            return
+        dropped_us, surely_us, until_us = self.doubted[follower.replica]
+        fetch = self.leader.truth.fetches[follower.replica][-1].row
+        arrived_us, earliest_us = fetch.time_us, dropped_us - (surely_us - dropped_us)
+        if arrived_us > until_us:
+            del self.doubted[follower.replica]
+        elif not self._out_of_sync_at(follower, max(fetch.handled_us, earliest_us)):
+            del self.doubted[follower.replica]
+            self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
+
+    def note_expand(self, follower: "Follower") -> None:
+        """It is back by a fetch that may have been before the check."""
+        dropped_us, surely_us, until_us = self.doubted.pop(follower.replica, (0, 0, -1))
+        arrived_us = self.leader.truth.fetches[follower.replica][-1].row.time_us
+        if arrived_us <= until_us:
+            self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
+
+    def _on(self, arrived_us: int, surely_us: int) -> str:
+        if arrived_us <= surely_us:
+            return "event_order"
+        return "check_time" if self.leader.term.phase_known else "check_phase"
+
+    def _depends(self, replica: int, dropped_us: int, on: str) -> None:
+        for number, change in reversed([*enumerate(self.leader.changes)]):
+            if (change.kind, change.replica_id, change.time_us) == ("shrink", replica, dropped_us):
+                self.leader.changes[number] = change._replace(depends_on=on)
+                return

@@ -1,0 +1,101 @@
+"""What a shrink depends on that the log cannot tell: when the check ran, and which of two events came first.
+
+Stamps are cut to milliseconds, and what a leader did it wrote down a little later. So the check that drops a follower
+has an interval and not an instant: as wide as the error of stamps, and as the leader was late with its work lately. A
+check that no line tells of, by a leader that was silent when it was due, ran some time after the leader woke up. Where
+the log does not tell the phase of the periodic check, it ran at some time within a period.
+
+A shrink that the rule makes wherever in this interval the check ran is certain. Else it is possible: a row of kind
+DOUBT follows, with the time of the shrink, and says what it depends on.
+"""
+
+import numpy as np
+
+from udfs.jit import kernel
+from udfs.kernel.follower_truth import overlap
+from udfs.records import DOUBT, NEVER_US
+
+DEPENDS_ON = (None, "event_order", "check_time", "check_phase")
+NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE = np.arange(len(DEPENDS_ON))
+
+STAMP_US = 1_000
+"""Stamps and Kafka's clock are cut to milliseconds."""
+AWAKE_US = 100_000
+"""So long after it woke up, a leader that was silent has run the checks that had been due (measured: 3 to 60 ms)."""
+LATE_FOR_US = 5_000_000
+"""A leader that was late with a fetch may be late with anything for so long."""
+
+
+@kernel
+def note_lateness(term, from_us, until_us, now_us):
+    """The leader took this span for its part of a fetch; the time that it was silent counts by itself."""
+    late_us = until_us - from_us - overlap(from_us, until_us, term.silent_from_us, term.silent_until_us)
+    if late_us >= term.late_us or now_us - term.late_at_us > LATE_FOR_US:
+        term.late_us = late_us
+        term.late_at_us = now_us
+
+
+@kernel
+def error_us(term, now_us):
+    """By how much the instant of an event may be wrong: stamps are cut, and the leader is late with its work."""
+    return STAMP_US + (term.late_us if now_us - term.late_at_us <= LATE_FOR_US else 0)
+
+
+@kernel
+def write_doubt(out, r, p, dropped_us, depends_on):
+    """Say that the shrink of this time is possible only."""
+    row = out.change[out.filled[2]]
+    out.filled[2] += 1
+    row[:] = 0
+    row[0], row[1], row[2], row[3] = r, dropped_us, DOUBT, p
+    row[16] = depends_on
+
+
+@kernel
+def begin(mine, leader, term, fetch, params, now_us, ran_late):
+    """A check drops the follower; note until when a fetch of it may have come before the check.
+
+    Returns what the shrink depends on already.
+
+    Parameters
+    ----------
+    mine : FOLLOWER_PAGE
+    leader : LEADER
+    term : TERM
+    fetch : FETCH_STATE
+    params : record
+    now_us : int
+    ran_late : bool
+        The rule would not have dropped it if the check had run as early as the stamps allow.
+    """
+    late_us = error_us(term, now_us)
+    mine.dropped_us = now_us
+    mine.order_until_us = mine.doubt_until_us = now_us + late_us
+    if fetch.missing_since_us != NEVER_US and fetch.missing_since_us >= now_us - late_us:
+        return EVENT_ORDER
+    if params.check_period_ms == 0 or leader.check_logged != 0:
+        known = True
+    elif term.phase_unknown != 0:
+        mine.doubt_until_us = now_us + params.check_period_ms * 1000
+        known = False
+    else:
+        known = True
+        if now_us == term.silent_until_us:
+            mine.doubt_until_us += AWAKE_US
+    return CHECK_TIME if known and ran_late and params.check_period_ms != 0 else NOTHING
+
+
+@kernel
+def what_it_depends_on(mine, term, fetch):
+    """A fetch that arrived within the interval of the check shows the follower in sync."""
+    if fetch.arrival_us <= mine.order_until_us:
+        return EVENT_ORDER
+    return CHECK_TIME if term.phase_unknown == 0 else CHECK_PHASE
+
+
+@kernel
+def note_expand(mine, term, fetch, r, p, out):
+    """It joins by a fetch that may have been before the check: it may have been a member all the time."""
+    if mine.doubt_until_us != 0 and fetch.arrival_us <= mine.doubt_until_us:
+        write_doubt(out, r, p, mine.dropped_us, what_it_depends_on(mine, term, fetch))
+    mine.doubt_until_us = 0
