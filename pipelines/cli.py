@@ -40,6 +40,7 @@ from pipelines.output import Output
 from pipelines.sweep_cli import sweep
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
+    from isr_batch.incidents.own_shrinks import OwnShrinks
     from isr_batch.lake.run_log import Run
     from isr_batch.scoring.broker_check import ValidationSummary
     from isr_batch.scoring.scores import Rows
@@ -83,11 +84,11 @@ def _validate(job: Job, done: "Run") -> "ValidationSummary":
         return summary
 
 
-def _report(job: Job, file: Path, rules: "Rows | None" = None) -> None:
+def _report(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
     from isr_batch.report import write_report
 
     with job.out.step(f"write {file}"):
-        write_report(job.lake, file, rules)
+        write_report(job.lake, file, own)
 
 
 def _side_by_side(job: Job) -> "Rows":
@@ -135,7 +136,7 @@ def run(
         replay_window(job, done, Window())
         matches = _validate(job, done)
         rows = _side_by_side(job)
-        _report(job, file, rows)
+        _report(job, file)
         _show_rules(job, rows)
         _show_match(job, matches)
         out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
