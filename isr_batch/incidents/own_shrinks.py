@@ -34,6 +34,7 @@ COLUMNS: Final = {
 SLOTS: Final = 400
 """Time slots of a picture: a slot is two or three pixels wide."""
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
+_MACROS: Final = ("CREATE MACRO count_if(holds) AS count(*) FILTER (holds)",)
 Row = dict[str, Any]
 Tables = dict[str, pa.Table]
 
@@ -86,7 +87,7 @@ def find(tables: Tables) -> OwnShrinks:
     tables : dict of str to pa.Table
         With COLUMNS; shrink_verdicts with the rules of replay_check, or the newest rule if that is empty.
     """
-    with ArrowSql(["CREATE MACRO count_if(holds) AS count(*) FILTER (holds)"]) as sql:
+    with ArrowSql(_MACROS) as sql:
         tables = {name: _plain(rows) for name, rows in tables.items()}
         names = sql(
             "SELECT rule FROM replay_check GROUP BY rule ORDER BY count(*) DESC, rule",
@@ -97,21 +98,37 @@ def find(tables: Tables) -> OwnShrinks:
             "SELECT cluster_id FROM observed_isr_changes UNION SELECT cluster_id FROM coverage", **tables
         )
         known = {**tables, "brokers_logs": brokers_logs}
-        drops = sql(text("drops").replace("$rule", quoted(rule)), **known)
+        drops = sql(text("drops", rule=quoted(rule)), **known)
         incidents = sql(text("incidents"), drops=drops, **known).to_pylist()
         known |= {"clusters": sql(text("clusters"), **known), "drops": drops}
         clusters = known["clusters"].to_pylist()
         pictures = (
-            sql(text(name).replace("$slots", str(SLOTS)), **known).to_pylist()
-            for name in ("pairs", "lanes", "events", "elections")
+            sql(text(name, slots=str(SLOTS)), **known).to_pylist() for name in ("pairs", "lanes", "events", "elections")
         )
         return OwnShrinks(rule, tables, drops, incidents, clusters, *pictures)
 
 
-def text(name: str) -> str:
-    """Read a query of this folder, without its comments."""
+def ask(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
+    """Answer a query of this folder.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    values : dict of str to str
+        What stands for ``$name`` in it.
+    **tables : pa.Table
+        The tables that it names.
+    """
+    with ArrowSql(_MACROS) as sql:
+        return sql(text(name, **values), **tables)
+
+
+def text(name: str, **values: str) -> str:
+    """Read a query of this folder without its comments, and put values in place of ``$name``."""
     query = (files("isr_batch.incidents") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
-    return re.sub(r"^--.*\n", "", query, flags=re.MULTILINE)
+    query = re.sub(r"^--.*\n", "", query, flags=re.MULTILINE)
+    return re.sub(r"\$(\w+)", lambda found: values[found[1]], query)
 
 
 def _plain(rows: pa.Table) -> pa.Table:

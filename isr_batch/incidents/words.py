@@ -23,8 +23,8 @@ _HEALTHY: Final = {
 _EVENTS: Final = {"shutting_down": "shut down", "fenced": "was fenced (no heartbeat)", "started": "started again"}
 
 
-def headline(own: OwnShrinks, cluster: Row) -> str:
-    """Say in one or a few sentences what a cluster's brokers dropped, whose fault it was, and how sure that is.
+def headline(own: OwnShrinks, cluster: Row) -> list[str]:
+    """Say what a cluster's brokers dropped, whose fault it was, and how sure that is; the first sentence says most.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def headline(own: OwnShrinks, cluster: Row) -> str:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
     elif cluster["logged"] and dropped:
         said.append("The replay was not compared with the brokers.")
-    return " ".join(said)
+    return said
 
 
 def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str) -> str:
@@ -80,10 +80,8 @@ def _by_broker(incidents: Sequence[Row], kind: str) -> str:
 
 
 def _narrow(incidents: Sequence[Row], kind: str) -> str:
-    links = {one_link for one in incidents if (one_link := link(one))}
-    return (
-        f", {' or '.join(sorted(links))}" if kind == "genuine" and len(links) == 1 and all(map(link, incidents)) else ""
-    )
+    links = {link(one) for one in incidents}
+    return f", {links.pop()}" if kind == "genuine" and len(links) == 1 and "" not in links else ""
 
 
 def link(incident: Row) -> str:
@@ -129,9 +127,47 @@ def story(incident: Row) -> str:
     return f"Broker {broker} {'; '.join(said)}."
 
 
+def answer(own: OwnShrinks, most: int = 10) -> list[str]:
+    """Answer in at most ``most`` lines: a line for each cluster, and of a single one its worst incidents.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    most : int
+    """
+    said = [(one["cluster_id"], " ".join(headline(own, one))) for one in clusters_worst_first(own)]
+    lines = [f"{name}: {sentences}" for name, sentences in said]
+    if not lines:
+        return ["This lake has no terms of leaders, so there is nothing to tell."]
+    if len(lines) > most:
+        return [*lines[: most - 1], f"{len(lines) - most + 1} more clusters are in the report."]
+    if len(lines) == 1:
+        worst = worst_first(own.incidents)[: most - 2]
+        lines += [f"  {when(one)}: {story(one)}" for one in sorted(worst, key=lambda one: one["first_us"])]
+        if len(worst) < len(own.incidents):
+            lines.append(f"  {len(own.incidents) - len(worst)} more incidents: isr-batch explain --lake LAKE")
+    return lines
+
+
+def when(incident: Row) -> str:
+    """Write from when to when, in UTC: from the last time that a follower was caught up, to the last drop."""
+    since, until = at(incident["since_us"]), at(incident["last_us"], "%H:%M:%S")
+    return since if since.endswith(until) else f"{since} to {until}"
+
+
+def clusters_worst_first(own: OwnShrinks) -> list[Row]:
+    """Order clusters: most healthy followers dropped first, then most drops."""
+
+    def drops(cluster: Row) -> tuple[int, int]:
+        of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
+        return -sum(one["spurious"] for one in of), -sum(one[verdict] for one in of for verdict in VERDICTS)
+
+    return sorted(own.clusters, key=lambda one: (*drops(one), one["cluster_id"]))
+
+
 def worst_first(incidents: Iterable[Row]) -> list[Row]:
-    """Order incidents: most healthy followers dropped first, then most drops."""
-    return sorted(incidents, key=lambda one: (-one["spurious"], -sum(one[v] for v in VERDICTS), one["first_us"]))
+    """Order incidents: most healthy followers dropped first, then most drops by leaders."""
+    return sorted(incidents, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], one["first_us"]))
 
 
 def _order(incidents: Sequence[Row], kind: str) -> list[int]:

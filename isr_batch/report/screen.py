@@ -1,12 +1,12 @@
 """Put together the first screen of each cluster: headline, timeline, incidents, who dropped whom, better rules."""
 
-import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
 from isr_batch.incidents.avoided import Choice, avoided
+from isr_batch.incidents.listing import command
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
-from isr_batch.incidents.words import at, count_of, headline, seconds, story, worst_first
+from isr_batch.incidents.words import at, clusters_worst_first, count_of, headline, seconds, story, when, worst_first
 from isr_batch.report.timeline import timeline
 
 SHOWN: Final = 8
@@ -16,8 +16,7 @@ MOST: Final = 100
 
 def screens(own: OwnShrinks, scores: Sequence[Row]) -> list[dict[str, Any]]:
     """Make what the template shows of each cluster; most healthy followers dropped first."""
-    made = [_screen(number, own, cluster, scores) for number, cluster in enumerate(own.clusters)]
-    return sorted(made, key=lambda one: (-one["spurious"], -one["dropped"], one["name"]))
+    return [_screen(number, own, cluster, scores) for number, cluster in enumerate(clusters_worst_first(own))]
 
 
 def _screen(number: int, own: OwnShrinks, cluster: Row, scores: Sequence[Row]) -> dict[str, Any]:
@@ -29,8 +28,6 @@ def _screen(number: int, own: OwnShrinks, cluster: Row, scores: Sequence[Row]) -
     return {
         "name": name, "place": f"cluster-{number}", "headline": headline(own, cluster),
         "when": f"{at(cluster['first_us'])} to {at(cluster['last_us'])} UTC",
-        "spurious": sum(one["spurious"] for one in incidents),
-        "dropped": sum(one[verdict] for one in incidents for verdict in VERDICTS),
         "timeline": timeline(own, cluster), "matrix": matrix(own.pairs, name),
         "incidents": [_incident(one) for one in shown],
         "more": [_incident(one) for one in worst[SHOWN:MOST]], "count": len(incidents),
@@ -82,17 +79,13 @@ def lag_time_bound(incidents: Sequence[Row], cluster: Row) -> str:
 
 
 def _incident(one: Row) -> dict[str, Any]:
-    since, until, back = at(one["since_us"]), at(one["last_us"], "%H:%M:%S"), one["restored_us"]
+    back = one["restored_us"]
     judged = one["spurious"] + one["genuine"] > 0
     whole = seconds([(back - one["first_us"]) // 1000]) if back else "not in the log"
-    command = (
-        f"explain --topic {shlex.quote(one['topic'])} --partition {one['partition_id']} "
-        f"--at {one['example_us'] // 1000} --rule {one['rule']} --lake LAKE"
-    )
     return {
-        "when": since if since.endswith(until) else f"{since} to {until}", "story": story(one),
+        "when": when(one), "story": story(one),
         "partitions": count_of(one["partitions"], "partition"), "whole": whole if judged else "",
-        "command": command if judged else "",
+        "command": command(one) if judged else "",
     }  # fmt: skip
 
 

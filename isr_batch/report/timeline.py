@@ -13,7 +13,8 @@ RIGHT: Final = 12
 LANE: Final = 58
 BAR: Final = 20
 """Height of the largest bar on either side of a lane's middle."""
-LEAST: Final = 3
+LEAST: Final = 4
+NARROWEST: Final = 5
 TICKS: Final = 9
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Seconds between two ticks; of longer logs, days."""
@@ -111,7 +112,7 @@ def _bars(drops: list[Row], middle: dict[int, int], first: int, last: int) -> li
             bars.append(
                 {
                     "x": round(LEFT + min(slot, SLOTS - 1) * wide, 1), "y": round(y, 1), "height": height,
-                    "width": round(max(wide, 3), 1), "verdict": verdict,
+                    "width": round(max(wide, NARROWEST), 1), "verdict": verdict,
                     "says": f"{when}: broker {broker} {'drops others' if up else 'is dropped'}; {what}",
                 }
             )  # fmt: skip

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.incidents.avoided import avoided, in_order
+from isr_batch.incidents.listing import chosen, listing
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, find
-from isr_batch.incidents.words import headline, link, often, story, worst_first
+from isr_batch.incidents.words import answer, headline, link, often, story, worst_first
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.report.screen import lag_time_bound, matrix
 from isr_batch.report.timeline import timeline
@@ -83,7 +84,7 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
     log.shrink(60, 2, 3, None)
     own = log.found()
     (cluster,) = own.clusters
-    assert headline(own, cluster) == (
+    assert " ".join(headline(own, cluster)) == (
         "Of 6 followers that your brokers dropped, 4 were healthy: broker 1 was silent for 6 s once, then dropped 4. "
         "1 was really stopped or behind: broker 1 once (1). 1 cannot be judged. "
         "The replay agrees with the brokers on 5 of 6 changes."
@@ -109,7 +110,7 @@ def test_a_drop_that_cannot_be_judged_points_where_server_log_points(log: Log) -
     log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=2, replica_id=3, change_time=at(60),
             suspect="leader", suspect_broker=2)  # fmt: skip
     own = log.found()
-    assert "1 cannot be judged; the lines of server.log point at broker 2." in headline(own, own.clusters[0])
+    assert "1 cannot be judged; the lines of server.log point at broker 2." in " ".join(headline(own, own.clusters[0]))
     assert story(own.incidents[0]) == (
         "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at the leader."
     )
@@ -120,7 +121,7 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     own = log.found()
     (incident,) = own.incidents
     assert link(incident) == "or its link to broker 1"
-    assert headline(own, own.clusters[0]).startswith(
+    assert " ".join(headline(own, own.clusters[0])).startswith(
         "Of 1 follower that your brokers dropped, none was healthy. 1 was really stopped or behind: broker 3 once "
         "(1, or its link to broker 1)."
     )
@@ -137,7 +138,7 @@ def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
             made_by="controller", last_caught_up_time_ms=None)  # fmt: skip
     log.add("broker_events", cluster_id="c", broker_id=2, kind="shutting_down", event_time=at(50), end_time=at(50))
     own = log.found()
-    assert headline(own, own.clusters[0]) == (
+    assert " ".join(headline(own, own.clusters[0])) == (
         "Your brokers dropped no follower. 1 was removed by the controller: broker 2 once (1)."
     )
     assert story(own.incidents[0]) == "Broker 2 shut down; the controller removed it from 1 ISR."
@@ -150,7 +151,7 @@ def test_without_logs_of_brokers_the_rule_is_what_drops() -> None:
     log.shrink(30, 1, 3, "spurious", "caught_up")
     log.rows["observed_isr_changes"] = log.rows["replay_check"] = []
     own = log.found()
-    assert headline(own, own.clusters[0]) == (
+    assert " ".join(headline(own, own.clusters[0])) == (
         "Of 1 follower that kafka-3.7, replayed, dropped, 1 was healthy: broker 1 dropped 1 (they lacked nothing)."
     )
 
@@ -235,3 +236,46 @@ def test_at_most_five_choices(log: Log) -> None:
 
 def test_times_in_words() -> None:
     assert [often(number) for number in (1, 2, 6, 7, 1200)] == ["once", "twice", "six times", "7 times", "1,200 times"]
+
+
+def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(50, 1, 3, "genuine", "follower_stopped")
+    log.shrink(80, 2, 3, "genuine", "follower_stopped")
+    own = log.found()
+    assert [(one["fault_id"], one["incident"]) for one in chosen(own)] == [(1, 1), (3, 1), (3, 2)]
+    assert [one["incident"] for one in chosen(own, broker=3)] == [1, 2]
+    for seconds, first_s in ((0, 14.5), (49, 50), (70, 80), (99, 80)):
+        (one,) = chosen(own, at_us=int(at(seconds).timestamp() * 1e6))
+        assert one["first_us"] == int(at(first_s).timestamp() * 1e6)
+    assert chosen(own, broker=2, at_us=0) == []
+    assert listing(own, [], "LAKE") == ["No follower was dropped for which these logs point at such a broker."]
+
+
+def test_a_list_has_the_command_for_each_incident_and_the_worst_partitions(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(50, 1, 3, None, partition=2)
+    own = log.found()
+    lines = listing(own, chosen(own), "/my lake")
+    assert lines[0].startswith("2026-01-01 00:00:10 to 00:00:16: Broker 1 was silent for 6 s")
+    shrink = f"--topic t --partition 0 --at {int(at(16).timestamp() * 1000)} --rule kafka-3.7"
+    assert lines[1] == f"  isr-batch explain {shrink} --lake '/my lake'"
+    # What cannot be judged has no twin in the replay that could be explained.
+    assert lines[2] == "2026-01-01 00:00:50: 1 follower dropped; the logs do not say why."
+    partitions = lines[lines.index("Partitions with most healthy followers dropped:") :]
+    assert partitions[1::2] == ["t-0: 2 of 3 drops spurious", "t-1: 2 of 2 drops spurious"]
+
+
+def test_an_answer_has_at_most_ten_lines(log: Log) -> None:
+    for number in range(12):
+        log.shrink(10 + 5 * number, 1 + number % 2, 3, "genuine", "follower_stopped", lag_ms=10)
+    lines = answer(log.found())
+    assert len(lines) == 10
+    assert lines[0].startswith("c: Of 12 followers that your brokers dropped, none was healthy.")
+    assert lines[-1] == "  4 more incidents: isr-batch explain --lake LAKE"
+    for number in range(11):
+        log.rows["leader_epochs"].append(log.rows["leader_epochs"][0] | {"cluster_id": f"d{number:02}"})
+    lines = answer(log.found())
+    assert len(lines) == 10
+    assert lines[0].startswith("c: Of 12")
+    assert lines[-1] == "3 more clusters are in the report."
