@@ -34,8 +34,8 @@ class Choice(NamedTuple):
     ----------
     runs : list of str
         The rules, by release; with parameters where a rule was replayed with several sets and one lag time.
-    yours : bool
-        Whether the brokers ran one of them, with this lag time.
+    yours : list of str
+        Those of them that the brokers ran, with this lag time.
     reference : bool
         Whether no broker could run any of them.
     lag_time_ms : int
@@ -48,7 +48,7 @@ class Choice(NamedTuple):
     """
 
     runs: list[str]
-    yours: bool
+    yours: list[str]
     reference: bool
     lag_time_ms: int
     spurious: int
@@ -123,7 +123,7 @@ def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
     return Choice(
         [_name(row, rows) for row in group],
-        any((row["rule"], row["T"]) in ran for row in group),
+        [_name(row, rows) for row in group if (row["rule"], row["T"]) in ran],
         bool(rules) and all(rule.in_force == REFERENCE for rule in rules),
         first["T"], first["spurious"], first["genuine"], first["misses"], first["detection_ms_p99"],
         *((min(row[cost] or 0 for row in group), max(row[cost] or 0 for row in group)) for cost in COSTS),

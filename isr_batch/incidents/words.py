@@ -52,21 +52,26 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
 def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str) -> str:
     spurious = counts["spurious"]
     of = f"Of {count_of(dropped, 'follower')} that {who} dropped, {spurious or 'none'} {_were(spurious)} healthy"
-    guilty = [one for one in incidents if one["spurious"]]
+    guilty = [one | {"made": one["spurious"] - one["spurious_of_stopped"]} for one in incidents if one["spurious"]]
     if not guilty:
         return f"{of}."
-    silent = [one for one in guilty if one["silent_ms"]]
+    silent = [one for one in guilty if one["made"] and one["silent_ms"]]
     parts = []
-    for broker in _order(silent, "spurious"):
+    for broker in _order(silent, "made"):
         times = [one["silent_ms"] for one in silent if one["fault_id"] == broker]
-        number = sum(one["spurious"] for one in silent if one["fault_id"] == broker)
+        number = sum(one["made"] for one in silent if one["fault_id"] == broker)
         parts.append(f"broker {broker} was silent for {seconds(times)} {often(len(times))}, then dropped {number}")
-    others = [one for one in guilty if not one["silent_ms"]]
-    for broker in _order(others, "spurious"):
+    others = [one for one in guilty if one["made"] and not one["silent_ms"]]
+    for broker in _order(others, "made"):
         of_broker = [one for one in others if one["fault_id"] == broker]
         causes = dict.fromkeys(_HEALTHY[one["spurious_cause"]] for one in of_broker)
-        number = sum(one["spurious"] for one in of_broker)
-        parts.append(f"broker {broker} dropped {number} ({' or '.join(causes)})")
+        parts.append(f"broker {broker} dropped {sum(one['made'] for one in of_broker)} ({' or '.join(causes)})")
+    stopped = _order(guilty, "spurious_of_stopped")
+    if stopped:
+        number = sum(one["spurious_of_stopped"] for one in guilty)
+        parts.append(
+            f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({_brokers(stopped)})"
+        )
     return f"{of}: {'; '.join(parts)}."
 
 
@@ -112,14 +117,19 @@ def story(incident: Row) -> str:
         narrow = f" ({link(incident)})" if link(incident) else ""
         drops = count_of(incident["genuine"], "ISR")
         said.append(f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}")
-    if incident["spurious"]:
+    if incident["spurious_of_stopped"]:
+        said.append(
+            f"it was dropped {often(incident['spurious_of_stopped'])} from where it lacked nothing or kept pace"
+        )
+    made = incident["spurious"] - incident["spurious_of_stopped"]
+    if made:
         why = "" if incident["silent_ms"] else f", although {_HEALTHY[incident['spurious_cause']]}"
-        healthy = f"healthy follower{'' if incident['spurious'] == 1 else 's'}"
+        healthy = count_of(made, "healthy follower")
         it = "it " if said else ""
-        said.append(f"{it}dropped {incident['spurious']} {healthy} ({_brokers(incident['healthy'])}){why}")
+        said.append(f"{it}dropped {healthy} ({_brokers(incident['healthy'])}){why}")
     if incident["excluded"]:
         events = [_EVENTS[kind] for kind in incident["events"] or []]
-        said += [*events, f"the controller removed it from {count_of(incident['excluded'], 'ISR')}"]
+        said += [*events, f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller"]
     if incident["unknown"]:
         suspect = (incident["suspect"] or "broker").replace("_", " ")
         judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at the {suspect}"
@@ -179,7 +189,8 @@ def _order(incidents: Sequence[Row], kind: str) -> list[int]:
 
 
 def _brokers(ids: Sequence[int]) -> str:
-    return f"broker{'' if len(ids) == 1 else 's'} {' and '.join(map(str, ids))}"
+    names = [*map(str, ids)]
+    return f"broker{'' if len(ids) == 1 else 's'} {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}"
 
 
 def _were(number: int) -> str:

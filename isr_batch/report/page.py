@@ -8,22 +8,22 @@ from typing import Any
 
 import altair as alt
 import jinja2
+import pyarrow.compute as pc
 import vl_convert
 from markupsafe import Markup, escape
 from pyspark.sql import functions as F
 
 from isr_batch.evidence.answer import answer
-from isr_batch.evidence.write import read_evidence
 from isr_batch.incidents.avoided import read_scores
-from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask, own_shrinks
 from isr_batch.incidents.words import CALLED
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
-from isr_batch.report.charts import INK, Spec
+from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec, in_order
 from isr_batch.report.pictures import MOST, draw_all
 from isr_batch.report.screen import screens
 from isr_batch.report.timeline import SIGNS
-from isr_batch.scoring.broker_check import summary
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """The version that the charts are written for."""
@@ -35,6 +35,13 @@ RULE_COLUMNS = {
     "high_watermark_stalled_seconds": "high watermark stalled, s",
 }  # fmt: skip
 """Columns of ``rule_scores``, and what they are called on the page."""
+CHECKED = (
+    "cluster_id", "leader_id", "kind", "status", "note", "time_error_ms", "last_caught_up_error_ms",
+    *(
+        f"{who}_{what}" for who in ("observed", "replayed")
+        for what in ("follower_log_end_offset", "leader_log_end_offset", "high_watermark")
+    ),
+)  # fmt: skip
 MATCH_COLUMNS = (
     "kind", "leader_id", "matched", "missing", "extra", "unknown", "races", "within_100_ms", "caught_up_within_2_ms",
     "offsets_equal",
@@ -66,8 +73,10 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
     """
     own = own or own_shrinks(lake)
     scores = read_scores(lake)
-    matches = summary(lake).rows if lake.has("replay_check") else []
-    drawn = draw_all(lake)
+    matches: list[Row] = ask("matches", {}, replay_check=read_columns(lake, "replay_check", CHECKED)).to_pylist()
+    rules = in_order(row["rule"] for row in scores)
+    rule = own.rule if own.rule in rules or not rules else rules[0]
+    drawn = draw_all(lake, rule, rules)
     clusters = [one["cluster_id"] for one in own.clusters]
     write_page(
         "report.html.j2",
@@ -95,10 +104,10 @@ def _rule(row: dict[str, Any]) -> dict[str, object]:
 
 def _by_lines(lake: Lake) -> dict[str, list[str]]:
     """Say what server.log alone tells of each cluster in which a replica left an ISR."""
-    if not lake.has(SHRINK_EVIDENCE.name):
-        return {}
-    clusters = lake.read(SHRINK_EVIDENCE.name).select("cluster_id").distinct().orderBy("cluster_id").collect()
-    return {name: answer(read_evidence(lake, name), request_log=True) for (name,) in clusters}
+    rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
+    rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
+    clusters = sorted(set(rows["cluster_id"].to_pylist()))
+    return {name: answer(rows.filter(pc.equal(rows["cluster_id"], name)), request_log=True) for name in clusters}
 
 
 def rounded(value: object) -> object:
@@ -127,6 +136,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, loader=templates)
     page.filters["code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
     html = page.get_template(template).render(
+        verdict_colours=VERDICT_COLOURS,
         charts=_data({place: _themed(chart) for place, chart in charts.items()}),
         scripts=_safe(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)),
         **content,

@@ -90,10 +90,11 @@ def _incident(one: Row) -> dict[str, Any]:
 
 
 def _cells(one: Choice) -> dict[str, str]:
-    yours = "your brokers: " if one.yours else ""
+    others = ", ".join(run for run in one.runs if run not in one.yours)
+    alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
     return {
-        "rule": f"{yours}{', '.join(one.runs)}{note}",
+        "rule": f"your brokers' own: {', '.join(one.yours)}{alike}" if one.yours else f"{others}{note}",
         "lag time": f"{one.lag_time_ms / 1000:g} s",
         "healthy followers dropped": f"{one.spurious:,}",
         "failures missed": f"{one.misses:,}",

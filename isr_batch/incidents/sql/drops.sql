@@ -43,22 +43,33 @@ suspected AS (
     AND (e.cluster_id, e.topic, e.partition_id, e.leader_id, e.replica_id, e.change_time)
     = (every.cluster_id, every.topic, every.partition_id, every.leader_id, every.replica_id, every.change_time)
 ),
-blamed AS (
-  SELECT *, CASE verdict
-    WHEN 'spurious' THEN leader_id
-    WHEN 'unknown' THEN suspect_broker
-    ELSE replica_id
-  END AS fault_id
-  FROM suspected
-),
 lag_times AS (
   SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY cluster_id
+),
+-- Who stops is dropped from partitions where it lacks nothing as well: no fault of their leader.
+near AS (
+  SELECT s.*, lag_time_ms, least(
+    epoch_ms(change_time) - epoch_ms(max(change_time) FILTER (verdict = 'genuine') OVER until_then),
+    epoch_ms(min(change_time) FILTER (verdict = 'genuine') OVER from_then) - epoch_ms(change_time)
+  ) AS from_genuine_ms
+  FROM suspected AS s LEFT JOIN lag_times USING (cluster_id)
+  WINDOW
+    until_then AS (PARTITION BY cluster_id, replica_id ORDER BY change_time),
+    from_then AS (PARTITION BY cluster_id, replica_id ORDER BY change_time DESC)
+),
+blamed AS (
+  SELECT *, CASE
+    WHEN verdict = 'unknown' THEN suspect_broker
+    WHEN verdict = 'spurious' AND (cause = 'slow_leader' OR coalesce(from_genuine_ms > lag_time_ms, true)) THEN leader_id
+    ELSE replica_id
+  END AS fault_id
+  FROM near
 ),
 stepped AS (
   SELECT blamed.*, coalesce(
     epoch_ms(change_time) - greatest(lag_time_ms, lag_ms) > epoch_ms(lag(change_time) OVER of_broker), true
   ) AS first
-  FROM blamed LEFT JOIN lag_times USING (cluster_id)
+  FROM blamed
   WINDOW of_broker AS (PARTITION BY cluster_id, fault_id ORDER BY change_time)
 )
 SELECT

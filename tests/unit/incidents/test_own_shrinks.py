@@ -133,6 +133,26 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     assert link(both) == ""
 
 
+def test_who_stops_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
+    """Unless its leader held it up, or it is dropped more than a lag time later."""
+    log.shrink(20, 1, 3, "genuine", "follower_stopped", lag_ms=4100)
+    log.shrink(24, 2, 3, "spurious", "caught_up", lag_ms=4100)
+    log.shrink(22, 1, 3, "spurious", "slow_leader", partition=1, lag_ms=4100)
+    log.shrink(24.1, 2, 3, "spurious", "caught_up", partition=1, lag_ms=4100)
+    own = log.found()
+    kinds = ("fault_id", "genuine", "spurious", "spurious_of_stopped")
+    assert [[one[kind] for kind in kinds] for one in own.incidents] == [[3, 1, 1, 1], [1, 0, 1, 0], [2, 0, 1, 0]]
+    assert " ".join(headline(own, own.clusters[0])).startswith(
+        "Of 4 followers that your brokers dropped, 3 were healthy: broker 1 dropped 1 (the leader held up their "
+        "fetches); broker 2 dropped 1 (they lacked nothing); 1 lacked nothing there, or kept pace, while really "
+        "stopped elsewhere (broker 3). 1 was really stopped"
+    )
+    assert story(own.incidents[0]) == (
+        "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); it was dropped once from "
+        "where it lacked nothing or kept pace."
+    )
+
+
 def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
     log.add("observed_isr_changes", **KEY, leader_id=1, replica_id=2, change_time=at(50), kind="shrink",
             made_by="controller", last_caught_up_time_ms=None)  # fmt: skip
@@ -141,7 +161,7 @@ def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
     assert " ".join(headline(own, own.clusters[0])) == (
         "Your brokers dropped no follower. 1 was removed by the controller: broker 2 once (1)."
     )
-    assert story(own.incidents[0]) == "Broker 2 shut down; the controller removed it from 1 ISR."
+    assert story(own.incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
     assert own.pairs == []
 
 
@@ -217,10 +237,10 @@ def test_what_would_have_avoided_it_begins_with_the_brokers_own(log: Log) -> Non
     ]
     choices = avoided(log.found(), in_order(pa.Table.from_pylist(rows)), "c")
     assert [(one.runs, one.yours) for one in choices] == [
-        (["kafka-2.1", "kafka-3.7"], True),
-        (["kip-501-pending"], False),
-        (["kafka-10853-acked"], False),
-        (["true-lag"], False),
+        (["kafka-2.1", "kafka-3.7"], ["kafka-3.7"]),
+        (["kip-501-pending"], []),
+        (["kafka-10853-acked"], []),
+        (["true-lag"], []),
     ]
     assert choices[0].under_min_isr_s == (0.5, 1.0)
     assert [one.reference for one in choices] == [False, False, False, True]
