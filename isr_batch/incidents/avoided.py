@@ -87,7 +87,7 @@ def in_order(rows: pa.Table) -> list[Row]:
 def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Choice]:
     """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
 
-    One beats another that is at least as good in healthy followers dropped, failures missed and time until failures
+    Of these only those that drop fewer healthy followers than the brokers' own, or beat it. One beats another that is at least as good in healthy followers dropped, failures missed and time until failures
     are noticed, and better in one of them.
 
     Parameters
@@ -104,7 +104,11 @@ def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Cho
         groups.setdefault((row["T"], *(row[name] for name in DECISIONS)), []).append(row)
     choices = [_choice(group, rows, ran) for group in groups.values()]
     yours = [one for one in choices if one.yours]
-    best = [one for one in choices if not one.yours and not any(_beats(other, one) for other in choices)]
+    best = [
+        one for one in choices
+        if not one.yours and not any(_beats(other, one) for other in choices)
+        and all(one.spurious < mine.spurious or _beats(one, mine) for mine in yours)
+    ]  # fmt: skip
     best.sort(key=lambda one: (one.reference, one.spurious, one.misses, _detection(one), one.lag_time_ms))
     return [*yours, *best][:MOST]
 

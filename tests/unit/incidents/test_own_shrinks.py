@@ -231,6 +231,7 @@ def test_what_would_have_avoided_it_begins_with_the_brokers_own(log: Log) -> Non
         score("kafka-2.1", 4, 0, 5000, under_min_isr_seconds=0.5),  # decides as 3.7, and costs less
         score("kip-501-pending", 0, 0, 5000),
         score("kafka-10853-acked", 2, 5, 3000),  # sooner, and misses some
+        score("kafka-4485-design", 40, 0, 2000),  # sooner still, and no way to avoid what the brokers did
         score("kip-16-catch-up-time", 9, 0, 6000),  # beaten by 3.7
         score("kafka-10853-hw", 0, 7, None),  # beaten by pending; the reference beats no rule that a broker can run
         score("true-lag", 0, 0, 4000),
