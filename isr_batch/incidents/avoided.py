@@ -87,8 +87,9 @@ def in_order(rows: pa.Table) -> list[Row]:
 def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Choice]:
     """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
 
-    Of these only those that drop fewer healthy followers than the brokers' own, or beat it. One beats another that is at least as good in healthy followers dropped, failures missed and time until failures
-    are noticed, and better in one of them.
+    Of these only those that drop fewer healthy followers than the brokers' own, or beat it. One beats another that is
+    at least as good in healthy followers dropped, failures missed and time until failures are noticed, and better in
+    one of them.
 
     Parameters
     ----------

@@ -41,6 +41,7 @@ COMMANDS = [
     "sql",
     "compare",
     "explain",
+    "export",
     "rules list",
     "rules show",
     "config show",
