@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from docs.generate import chromium
+from isr_batch.incidents.own_shrinks import own_shrinks
 from isr_batch.lake.lake import Lake
 from isr_batch.report.page import MATCH_COLUMNS
 from isr_batch.report.pictures import _all_tables, _swim_lane
@@ -296,3 +297,28 @@ def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
         assert tab.complaints() == []
         assert tab.requests() == [sample_report.resolve().as_uri()]
     assert all((tmp_path / f"{name}.png").stat().st_size > 50_000 for name in ("light", "dark", "print"))
+
+
+STOPS = {
+    "leader-stop": (1795278618, {(28, 33, 1), (44, 52, 2), (64, 76, 3), (90, 96, 1), (108, 113, 2), (125, 145, 2),
+                                 (172, 178, 3)}),
+    "follower-stop": (1795278400, {(32, 47, 3), (82, 97, 3), (138, 149, 3), (165, 187, 3)}),
+    "restart": (1795279737, {(15, 27, 2), (62, 82, 3), (115, 122, 1), (155, 167, 2), (190, 192, 1)}),
+}  # fmt: skip
+"""What was done to the recorded brokers: a second of 1970, then from when, until when, to whom. Stops shorter than a
+lag time made no leader drop anybody."""
+
+
+def test_each_fault_of_the_recordings_is_one_incident_that_names_its_broker(sample_lake: Lake) -> None:
+    own = own_shrinks(sample_lake)
+    for cluster, (begin_s, faults) in STOPS.items():
+        found = [
+            (one["fault_id"], one["since_us"] / 1e6 - begin_s, one["last_us"] / 1e6 - begin_s)
+            for one in own.incidents if one["cluster_id"] == cluster
+        ]  # fmt: skip
+        assert len(found) == len(faults), cluster
+        for from_s, until_s, broker in faults:
+            assert any(
+                named == broker and from_s - 1 <= since and last <= until_s + 1 for named, since, last in found
+            ), (cluster, from_s, found)
+    assert not [one for one in own.incidents if one["cluster_id"] == "quiet"]
