@@ -123,7 +123,9 @@ def story(incident: Row) -> str:
         )
     made = incident["spurious"] - incident["spurious_of_stopped"]
     if made:
-        why = "" if incident["silent_ms"] else f", although {_HEALTHY[incident['spurious_cause']]}"
+        cause = _HEALTHY[incident["spurious_cause"]]
+        one_cause = cause.replace("they ", "it ").replace("their ", "its ")
+        why = "" if incident["silent_ms"] else f", although {one_cause if made == 1 else cause}"
         healthy = count_of(made, "healthy follower")
         it = "it " if said else ""
         said.append(f"{it}dropped {healthy} ({_brokers(incident['healthy'])}){why}")

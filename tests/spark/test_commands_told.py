@@ -15,7 +15,8 @@ ELSEWHERE = {
     "ingest": "tests/spark/ingest/test_own_table.py and tests/spark/killed_runs.py run it",
 }
 IN_ORDER = (
-    "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "export", "status", "backfill", "maintain",
+    "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "export", "status", "backfill",
+    "maintain",
 )  # fmt: skip
 INSTEAD = {
     "topic": "story",

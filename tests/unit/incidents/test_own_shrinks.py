@@ -105,6 +105,12 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
     )
 
 
+def test_one_follower_is_it(log: Log) -> None:
+    log.shrink(30, 1, 3, "spurious", "keeping_pace")
+    (incident,) = log.found().incidents
+    assert story(incident) == "Broker 1 dropped 1 healthy follower (broker 3), although it kept pace with the log."
+
+
 def test_a_drop_that_cannot_be_judged_points_where_server_log_points(log: Log) -> None:
     log.shrink(60, 2, 3, None)
     log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=2, replica_id=3, change_time=at(60),
