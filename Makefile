@@ -19,7 +19,7 @@ PAGE ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: setup ## replay the sample logs: table of spurious shrinks, Delta tables, report (LOGS=..., LAKE=...)
+run: setup ## replay the sample logs: which shrinks were spurious, Delta tables, report (LOGS=..., LAKE=...)
 	$(BIN)/isr-batch run --logs $(LOGS) --lake $(LAKE)
 
 check: $(VENV)/test.stamp ## style, layers, types, and the tests that need neither Spark nor compiled kernels

@@ -10,8 +10,10 @@ import typer
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained
 from isr_batch.lake.addresses import is_address
 from isr_batch.settings import did_you_mean, load_settings
-from isr_batch.window import Window, parse_instant, parse_window
+from isr_batch.window import Window, parse_window
 from pipelines.evidence_cli import run_on_server_logs
+from pipelines.explain_cli import explain
+from pipelines.export_cli import export
 from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs, look, nothing_to_replay
 from pipelines.job import (
     Catalog,
@@ -40,6 +42,7 @@ from pipelines.output import Output
 from pipelines.sweep_cli import sweep
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
+    from isr_batch.incidents.own_shrinks import OwnShrinks
     from isr_batch.lake.run_log import Run
     from isr_batch.scoring.broker_check import ValidationSummary
     from isr_batch.scoring.scores import Rows
@@ -83,11 +86,24 @@ def _validate(job: Job, done: "Run") -> "ValidationSummary":
         return summary
 
 
-def _report(job: Job, file: Path, rules: "Rows | None" = None) -> None:
+def _report(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
     from isr_batch.report import write_report
 
     with job.out.step(f"write {file}"):
-        write_report(job.lake, file, rules)
+        write_report(job.lake, file, own)
+
+
+def _answer_and_report(job: Job, file: Path) -> None:
+    from isr_batch.incidents.own_shrinks import own_shrinks
+    from isr_batch.incidents.words import answer, headline
+
+    own = own_shrinks(job.lake)
+    _report(job, file, own)
+    if job.out.as_json:
+        for cluster in own.clusters:
+            job.out.say(cluster=cluster["cluster_id"], answer=headline(own, cluster))
+    else:
+        job.out.text("\n".join(answer(own)))
 
 
 def _side_by_side(job: Job) -> "Rows":
@@ -116,10 +132,12 @@ def run(
     file: Annotated[
         Path | None, typer.Option("--out", help="The report; by default report.html in a lake that is a folder.")
     ] = None,
-    rules: Rules = None, params: Set = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    rules: Rules = None, params: Set = None, env: Env = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Tables of logs, lines and rules as well.")] = False,
+    quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, validate, report in one go; without follower fetches, say what server.log alone tells."""
-    out = Output(quiet=quiet, as_json=as_json)
+    out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings = settings_of(env, rules, params)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
@@ -134,10 +152,10 @@ def run(
         ingest_logs(job, done, found)
         replay_window(job, done, Window())
         matches = _validate(job, done)
-        rows = _side_by_side(job)
-        _report(job, file, rows)
-        _show_rules(job, rows)
-        _show_match(job, matches)
+        if not out.brief:
+            _show_rules(job, _side_by_side(job))
+            _show_match(job, matches)
+        _answer_and_report(job, file)
         out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
         require_match(matches, job.settings.validation.min_matched_ratio)
 
@@ -282,39 +300,12 @@ def compare(
     job.out.table(f"Shrinks of a: {first}, b: {second}, and of both by either's cause", rows, ("cause", *COMPARED))
 
 
-@app.command(epilog="Example: isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake build/lake")
-def explain(
-    topic: Annotated[str, typer.Option(help="Of the shrink.")],
-    partition: Annotated[int, typer.Option(min=0, help="Of the topic.")],
-    at: Annotated[str, typer.Option("--at", metavar="TIME", help="ISO 8601, UTC, or ms; the nearest shrink is told.")],
-    rule: Annotated[str | None, typer.Option(help="Whose shrink; by default what runs today.")] = None,
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="A picture: svg, png or html.")] = None,
-    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
-) -> None:  # fmt: skip
-    """Tell the story of one shrink."""
-    from dataclasses import asdict
+app.command(epilog="Example: isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake build/lake")(
+    explain
+)
 
-    from isr_batch.explain.shrink_facts import explain as find
-    from isr_batch.explain.shrink_text import tell
-    from isr_batch.explain.swimlane import draw, require_picture
-    from isr_batch.explain.swimlane_data import scene
-    from isr_batch.scoring.disagreements import require_rules
-    from udfs.rules import BASELINE
 
-    at_us = parse_instant("--at", at)
-    require_rules(rule or BASELINE)
-    if file:
-        require_picture(file)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    with job.out.step("look"):
-        story = find(job.lake, topic, partition, at_us, rule or BASELINE)
-    if as_json:
-        job.out.say(**asdict(story))
-    else:
-        job.out.text(tell(story))
-    if file:
-        with job.out.step(f"draw {file}"):
-            draw(scene(job.lake, story), story, file)
+app.command(epilog="Example: isr-batch export --lake build/lake --out isr_batch.prom")(export)
 
 
 @rules_app.command("list", epilog="Example: isr-batch rules list")

@@ -25,7 +25,7 @@ def run_on_server_logs(job: Job, logs: FoundLogs, file: Path, missing: "NothingT
         for name, rows in evidence.items():
             shown = shown_rows(rows)
             more = f", the first {len(shown)} of {rows.num_rows}" if len(shown) < rows.num_rows else ""
-            job.out.table(f"Replicas that left the ISR in {name}{more}", shown, COLUMNS)
+            job.out.details(f"Replicas that left the ISR in {name}{more}", shown, COLUMNS)
             said, asked = answer(rows), questions(rows)
             if job.out.as_json:
                 job.out.say(cluster=name, answer=said, questions=[one._asdict() for one in asked])

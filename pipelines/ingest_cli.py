@@ -103,12 +103,12 @@ def show_files(out: Output, name: str, found: "LogFolder") -> None:
     """Print what lies in a folder: the files that are read, those that are not, and what can be done with them."""
     from isr_batch.ingest.kafka_logs import overview
 
-    out.table(f"Logs of {name}", overview.file_rows(found), overview.FILE_COLUMNS)
+    out.details(f"Logs of {name}", overview.file_rows(found), overview.FILE_COLUMNS)
     left_out = overview.left_out_rows(found)
     if left_out:
-        out.table(f"Files of {name} that are not read", left_out, overview.LEFT_OUT_COLUMNS)
+        out.details(f"Files of {name} that are not read", left_out, overview.LEFT_OUT_COLUMNS)
     capabilities = [each._asdict() for each in overview.capabilities(found)]
-    out.table(f"What can be done with {name}", capabilities, overview.CAPABILITY_COLUMNS)
+    out.details(f"What can be done with {name}", capabilities, overview.CAPABILITY_COLUMNS)
 
 
 def look(
@@ -144,8 +144,8 @@ def ingest_logs(job: Job, done: "Run", logs: FoundLogs) -> None:
             done.add(counts)
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
         if ingest.account:
-            job.out.table(f"Lines of {name}", [vars(tally) for tally in ingest.account], ACCOUNT_COLUMNS)
-            job.out.table(f"What {name} rests on", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
+            job.out.details(f"Lines of {name}", [vars(tally) for tally in ingest.account], ACCOUNT_COLUMNS)
+            job.out.details(f"What {name} rests on", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
         else:
             job.out.say(cluster=name, ingest="nothing new")
         require_clean(counts, job.settings.ingest.max_quarantine_ratio)

@@ -33,10 +33,13 @@ class Output:
         No progress.
     as_json : bool
         Results and progress as JSON lines.
+    brief : bool
+        No tables of details; a program gets them all the same.
     """
 
-    def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, as_json: bool = False, brief: bool = False) -> None:
         self.quiet = quiet
+        self.brief = brief and not as_json
         self.as_json = as_json
         self.watched: Callable[[], tuple[tuple[int, ...], int, int]] | None = None
         """Says what runs, and how many of its parts are done and there; asked while a step is shown."""
@@ -141,6 +144,11 @@ class Output:
             table.add_row(*row_cells)
         table.width = sum(widths) + GAP * len(widths) + 1
         self._stdout.print(table, crop=False)
+
+    def details(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        """Show rows that not everybody wants."""
+        if not self.brief:
+            self.table(title, rows, columns)
 
     def text(self, text: str) -> None:
         """Write text as it is."""

@@ -31,8 +31,8 @@ In the order of their releases, then the proposals, and the clairvoyant referenc
 `isr-batch rules show kafka-3.7` prints one of these; `docs/add-a-rule.md` adds one.
 """
 _ALL_SAID: Final = """\
-One follower, its troubles one after the other, and when each rule has it out of the ISR: browns are mistakes, blues
-are not.
+One follower, its troubles one after the other, and when each rule has it out of the ISR: orange and brown are
+spurious shrinks, blues are not.
 
 ![When each rule drops the same follower](images/rules/all.svg)
 

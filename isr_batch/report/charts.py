@@ -18,6 +18,8 @@ CAUSE_COLOURS = {
     "unknown": "#737373",
 }
 """Spurious causes are brown, genuine ones blue, the rest grey."""
+VERDICT_COLOURS = {"spurious": "#e08214", "genuine": "#3f7fb5", "excluded": "#bdbdbd", "unknown": "#737373"}
+"""The same families, where no cause is told apart."""
 AS_LOGGED = "as logged"
 """Shown instead of a cause for shrinks in the brokers' logs, which have none."""
 INK = "currentColor"

@@ -2,38 +2,48 @@
 
 import json
 import re
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import jinja2
+import pyarrow.compute as pc
 import vl_convert
 from markupsafe import Markup, escape
 from pyspark.sql import functions as F
 
 from isr_batch.evidence.answer import answer
-from isr_batch.evidence.write import read_evidence
+from isr_batch.incidents.avoided import read_scores
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask, own_shrinks
+from isr_batch.incidents.words import CALLED
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
-from isr_batch.report.charts import INK, Spec
+from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec, in_order
 from isr_batch.report.pictures import MOST, draw_all
-from isr_batch.scoring.broker_check import summary
-from isr_batch.scoring.scores import rules_side_by_side
+from isr_batch.report.screen import screens
+from isr_batch.report.timeline import SIGNS
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """The version that the charts are written for."""
 RULE_COLUMNS = {
-    "rule": "rule", "T": "T, ms", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
+    "rule": "rule", "T": "lag time, ms", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
     "excluded": "excluded", "unknown": "unknown", "misses": "misses",
     "detection_ms_p99": "99 % detected, ms", "mistake_duration_ms_p50": "mistake lasts, ms",
-    "query_accuracy": "time right", "under_min_isr_seconds": "under min ISR, s",
-    "high_watermark_stalled_seconds": "standing HW, s",
+    "query_accuracy": "query accuracy", "under_min_isr_seconds": "under min ISR, s",
+    "high_watermark_stalled_seconds": "high watermark stalled, s",
 }  # fmt: skip
 """Columns of ``rule_scores``, and what they are called on the page."""
+CHECKED = (
+    "cluster_id", "leader_id", "kind", "status", "note", "time_error_ms", "last_caught_up_error_ms",
+    *(
+        f"{who}_{what}" for who in ("observed", "replayed")
+        for what in ("follower_log_end_offset", "leader_log_end_offset", "high_watermark")
+    ),
+)  # fmt: skip
 MATCH_COLUMNS = (
-    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "within_100_ms", "caught_up_within_2_ms",
+    "kind", "leader_id", "matched", "missing", "extra", "unknown", "races", "within_100_ms", "caught_up_within_2_ms",
     "offsets_equal",
 )  # fmt: skip
 THEME: dict[str, Any] = {
@@ -49,7 +59,7 @@ THEME: dict[str, Any] = {
 }
 
 
-def write_report(lake: Lake, out: Path, rules: Sequence[dict[str, Any]] | None = None) -> None:
+def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
     """Write the page.
 
     Parameters
@@ -58,35 +68,46 @@ def write_report(lake: Lake, out: Path, rules: Sequence[dict[str, Any]] | None =
         With a replay and its comparison with the brokers.
     out : Path
         HTML file; it needs no network.
-    rules : sequence of dict, optional
-        Of ``rules_side_by_side``, where the caller has it.
+    own : OwnShrinks, optional
+        Of `own_shrinks`, where the caller has it.
     """
-    rules = rules or rules_side_by_side(lake)
-    matches = summary(lake).rows if lake.has("replay_check") else []
-    drawn = draw_all(lake)
-    several = len(rules) > len({row["rule"] for row in rules})
+    own = own or own_shrinks(lake)
+    scores = read_scores(lake)
+    matches: list[Row] = ask("matches", {}, replay_check=read_columns(lake, "replay_check", CHECKED)).to_pylist()
+    rules = in_order(row["rule"] for row in scores)
+    rule = own.rule if own.rule in rules or not rules else rules[0]
+    drawn = draw_all(lake, rule, rules)
+    clusters = [one["cluster_id"] for one in own.clusters]
     write_page(
         "report.html.j2",
         out,
         {one.picture.place: one.chart for one in drawn if one.chart},
         scope=scope(lake),
-        rules=[{title: rounded(row[name]) for name, title in RULE_COLUMNS.items()} for row in rules],
-        several=several,
-        matches=[{name: row[name] for name in MATCH_COLUMNS} for row in matches],
-        matched={status: sum(row[status] for row in matches) for status in ("matched", "missing", "extra", "races")},
-        findings=[finding(row, several=several) for row in rules],
+        called=CALLED,
+        signs=SIGNS,
+        screens=screens(own, scores),
+        rules={name: [_rule(row) for row in scores if row["cluster_id"] == name] for name in clusters},
+        several=len({(row["rule"], row["params_json"]) for row in scores}) > len({row["rule"] for row in scores}),
+        by_leader={
+            name: [{column: row[column] for column in MATCH_COLUMNS} for row in matches if row["cluster_id"] == name]
+            for name in clusters
+        },
         drawn=drawn,
         most=MOST,
-        by_lines=_by_lines(lake),
+        by_lines={name: [] for name in clusters} | _by_lines(lake),
     )
+
+
+def _rule(row: dict[str, Any]) -> dict[str, object]:
+    return {title: rounded(row[name]) for name, title in RULE_COLUMNS.items()}
 
 
 def _by_lines(lake: Lake) -> dict[str, list[str]]:
     """Say what server.log alone tells of each cluster in which a replica left an ISR."""
-    if not lake.has(SHRINK_EVIDENCE.name):
-        return {}
-    clusters = lake.read(SHRINK_EVIDENCE.name).select("cluster_id").distinct().orderBy("cluster_id").collect()
-    return {name: answer(read_evidence(lake, name), request_log=True) for (name,) in clusters}
+    rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
+    rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
+    clusters = sorted(set(rows["cluster_id"].to_pylist()))
+    return {name: answer(rows.filter(pc.equal(rows["cluster_id"], name)), request_log=True) for name in clusters}
 
 
 def rounded(value: object) -> object:
@@ -115,31 +136,13 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, loader=templates)
     page.filters["code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
     html = page.get_template(template).render(
+        verdict_colours=VERDICT_COLOURS,
         charts=_data({place: _themed(chart) for place, chart in charts.items()}),
         scripts=_safe(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)),
         **content,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(html, encoding="utf-8")
-
-
-def finding(row: dict[str, Any], *, several: bool = False) -> str:
-    """Summarise a rule's row in one sentence; with its lag time if the rule has several rows."""
-    rule = f"{row['rule']} with T = {row['T'] / 1000:g} s" if several else row["rule"]
-    if not row["shrinks"]:
-        return f"{rule} makes no shrink" + (f", and misses {row['misses']} failures." if row["misses"] else ".")
-    causes = {name: row[name] for name in ("caught_up", "keeping_pace", "slow_leader", "unacked_only") if row[name]}
-    counts = ", ".join(
-        f"{name.replace('_', ' ')} {count}" for name, count in sorted(causes.items(), key=lambda c: -c[1])
-    )
-    sentence = f"{rule} makes {row['shrinks']} shrinks, {row['spurious']} of them spurious" + (
-        f" ({counts})" if counts else ""
-    )
-    if row["mistake_duration_ms_p50"] is not None:
-        sentence += f", half of them undone within {row['mistake_duration_ms_p50'] / 1000:.3g} s"
-    if row["genuine"]:
-        sentence += f"; of {row['genuine']} genuine ones 99 % come within {row['detection_ms_p99'] / 1000:.3g} s"
-    return sentence + (f"; it misses {row['misses']} failures." if row["misses"] else ".")
 
 
 def scope(lake: Lake) -> str:

@@ -13,9 +13,8 @@ from isr_batch.lake.ddl import literal
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.report import charts, followers
-from isr_batch.report.charts import Rows, Spec, in_order
+from isr_batch.report.charts import Rows, Spec
 from isr_batch.report.lanes import lanes
-from udfs.rules import BASELINE
 
 MOST: Final = 2_500
 """Most rows in a chart; more could not be distinguished and would make the page slow to open."""
@@ -61,23 +60,22 @@ class Drawn:
     chart: Spec | None
 
 
-def draw_all(lake: Lake) -> list[Drawn]:
+def draw_all(lake: Lake, rule: str, rules: Sequence[str]) -> list[Drawn]:
     """Query the lake for each chart, and draw it.
 
     Tables that the lake lacks count as empty.
+
+    Parameters
+    ----------
+    lake : Lake
+    rule : str
+        Rule of the charts about a single rule.
+    rules : sequence of str
+        All replayed rules.
     """
-    with _all_tables(lake):
-        rules = in_order(row["rule"] for row in _ask(lake, "SELECT DISTINCT rule FROM partition_scores"))
-        rule = focus(lake, rules)
-        # Planning a query takes longer than a small lake's answer.
-        with ThreadPoolExecutor(AT_ONCE) as asked:
-            return list(asked.map(partial(_draw, lake), (*pictures(rule), *swim_lanes(lake, rule, rules))))
-
-
-def focus(lake: Lake, rules: Sequence[str]) -> str:
-    """Choose the rule for charts about a single rule: the one the brokers ran, otherwise the baseline."""
-    ran = _ask(lake, "SELECT rule FROM replay_check GROUP BY rule ORDER BY count(*) DESC, rule")
-    return next((rule for rule in (*(row["rule"] for row in ran), BASELINE, *rules) if rule in rules), BASELINE)
+    # Planning a query takes longer than a small lake's answer.
+    with _all_tables(lake), ThreadPoolExecutor(AT_ONCE) as asked:
+        return list(asked.map(partial(_draw, lake), (*pictures(rule), *swim_lanes(lake, rule, rules))))
 
 
 def pictures(rule: str) -> list[Picture]:
@@ -95,8 +93,9 @@ def pictures(rule: str) -> list[Picture]:
     return [
         made(
             "causes", "Shrinks and their causes",
-            "Each bar is a rule, its segments are the primary causes: brown for mistakes, blue for followers that had "
-            "really stopped or fallen behind, grey for shrinks by the controller or that cannot be judged.",
+            "Each bar is a rule, its segments are the primary causes: orange and brown for spurious shrinks, blue for "
+            "followers that had really stopped or fallen behind, grey for shrinks by the controller or that cannot be "
+            "judged.",
             charts.shrinks_by_cause, "No rule makes a shrink.",
         ),
         made(

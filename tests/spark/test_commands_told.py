@@ -15,10 +15,12 @@ ELSEWHERE = {
     "ingest": "tests/spark/ingest/test_own_table.py and tests/spark/killed_runs.py run it",
 }
 IN_ORDER = (
-    "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "status", "backfill", "maintain",
+    "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "export", "status", "backfill",
+    "maintain",
 )  # fmt: skip
 INSTEAD = {
     "topic": "story",
+    "busy": "story",
     "...": "SELECT count(*) FROM fetches",
     "conf/experiments/*.yaml": "conf/experiments/lag-messages-burst.yaml",
     "200": "2",  # partitions
@@ -34,11 +36,16 @@ def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(ROOT)
     for args in sorted(left, key=lambda args: IN_ORDER.index(args[0])):
         folder = f"{lake.root}-of-a-fleet" if "mixed-fleet" in args or args[0] == "experiment" else lake.root
-        places = {"LAKE": folder, "story.svg": f"{tmp_path}/story.svg", "sweep.html": f"{tmp_path}/sweep.html"}
+        places = {
+            "LAKE": folder,
+            "story.svg": f"{tmp_path}/story.svg",
+            "sweep.html": f"{tmp_path}/sweep.html",
+            "isr_batch.prom": f"{tmp_path}/isr_batch.prom",
+        }
         now = [places.get(part, INSTEAD.get(part, part)) for part in args]
         if "--hours=0.02" in now:
             del now[now.index("--hours=0.02") + 1]
         with pytest.raises(SystemExit) as ended:
             cli.main([*now, "--quiet"])
         assert not ended.value.code, (args, capsys.readouterr().err)
-    assert {file.name for file in tmp_path.iterdir()} >= {"story.svg", "sweep.html"}
+    assert {file.name for file in tmp_path.iterdir()} >= {"story.svg", "sweep.html", "isr_batch.prom"}

@@ -163,7 +163,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 ) -> None:
     """The parts are stand-ins here: this is about how they are put together."""
     modules: dict[str, dict[str, Any]] = {
-        "isr_batch.report": {"write_report": lambda _lake, file, _rules: file.write_text("page")},
+        "isr_batch.report": {"write_report": lambda _lake, file, _own: file.write_text("page")},
     }
     for name, functions in modules.items():
         module = ModuleType(name)
@@ -185,14 +185,25 @@ def test_run_ends_with_tables_report_and_exit_code(
 
     monkeypatch.setattr("isr_batch.nightly.replay", replay)
     monkeypatch.setattr("isr_batch.nightly.write_disagreements", lambda *_: 1)
-    with pytest.raises(SystemExit) as exited:
-        cli.main(["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"])
-    captured = capsys.readouterr()
-    assert exited.value.code == 4  # one logged change in three is missing
-    assert "validation.min_matched_ratio" in captured.err
-    assert "kafka-3.7" in captured.out
-    assert "params" not in captured.out
-    assert f"tables: {lake.root}" in captured.out
+    run = ["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"]
+    told = {}
+    for options in ((), ("--all",), ("--json",)):
+        with pytest.raises(SystemExit) as exited:
+            cli.main([*run, *options])
+        captured = capsys.readouterr()
+        assert exited.value.code == 4  # one logged change in three is missing
+        assert "validation.min_matched_ratio" in captured.err
+        told[options] = captured.out
+    assert told[()].startswith("This lake has no terms of leaders")
+    assert "Shrinks by rule" not in told[()]
+    assert "Lines of c" not in told[()]
+    assert len(told[()].splitlines()) <= 13
+    assert "Shrinks by rule" in told["--all",]
+    assert "Lines of c" in told["--all",]
+    assert "kafka-3.7" in told["--all",]
+    assert "params" not in told["--all",]
+    assert '"table": "Shrinks by rule, and the causes of the spurious ones"' in told["--json",]
+    assert f"tables: {lake.root}" in told[()]
     assert (Path(lake.root) / "report.html").read_text() == "page"
 
 

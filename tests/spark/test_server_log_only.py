@@ -11,7 +11,7 @@ from tests.log_lines import SERVER_LOG_ONLY
 
 
 def test_run_says_what_server_log_alone_tells(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["run", "--logs", str(SERVER_LOG_ONLY), "--lake", lake.root, "--cluster", "c", "--quiet"]
+    command = ["run", "--logs", str(SERVER_LOG_ONLY), "--lake", lake.root, "--cluster", "c", "--quiet", "--all"]
     for _ in range(2):  # the second time there is nothing new to read
         with pytest.raises(SystemExit) as ended:
             cli.main(command)

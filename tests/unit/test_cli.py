@@ -41,6 +41,7 @@ COMMANDS = [
     "sql",
     "compare",
     "explain",
+    "export",
     "rules list",
     "rules show",
     "config show",
@@ -107,6 +108,13 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
         (["rules", "show", "kafka-3.8"], "did you mean kafka-3.7?"),
         (["compare", "kafka-3.7", "kafka-3.8", "--lake", "x"], "did you mean kafka-3.7?"),
         (["explain", "--lake", "x", "--topic", "t", "--partition", "0", "--at", "noon"], "2026-01-31T12:00:00"),
+        (["explain", "--lake", "x", "--topic", "t"], "give --topic, --partition and --at"),
+        (["explain", "--lake", "x", "--partition", "0", "--at", "0"], "give --topic, --partition and --at"),
+        (["explain", "--lake", "x", "--out", "a.svg"], "give --topic, --partition and --at as well"),
+        (
+            ["explain", "--lake", "x", "--topic", "t", "--partition", "0", "--at", "0", "--broker", "1"],
+            "give it without --topic and --partition",
+        ),
         (
             ["explain", "--lake", "x", "--topic", "t", "--partition", "0", "--at", "0", "--rule", "true-leg"],
             "did you mean true-lag?",

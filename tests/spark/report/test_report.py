@@ -4,6 +4,7 @@ import html
 import json
 import re
 import runpy
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from docs.generate import chromium
+from isr_batch.incidents.own_shrinks import own_shrinks
 from isr_batch.lake.lake import Lake
+from isr_batch.report.page import MATCH_COLUMNS
 from isr_batch.report.pictures import _all_tables, _swim_lane
 from isr_batch.scoring.broker_check import summary
 
@@ -34,28 +37,86 @@ def page(sample_report: Path) -> str:
 
 
 def test_it_is_one_file_that_asks_for_nothing(page: str) -> None:
-    assert len(page) < 5_000_000
+    assert len(page) < 3_000_000
     assert not re.search(r"<(script|link|iframe)[^>]* (src|href)=", page)
 
 
+def sections_of(page: str) -> dict[str, str]:
+    """What the page has of each cluster."""
+    sections = re.findall(r'<section class="cluster"[^>]*>\s*<h2>([^<]+)</h2>(.*?)</section>', page, re.DOTALL)
+    return {name: html.unescape(text) for name, text in sections}
+
+
 def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
-    matches = summary(sample_lake).rows
-    tiles = {status: int(number.replace(",", "")) for number, status in re.findall(r"<b>([\d,]+)</b>(\w+)", page)}
-    assert tiles == {status: sum(row[status] for row in matches) for status in ("matched", "missing", "extra")}
-    races = sum(row["races"] for row in matches)
-    assert f"replay only. {races} of the missing and extra ones are so close to a fetch or an append" in page
-    verdicts = ("spurious", "genuine", "excluded", "unknown")
-    totals: dict[tuple[str, str], list[int]] = {}
-    for row in sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL").collect():
-        lag_time = str(json.loads(row["params_json"])["replica_lag_time_max_ms"])
-        counts = [row[name] for name in ("shrinks", *verdicts, "misses")]
-        before = totals.get((row["rule"], lag_time), [0] * len(counts))
-        totals[row["rule"], lag_time] = [a + b for a, b in zip(before, counts, strict=True)]
-    cells = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 8, page.partition('id="rules"')[2])
-    told = {(rule, lag_time): list(map(int, counts)) for rule, lag_time, *counts in cells[: len(totals)]}
-    assert told == totals
-    shrinks, spurious, *_ = totals["kafka-3.7", "4000"]
-    assert f"<li>kafka-3.7 with T = 4 s makes {shrinks} shrinks, {spurious} of them spurious (" in page
+    """By another way than the page's: Spark's joins."""
+    sections = sections_of(page)
+    clusters = {row[0] for row in sample_lake.read("leader_epochs").select("cluster_id").distinct().collect()}
+    assert {*sections} == clusters
+    answered, _ = sample_lake.query("""
+        SELECT cluster_id, verdict, CAST(count(*) AS INT) AS n FROM replay_check c
+        JOIN shrink_verdicts v
+        USING (cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, rule, params_json)
+        WHERE c.kind = 'shrink' AND v.change_time = c.replayed_time AND c.observed_time IS NOT NULL
+        GROUP BY ALL
+    """)
+    judged = Counter({(row["cluster_id"], row["verdict"]): row["n"] for row in answered})
+    logged = sample_lake.read("observed_isr_changes").where("kind = 'shrink' AND made_by = 'leader'")
+    for row in logged.groupBy("cluster_id").count().collect():
+        spurious = judged[row[0], "spurious"] or "none"
+        said = f"Of {row['count']} followers that your brokers dropped, {spurious} w"
+        assert said in sections[row[0]]
+    assert "Of 86 followers that your brokers dropped, 16 were healthy: broker 1 was silent" in sections["leader-stop"]
+    assert "Your brokers dropped no follower. " not in sections["leader-stop"]
+    assert "<b>Your brokers dropped no follower.</b>" in sections["restart"]
+    for name, section in sections.items():
+        matrix = re.search(r'<table class="matrix">.*?</table>', section, re.DOTALL)
+        drawn = re.findall(r'<b class="v-(\w+)"[^>]*>(\d+)</b>', matrix[0]) if matrix else []
+        for verdict in ("spurious", "genuine"):
+            assert sum(int(number) for kind, number in drawn if kind == verdict) == judged[name, verdict]
+
+
+def test_the_replay_is_compared_as_validate_does(page: str, sample_lake: Lake) -> None:
+    sections = sections_of(page)
+    rows = summary(sample_lake).rows
+    for row in rows:
+        cells = [row[name] for name in MATCH_COLUMNS]
+        shown = "".join(
+            f'<td class="n">{cell}</td>' if isinstance(cell, int) else f"<td>{'' if cell is None else cell}</td>"
+            for cell in cells
+        )
+        assert f"<tr>{shown}</tr>" in sections[row["cluster_id"]]
+    for name, section in sections.items():
+        of = [row for row in rows if row["cluster_id"] == name]
+        matched = sum(row["matched"] for row in of)
+        changes = matched + sum(row["missing"] + row["extra"] for row in of)
+        assert (f"agrees with the brokers on {matched} of {changes} changes." in section) == bool(changes)
+
+
+def test_the_table_of_rules_has_the_scores_of_the_cluster(page: str, sample_lake: Lake) -> None:
+    names = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses")
+    scores = sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL").collect()
+    for name, section in sections_of(page).items():
+        table = section.partition("All rules on this cluster")[2].partition("</table>")[0]
+        cells = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 8, table)
+        shown = {rule: list(map(int, counts)) for rule, _, *counts in cells}
+        assert shown == {row["rule"]: [row[n] for n in names] for row in scores if row["cluster_id"] == name}
+
+
+def test_what_would_have_avoided_it_begins_with_the_brokers_own(page: str, sample_lake: Lake) -> None:
+    section = sections_of(page)["leader-stop"]
+    table = section.partition("What would have avoided it")[2].partition("</table>")[0]
+    rows = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 4, table)
+    assert 2 <= len(rows) <= 5
+    assert rows[0][0].startswith("your brokers' own: kafka-3.7")
+    scores = {
+        row["rule"]: row
+        for row in sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL").collect()
+        if row["cluster_id"] == "leader-stop"
+    }
+    for said, lag_time, spurious, misses in rows:
+        rule = said.removeprefix("your brokers' own: ").split(";")[0].split(",")[0].split(" ")[0]
+        assert lag_time == "4 s"
+        assert (int(spurious), int(misses)) == (scores[rule]["spurious"], scores[rule]["misses"])
 
 
 def test_pictures_have_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
@@ -169,7 +230,9 @@ def test_a_lag_grows_until_the_follower_has_caught_up(page: str, sample_lake: La
 def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake) -> None:
     shown = {
         place: html.unescape(sql)
-        for place, sql in re.findall(r'<section id="picture-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL)
+        for place, sql in re.findall(
+            r'<details class="picture" id="picture-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL
+        )
     }
     charts = charts_of(page)
     assert {*charts, "sweeps"} == {*shown}
@@ -200,8 +263,15 @@ def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
         return str(tab.value("getComputedStyle(document.querySelector('#causes svg text')).fill"))
 
     with chromium.open_page(sample_report, tmp_path / "profile") as tab:
-        tab.size(1060, 900)
+        tab.size(1280, 900)
         tab.media("screen", "light")
+        # All of the first screen is there before a chart is drawn, and nothing is wider than the window.
+        assert tab.value("document.querySelectorAll('svg.timeline').length") == tab.value(
+            "document.querySelectorAll('section.cluster').length"
+        )
+        assert tab.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert tab.value("document.querySelectorAll('.chart svg').length") == 0
+        tab.value("document.querySelectorAll('details').forEach(e => { e.open = true; })")
         tab.wait_for("[...document.querySelectorAll('.chart')].every(e => e.querySelector('svg .mark-text'))")
         places = tab.value("Object.keys(charts)")
         assert len(places) >= 10
@@ -227,3 +297,28 @@ def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
         assert tab.complaints() == []
         assert tab.requests() == [sample_report.resolve().as_uri()]
     assert all((tmp_path / f"{name}.png").stat().st_size > 50_000 for name in ("light", "dark", "print"))
+
+
+STOPS = {
+    "leader-stop": (1795278618, {(28, 33, 1), (44, 52, 2), (64, 76, 3), (90, 96, 1), (108, 113, 2), (125, 145, 2),
+                                 (172, 178, 3)}),
+    "follower-stop": (1795278400, {(32, 47, 3), (82, 97, 3), (138, 149, 3), (165, 187, 3)}),
+    "restart": (1795279737, {(15, 27, 2), (62, 82, 3), (115, 122, 1), (155, 167, 2), (190, 192, 1)}),
+}  # fmt: skip
+"""What was done to the recorded brokers: a second of 1970, then from when, until when, to whom. Stops shorter than a
+lag time made no leader drop anybody."""
+
+
+def test_each_fault_of_the_recordings_is_one_incident_that_names_its_broker(sample_lake: Lake) -> None:
+    own = own_shrinks(sample_lake)
+    for cluster, (begin_s, faults) in STOPS.items():
+        found = [
+            (one["fault_id"], one["since_us"] / 1e6 - begin_s, one["last_us"] / 1e6 - begin_s)
+            for one in own.incidents if one["cluster_id"] == cluster
+        ]  # fmt: skip
+        assert len(found) == len(faults), cluster
+        for from_s, until_s, broker in faults:
+            assert any(
+                named == broker and from_s - 1 <= since and last <= until_s + 1 for named, since, last in found
+            ), (cluster, from_s, found)
+    assert not [one for one in own.incidents if one["cluster_id"] == "quiet"]

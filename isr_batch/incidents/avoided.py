@@ -1,0 +1,159 @@
+"""Choose the few rules and lag times that are worth a look: the brokers' own, and those that no other one beats."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.lake import Lake
+from udfs.rules import REGISTRY
+
+MOST: Final = 5
+"""Rows, the brokers' own included."""
+REFERENCE: Final = "reference"
+"""In force nowhere and never: what a rule would do that knows more than a leader can."""
+LAG_TIME: Final = "replica_lag_time_max_ms"
+DECISIONS: Final = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "detection_ms_p99")
+"""Rule runs with equal figures here, and the same lag time, count as deciding alike."""
+COSTS: Final = ("under_min_isr_seconds", "high_watermark_stalled_seconds")
+SCORES: Final = (
+    "cluster_id", "rule", "params_json", "event_date", "topic", *DECISIONS, "mistake_duration_ms_p50",
+    "query_accuracy", *COSTS,
+)  # fmt: skip
+"""Columns of rule_scores that are read."""
+
+
+class Choice(NamedTuple):
+    """Rule runs that decide alike on a log, with their figures.
+
+    Attributes
+    ----------
+    runs : list of str
+        The rules, by release; with parameters where a rule was replayed with several sets and one lag time.
+    yours : list of str
+        Those of them that the brokers ran, with this lag time.
+    reference : bool
+        Whether no broker could run any of them.
+    lag_time_ms : int
+    spurious, genuine, misses : int
+        Healthy followers dropped; failed followers dropped; failures missed.
+    detection_ms : float or None
+        Within which 99 % of the failures were noticed; None where none was.
+    under_min_isr_s, stalled_s : (float, float)
+        Least and largest of the runs: time under min ISR, and with a stalled high watermark.
+    """
+
+    runs: list[str]
+    yours: list[str]
+    reference: bool
+    lag_time_ms: int
+    spurious: int
+    genuine: int
+    misses: int
+    detection_ms: float | None
+    under_min_isr_s: tuple[float, float]
+    stalled_s: tuple[float, float]
+
+
+def read_scores(lake: Lake) -> list[Row]:
+    """Read the scores of each rule run over the whole of each cluster, by cluster and release."""
+    rows = read_columns(lake, "rule_scores", SCORES)
+    whole = rows.filter(pc.and_(pc.is_null(rows["event_date"]), pc.is_null(rows["topic"])))
+    return in_order(whole)
+
+
+def in_order(rows: pa.Table) -> list[Row]:
+    """Order rows of rule_scores by cluster, release of the rule, and lag time, and add ``T``, that in ms."""
+    known = {rule: position for position, rule in enumerate(REGISTRY)}
+    found: list[Row] = rows.to_pylist()
+    for row in found:
+        row["T"] = json.loads(row["params_json"])[LAG_TIME]
+    return sorted(
+        found,
+        key=lambda row: (
+            row["cluster_id"],
+            known.get(row["rule"], len(known)),
+            row["rule"],
+            row["T"],
+            row["params_json"],
+        ),
+    )
+
+
+def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Choice]:
+    """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
+
+    Of these only those that drop fewer healthy followers than the brokers' own, or beat it. One beats another that is
+    at least as good in healthy followers dropped, failures missed and time until failures are noticed, and better in
+    one of them.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    scores : iterable of dict
+        Of `read_scores`.
+    cluster_id : str
+    """
+    rows = [row for row in scores if row["cluster_id"] == cluster_id]
+    ran = _ran(own, cluster_id)
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["T"], *(row[name] for name in DECISIONS)), []).append(row)
+    choices = [_choice(group, rows, ran) for group in groups.values()]
+    yours = [one for one in choices if one.yours]
+    best = [
+        one for one in choices
+        if not one.yours and not any(_beats(other, one) for other in choices)
+        and all(one.spurious < mine.spurious or _beats(one, mine) for mine in yours)
+    ]  # fmt: skip
+    best.sort(key=lambda one: (one.reference, one.spurious, one.misses, _detection(one), one.lag_time_ms))
+    return [*yours, *best][:MOST]
+
+
+def _ran(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
+    """Rules and lag times that the brokers ran, by replay_check; without changes, the rule of the other clusters."""
+    checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
+    pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])
+    params = [(row["rule"], json.loads(row["params_json"])) for row in pairs.to_pylist()]
+    ran = {(rule, values[LAG_TIME]) for rule, values in params if LAG_TIME in values}
+    return ran or {(own.rule, one["lag_time_ms"]) for one in own.clusters if one["cluster_id"] == cluster_id}
+
+
+def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> Choice:
+    first = group[0]
+    rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
+    return Choice(
+        [_name(row, rows) for row in group],
+        [_name(row, rows) for row in group if (row["rule"], row["T"]) in ran],
+        bool(rules) and all(rule.in_force == REFERENCE for rule in rules),
+        first["T"], first["spurious"], first["genuine"], first["misses"], first["detection_ms_p99"],
+        *((min(row[cost] or 0 for row in group), max(row[cost] or 0 for row in group)) for cost in COSTS),
+    )  # fmt: skip
+
+
+def _name(row: Row, rows: Sequence[Row]) -> str:
+    if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
+        return str(row["rule"])
+    others = [
+        f"{name}={value}" for name, value in json.loads(row["params_json"]).items()
+        if name not in {LAG_TIME, "min_insync_replicas"}
+    ]  # fmt: skip
+    return " ".join([row["rule"], *others])
+
+
+def _detection(one: Choice) -> float:
+    return float("inf") if one.detection_ms is None else one.detection_ms
+
+
+def _beats(one: Choice, other: Choice) -> bool:
+    figures = [(c.spurious, c.misses, _detection(c)) for c in (one, other)]
+    # What no broker can run is no reason to leave out what one can.
+    return (
+        one.reference <= other.reference
+        and figures[0] != figures[1]
+        and all(a <= b for a, b in zip(*figures, strict=True))
+    )

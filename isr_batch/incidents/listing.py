@@ -1,0 +1,81 @@
+"""List incidents and the partitions that suffered most, with the commands that go on from there."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask
+from isr_batch.incidents.words import count_of, story, when, worst_first
+
+MOST: Final = 10
+"""Incidents that are listed."""
+PARTITIONS: Final = 5
+"""Partitions that are listed."""
+
+
+def chosen(own: OwnShrinks, broker: int | None = None, at_us: int | None = None) -> list[Row]:
+    """Choose incidents: all, those that point at a broker, or the one that is nearest to an instant.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    broker : int, optional
+    at_us : int, optional
+        Microseconds since 1970.
+    """
+    found = [one for one in own.incidents if broker is None or one["fault_id"] == broker]
+    if at_us is None or not found:
+        return worst_first(found)
+    return [min(found, key=lambda one: max(one["since_us"] - at_us, at_us - one["last_us"], 0))]
+
+
+def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str) -> list[str]:
+    """List incidents in the order of time, the worst MOST of them, then the worst partitions among their clusters.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    incidents : sequence of dict
+        Of `chosen`.
+    lake : str
+        As the commands name it.
+    """
+    if not incidents:
+        return ["No follower was dropped for which these logs point at such a broker."]
+    named = len({one["cluster_id"] for one in own.clusters}) > 1
+    shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
+    lines = []
+    for one in shown:
+        lines.append(f"{one['cluster_id'] + ', ' if named else ''}{when(one)}: {story(one)}")
+        if one["rule"]:
+            lines.append(f"  {command(one, lake)}")
+    if len(incidents) > len(shown):
+        lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
+    if len(incidents) > 1:
+        lines += ["", "Partitions with most healthy followers dropped:"]
+        for one in worst_partitions(own):
+            of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"
+            lines.append(f"{one['cluster_id'] + ', ' if named else ''}{one['topic']}-{one['partition_id']}: {of}")
+            lines.append(f"  {command(one, lake)}")
+    return lines
+
+
+def worst_partitions(own: OwnShrinks) -> list[Row]:
+    """Find the partitions from whose ISRs most healthy followers were dropped."""
+    return ask("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
+
+
+def command(one: Row, lake: str = "LAKE") -> str:
+    """Write the command that explains a drop of an incident or a partition.
+
+    Parameters
+    ----------
+    one : dict
+        With topic, partition_id, example_us and rule.
+    lake : str
+        As the command names it.
+    """
+    return (
+        f"isr-batch explain --topic {shlex.quote(one['topic'])} --partition {one['partition_id']} "
+        f"--at {one['example_us'] // 1000} --rule {one['rule']} --lake {shlex.quote(lake)}"
+    )

@@ -1,0 +1,139 @@
+"""Put the shrinks of the brokers beside the replay's verdicts, and group them into incidents; without Spark jobs."""
+
+import re
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.arrow_sql import ArrowSql, quoted
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import SET_KEY
+from udfs.rules import BASELINE
+
+_OF_SHRINK: Final = (*SET_KEY, "replica_id")
+COLUMNS: Final = {
+    "observed_isr_changes": (*_OF_SHRINK, "change_time", "kind", "made_by", "last_caught_up_time_ms"),
+    "replay_check": (*_OF_SHRINK, "rule", "params_json", "kind", "status", "observed_time", "replayed_time"),
+    "shrink_verdicts": (
+        *_OF_SHRINK, "rule", "params_json", "change_time", "made_by", "verdict", "primary_cause", "restored_time",
+        "lag_ms",
+    ),
+    "broker_events": ("cluster_id", "broker_id", "kind", "event_time", "end_time"),
+    "leader_epochs": (
+        *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned",
+        "replica_lag_time_max_ms", "begins_mid_term",
+    ),
+    "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time"),
+    "shrink_evidence": (
+        "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",
+    ),
+}  # fmt: skip
+"""What is read of each table."""
+SLOTS: Final = 400
+"""Time slots of a picture: a slot is two or three pixels wide."""
+VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
+_MACROS: Final = ("CREATE MACRO count_if(holds) AS count(*) FILTER (holds)",)
+Row = dict[str, Any]
+Tables = dict[str, pa.Table]
+
+
+class OwnShrinks(NamedTuple):
+    """What the brokers did, cluster by cluster.
+
+    Attributes
+    ----------
+    rule : str
+        The rule that the brokers ran, or the newest one.
+    tables : dict of str to pa.Table
+        COLUMNS of the lake's tables; of shrink_verdicts those rows that the rule made.
+    drops : pa.Table
+        A row for each follower that left an ISR, as ``sql/drops.sql`` says; times in microseconds since 1970.
+    incidents : list of dict
+        ``sql/incidents.sql``.
+    clusters : list of dict
+        ``sql/clusters.sql``.
+    pairs, lanes, events, elections : list of dict
+        The other queries of ``sql/``, for pictures; time is cut into SLOTS.
+    """
+
+    rule: str
+    tables: Tables
+    drops: pa.Table
+    incidents: list[Row]
+    clusters: list[Row]
+    pairs: list[Row]
+    lanes: list[Row]
+    events: list[Row]
+    elections: list[Row]
+
+
+def own_shrinks(lake: Lake) -> OwnShrinks:
+    """Read what the brokers did, and what the replay says of it; tables that the lake lacks count as empty."""
+    tables = {name: read_columns(lake, name, COLUMNS[name]) for name in COLUMNS if name != "shrink_verdicts"}
+    ran = sorted(set(tables["replay_check"]["rule"].to_pylist()))
+    tables["shrink_verdicts"] = read_columns(
+        lake, "shrink_verdicts", COLUMNS["shrink_verdicts"], {"rule": ran or BASELINE}
+    )
+    return find(tables)
+
+
+def find(tables: Tables) -> OwnShrinks:
+    """Do the same with tables that were read.
+
+    Parameters
+    ----------
+    tables : dict of str to pa.Table
+        With COLUMNS; shrink_verdicts with the rules of replay_check, or the newest rule if that is empty.
+    """
+    with ArrowSql(_MACROS) as sql:
+        tables = {name: _plain(rows) for name, rows in tables.items()}
+        names = sql(
+            "SELECT rule FROM replay_check GROUP BY rule ORDER BY count(*) DESC, rule",
+            replay_check=tables["replay_check"],
+        )["rule"].to_pylist()
+        rule = names[0] if names else BASELINE
+        brokers_logs = sql(
+            "SELECT cluster_id FROM observed_isr_changes UNION SELECT cluster_id FROM coverage", **tables
+        )
+        known = {**tables, "brokers_logs": brokers_logs}
+        drops = sql(text("drops", rule=quoted(rule)), **known)
+        incidents = sql(text("incidents"), drops=drops, **known).to_pylist()
+        known |= {"clusters": sql(text("clusters"), **known), "drops": drops}
+        clusters = known["clusters"].to_pylist()
+        pictures = (
+            sql(text(name, slots=str(SLOTS)), **known).to_pylist() for name in ("pairs", "lanes", "events", "elections")
+        )
+        return OwnShrinks(rule, tables, drops, incidents, clusters, *pictures)
+
+
+def ask(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
+    """Answer a query of this folder.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    values : dict of str to str
+        What stands for ``$name`` in it.
+    **tables : pa.Table
+        The tables that it names.
+    """
+    with ArrowSql(_MACROS) as sql:
+        return sql(text(name, **values), **tables)
+
+
+def text(name: str, **values: str) -> str:
+    """Read a query of this folder without its comments, and put values in place of ``$name``."""
+    query = (files("isr_batch.incidents") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    query = re.sub(r"^--.*\n", "", query, flags=re.MULTILINE)
+    return re.sub(r"\$(\w+)", lambda found: values[found[1]], query)
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Take the zone off UTC times, for which DuckDB would need an extension."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))
+    return rows

@@ -1,0 +1,96 @@
+"""Write what the brokers dropped, and the scores of rules, in Prometheus' text format.
+
+Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+
+
+class Metric(NamedTuple):
+    """A gauge: its name, what it says, and its values by labels."""
+
+    name: str
+    help: str
+    values: list[tuple[dict[str, object], float]]
+
+
+PREFIX: Final = "isr_batch_"
+
+
+def exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
+    """Write all metrics of a lake; what is zero is written as well, so that an alert sees the first one.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    scores : iterable of dict
+        Of `isr_batch.incidents.avoided.read_scores`.
+
+    Returns
+    -------
+    str
+        With a newline at its end.
+    """
+    return "".join(_text(metric) for metric in (*_of_brokers(own), *_of_rules([*scores])) if metric.values)
+
+
+def _of_brokers(own: OwnShrinks) -> Iterator[Metric]:
+    dropped: list[tuple[dict[str, object], float]] = []
+    for cluster in own.clusters:
+        of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
+        for verdict in VERDICTS:
+            number = sum(one[verdict] for one in of)
+            dropped.append(({"cluster": cluster["cluster_id"], "verdict": verdict}, number))
+    yield Metric("dropped_followers", "Followers that left an ISR, as the brokers logged it, by verdict.", dropped)
+    pairs = [
+        (
+            {
+                "cluster": row["cluster_id"], "leader": row["leader_id"], "follower": row["replica_id"],
+                "verdict": row["verdict"],
+            },
+            row["drops"],
+        )
+        for row in own.pairs
+    ]  # fmt: skip
+    yield Metric("dropped_followers_by_pair", "Followers that leaders dropped, by leader and follower.", pairs)
+    for column, name, said in (
+        ("changes", "checked_changes", "ISR changes of brokers and replay that were compared."),
+        ("matched", "matched_changes", "ISR changes that brokers and replay agree on."),
+    ):
+        yield Metric(name, said, [({"cluster": one["cluster_id"]}, one[column]) for one in own.clusters])
+    ends: list[tuple[dict[str, object], float]] = [
+        ({"cluster": one["cluster_id"]}, one["last_us"] / 1e6) for one in own.clusters
+    ]
+    yield Metric("log_end_timestamp_seconds", "Until when the logs reach.", ends)
+
+
+def _of_rules(scores: list[Row]) -> Iterator[Metric]:
+    def labels(row: Row) -> dict[str, object]:
+        return {"cluster": row["cluster_id"], "rule": row["rule"], "params": row["params_json"]}
+
+    shrinks = [(labels(row) | {"verdict": verdict}, row[verdict]) for row in scores for verdict in VERDICTS]
+    yield Metric("rule_shrinks", "Shrinks that a rule makes, by verdict.", shrinks)
+    yield Metric("rule_misses", "Failures that a rule misses.", [(labels(row), row["misses"]) for row in scores])
+    noticed = [
+        (labels(row), row["detection_ms_p99"] / 1000) for row in scores if row["detection_ms_p99"] is not None
+    ]  # fmt: skip
+    yield Metric("rule_detection_seconds_p99", "Time within which 99 % of failures are noticed.", noticed)
+
+
+def _text(metric: Metric) -> str:
+    name = PREFIX + metric.name
+    lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge"]
+    lines += [f"{name}{_labels(labels)} {value!r}" for labels, value in metric.values]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Mapping[str, object]) -> str:
+    written = (f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
+    return "{" + ",".join(written) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,46 @@
+-- Drops that point at one broker and are near in time; with that broker's silences, and what else happened to it.
+WITH grouped AS (
+  SELECT
+    cluster_id, fault_id, incident,
+    min(change_us) AS first_us,
+    max(change_us) AS last_us,
+    min(change_us - 1000 * coalesce(lag_ms, 0)) AS since_us,
+    if(count(*) FILTER (cause <> 'unknown' AND restored_us IS NULL) = 0, max(restored_us), NULL) AS restored_us,
+    count_if(verdict = 'spurious') AS spurious,
+    count_if(verdict = 'spurious' AND replica_id = fault_id) AS spurious_of_stopped,
+    count_if(verdict = 'genuine') AS genuine,
+    count_if(verdict = 'excluded') AS excluded,
+    count_if(verdict = 'unknown') AS unknown,
+    count(DISTINCT (topic, partition_id)) AS partitions,
+    list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine')) AS dropped_by,
+    list_sort(list(DISTINCT replica_id) FILTER (verdict = 'spurious' AND leader_id = fault_id)) AS healthy,
+    mode(cause) FILTER (verdict = 'spurious' AND leader_id = fault_id) AS spurious_cause,
+    mode(cause) FILTER (verdict = 'genuine') AS genuine_cause,
+    mode(suspect) FILTER (verdict = 'unknown') AS suspect,
+    max(lag_ms) FILTER (verdict = 'spurious') AS healthy_lag_ms,
+    first(topic ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS topic,
+    first(partition_id ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS partition_id,
+    first(rule ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS rule,
+    first(change_us ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS example_us
+  FROM drops
+  GROUP BY ALL
+)
+SELECT
+  g.*,
+  (
+    SELECT max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) FROM broker_events AS e
+    WHERE e.kind = 'silent' AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
+      AND epoch_us(e.event_time) <= g.last_us AND epoch_us(e.end_time) >= g.since_us
+  ) AS silent_ms,
+  (
+    SELECT list_sort(list(DISTINCT e.kind)) FROM broker_events AS e
+    WHERE e.kind IN ('fenced', 'shutting_down', 'started') AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
+      AND epoch_us(e.event_time) BETWEEN g.first_us - 1000000 AND g.last_us + 1000000
+  ) AS events,
+  (
+    SELECT list_sort(list(DISTINCT t.leader_id)) FROM leader_epochs AS t
+    WHERE t.cluster_id = g.cluster_id AND list_contains(t.assigned, g.fault_id) AND t.leader_id <> g.fault_id
+      AND epoch_us(t.start_time) <= g.first_us AND epoch_us(t.end_time) >= g.first_us
+  ) AS leaders
+FROM grouped AS g
+ORDER BY cluster_id, first_us, fault_id

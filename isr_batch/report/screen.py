@@ -1,0 +1,109 @@
+"""Put together the first screen of each cluster: headline, timeline, incidents, who dropped whom, better rules."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from isr_batch.incidents.avoided import Choice, avoided
+from isr_batch.incidents.listing import command
+from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.incidents.words import at, clusters_worst_first, count_of, headline, seconds, story, when, worst_first
+from isr_batch.report.timeline import timeline
+
+SHOWN: Final = 8
+"""Incidents that are listed at once; of others the page has MOST behind a heading."""
+MOST: Final = 100
+
+
+def screens(own: OwnShrinks, scores: Sequence[Row]) -> list[dict[str, Any]]:
+    """Make what the template shows of each cluster; most healthy followers dropped first."""
+    return [_screen(number, own, cluster, scores) for number, cluster in enumerate(clusters_worst_first(own))]
+
+
+def _screen(number: int, own: OwnShrinks, cluster: Row, scores: Sequence[Row]) -> dict[str, Any]:
+    name = cluster["cluster_id"]
+    incidents = [one for one in own.incidents if one["cluster_id"] == name]
+    worst = worst_first(incidents)
+    shown = sorted(worst[:SHOWN], key=lambda one: one["first_us"])
+    choices = avoided(own, scores, name)
+    return {
+        "name": name, "place": f"cluster-{number}", "headline": headline(own, cluster),
+        "when": f"{at(cluster['first_us'])} to {at(cluster['last_us'])} UTC",
+        "timeline": timeline(own, cluster), "matrix": matrix(own.pairs, name),
+        "incidents": [_incident(one) for one in shown],
+        "more": [_incident(one) for one in worst[SHOWN:MOST]], "count": len(incidents),
+        "choices": [_cells(one) for one in choices], "bound": lag_time_bound(incidents, cluster),
+    }  # fmt: skip
+
+
+def matrix(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
+    """Lay out who dropped whom: a row for each leader, a column for each follower, drops by verdict in each cell.
+
+    Parameters
+    ----------
+    pairs : sequence of dict
+        ``sql/pairs.sql``.
+    cluster_id : str
+    """
+    of = [row for row in pairs if row["cluster_id"] == cluster_id]
+    brokers = sorted({row[side] for row in of for side in ("leader_id", "replica_id")})
+    cells: dict[tuple[int, int], dict[str, int]] = {}
+    for row in of:
+        cells.setdefault((row["leader_id"], row["replica_id"]), {})[row["verdict"]] = row["drops"]
+    return {
+        "brokers": brokers,
+        "rows": [
+            {
+                "leader": leader,
+                "cells": [
+                    [(verdict, there[verdict]) for verdict in VERDICTS if verdict in there]
+                    for there in (cells.get((leader, follower), {}) for follower in brokers)
+                ],
+            }
+            for leader in sorted({row["leader_id"] for row in of})
+        ],
+    }
+
+
+def lag_time_bound(incidents: Sequence[Row], cluster: Row) -> str:
+    """Say which lag time would have kept the healthy followers at the brokers' own checks; empty without any."""
+    lags = [one["healthy_lag_ms"] for one in incidents if one["healthy_lag_ms"] is not None]
+    if not lags:
+        return ""
+    number = sum(one["spurious"] for one in incidents)
+    kept = "the healthy follower" if number == 1 else f"all {number} healthy followers"
+    return (
+        f"At these checks only a replica.lag.time.max.ms of more than {max(lags):,} would have kept {kept} in the ISR "
+        f"(it was {cluster['lag_time_ms']:,}); failures would be noticed as much later. `isr-batch sweep` weighs "
+        f"lag times."
+    )
+
+
+def _incident(one: Row) -> dict[str, Any]:
+    back = one["restored_us"]
+    judged = one["spurious"] + one["genuine"] > 0
+    whole = seconds([(back - one["first_us"]) // 1000]) if back else "not in the log"
+    return {
+        "when": when(one), "story": story(one),
+        "partitions": count_of(one["partitions"], "partition"), "whole": whole if judged else "",
+        "command": command(one) if judged else "",
+    }  # fmt: skip
+
+
+def _cells(one: Choice) -> dict[str, str]:
+    others = ", ".join(run for run in one.runs if run not in one.yours)
+    alike = f"; {others} alike" if others else ""
+    note = " (a reference: no broker can know this much)" if one.reference else ""
+    return {
+        "rule": f"your brokers' own: {', '.join(one.yours)}{alike}" if one.yours else f"{others}{note}",
+        "lag time": f"{one.lag_time_ms / 1000:g} s",
+        "healthy followers dropped": f"{one.spurious:,}",
+        "failures missed": f"{one.misses:,}",
+        "failures noticed within": "none noticed" if one.detection_ms is None else f"{one.detection_ms / 1000:.3g} s",
+        "under min ISR": _span(one.under_min_isr_s),
+        "high watermark stalled": _span(one.stalled_s),
+    }
+
+
+def _span(least_and_most: tuple[float, float]) -> str:
+    least, most = (f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in least_and_most)  # noqa: PLR2004
+    return f"{least} s" if least == most else f"{least} to {most} s"

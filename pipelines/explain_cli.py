@@ -1,0 +1,79 @@
+"""The command that explains: one shrink, one incident, or what there is to be explained."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isr_batch.errors import UsageError
+from isr_batch.window import parse_instant
+from pipelines.job import Catalog, Env, Job, Json, LakePath, Quiet, open_job, settings_of
+from pipelines.output import Output
+
+
+def explain(
+    topic: Annotated[str | None, typer.Option(help="Of the shrink.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Of the topic.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="ISO 8601, UTC, or ms; the nearest shrink or incident is told."),
+    ] = None,
+    broker: Annotated[int | None, typer.Option(min=0, help="Without a topic: incidents that point at it.")] = None,
+    rule: Annotated[str | None, typer.Option(help="Whose shrink; by default what runs today.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="A picture: svg, png or html.")] = None,
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Tell the story of one shrink; without a topic, list what happened, with the commands to go on."""
+    at_us = parse_instant("--at", at) if at is not None else None
+    if topic is None and partition is None:
+        if rule or file:
+            raise UsageError("--rule and --out are about one shrink", "give --topic, --partition and --at as well")
+        _list(open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog), broker, at_us)
+        return
+    if topic is None or partition is None or at_us is None:
+        raise UsageError("one shrink has a topic, a partition and a time", "give --topic, --partition and --at")
+    if broker is not None:
+        raise UsageError("--broker is about incidents", "give it without --topic and --partition")
+    from isr_batch.explain.swimlane import require_picture
+    from isr_batch.scoring.disagreements import require_rules
+    from udfs.rules import BASELINE
+
+    require_rules(rule or BASELINE)
+    if file:
+        require_picture(file)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    _tell(job, topic, partition, at_us, rule or BASELINE, file)
+
+
+def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Path | None) -> None:
+    from dataclasses import asdict
+
+    from isr_batch.explain.shrink_facts import explain as find
+    from isr_batch.explain.shrink_text import tell
+    from isr_batch.explain.swimlane import draw
+    from isr_batch.explain.swimlane_data import scene
+
+    with job.out.step("look"):
+        story = find(job.lake, topic, partition, at_us, rule)
+    if job.out.as_json:
+        job.out.say(**asdict(story))
+    else:
+        job.out.text(tell(story))
+    if file:
+        with job.out.step(f"draw {file}"):
+            draw(scene(job.lake, story), story, file)
+
+
+def _list(job: Job, broker: int | None, at_us: int | None) -> None:
+    from isr_batch.incidents.listing import chosen, listing
+    from isr_batch.incidents.own_shrinks import own_shrinks
+    from isr_batch.incidents.words import story
+
+    with job.out.step("look"):
+        own = own_shrinks(job.lake)
+        found = chosen(own, broker, at_us)
+    if job.out.as_json:
+        for one in found:
+            job.out.say(**one, story=story(one))
+    else:
+        job.out.text("\n".join(listing(own, found, job.lake.root)))

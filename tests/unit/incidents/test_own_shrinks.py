@@ -1,0 +1,308 @@
+"""The brokers' own shrinks beside the verdicts, in sentences; all numbers by hand."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from isr_batch.incidents.avoided import avoided, in_order
+from isr_batch.incidents.listing import chosen, listing
+from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, find
+from isr_batch.incidents.words import answer, headline, link, often, story, worst_first
+from isr_batch.lake.arrow_read import contract_schema
+from isr_batch.report.screen import lag_time_bound, matrix
+from isr_batch.report.timeline import timeline
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1}
+RUN = {"rule": "kafka-3.7", "params_json": '{"min_insync_replicas": 2, "replica_lag_time_max_ms": 4000}'}
+Row = dict[str, Any]
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+class Log:
+    """Tables of a cluster of brokers 1 to 3, of which 1 and 2 lead; lag time 4 s."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
+        for leader, epoch in ((1, 1), (2, 2)):
+            self.rows["leader_epochs"].append(
+                KEY | {
+                    "leader_id": leader, "leader_epoch": epoch, "start_time": at(0), "end_time": at(100),
+                    "previous_leader_id": 3 if leader == 2 else None, "assigned": [1, 2, 3],
+                    "replica_lag_time_max_ms": 4000, "begins_mid_term": False,
+                }
+            )  # fmt: skip
+        self.add("coverage", cluster_id="c", broker_id=1, log="server", from_time=at(0), until_time=at(100))
+
+    def add(self, table: str, **row: object) -> None:
+        self.rows[table].append(dict(row))
+
+    def shrink(
+        self, seconds: float, leader: int, follower: int, verdict: str | None, cause: str = "", *,
+        partition: int = 0, lag_ms: int = 5000,
+    ) -> None:  # fmt: skip
+        """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone 2 s later."""
+        key = KEY | {"leader_id": leader, "replica_id": follower, "partition_id": partition}
+        self.add("observed_isr_changes", **key, change_time=at(seconds), kind="shrink", made_by="leader",
+                 last_caught_up_time_ms=None)  # fmt: skip
+        replayed = at(seconds) + timedelta(milliseconds=1) if verdict else None
+        status = "matched" if verdict else "missing"
+        run = RUN if verdict else RUN | {"params_json": "{}"}
+        self.add("replay_check", **key, **run, kind="shrink", status=status, observed_time=at(seconds),
+                 replayed_time=replayed)  # fmt: skip
+        if verdict:
+            self.add("shrink_verdicts", **key, **RUN, change_time=replayed, made_by="rule", verdict=verdict,
+                     primary_cause=cause, restored_time=at(seconds + 2), lag_ms=lag_ms)  # fmt: skip
+
+    def found(self) -> OwnShrinks:
+        return find(
+            {name: pa.Table.from_pylist(rows, contract_schema(name, COLUMNS[name])) for name, rows in self.rows.items()}
+        )
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def leader_was_silent(log: Log) -> None:
+    """Broker 1 stands still from 10 to 16 s; broker 2 drops it, then it drops 2 and 3 from two ISRs each."""
+    log.add("broker_events", cluster_id="c", broker_id=1, kind="silent", event_time=at(10), end_time=at(16))
+    log.shrink(14.5, 2, 1, "genuine", "follower_stopped", lag_ms=4500)
+    for follower in (2, 3):
+        for partition in (0, 1):
+            log.shrink(16, 1, follower, "spurious", "slow_leader", partition=partition, lag_ms=6000)
+
+
+def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(60, 2, 3, None)
+    own = log.found()
+    (cluster,) = own.clusters
+    assert " ".join(headline(own, cluster)) == (
+        "Of 6 followers that your brokers dropped, 4 were healthy: broker 1 was silent for 6 s once, then dropped 4. "
+        "1 was really stopped or behind: broker 1 once (1). 1 cannot be judged. "
+        "The replay agrees with the brokers on 5 of 6 changes."
+    )
+    first, unknown = own.incidents
+    assert (first["fault_id"], first["spurious"], first["genuine"], first["silent_ms"]) == (1, 4, 1, 6000)
+    assert story(first) == (
+        "Broker 1 was silent for 6 s; broker 2 dropped it from 1 ISR; it dropped 4 healthy followers (brokers 2 and 3)."
+    )
+    assert first["restored_us"] == int(at(18).timestamp() * 1e6)
+    assert first["since_us"] == int(at(10).timestamp() * 1e6)
+    assert unknown["fault_id"] is None
+    assert story(unknown) == "1 follower dropped; the logs do not say why."
+    assert worst_first(reversed(own.incidents)) == [first, unknown]
+    assert lag_time_bound(own.incidents, cluster).startswith(
+        "At these checks only a replica.lag.time.max.ms of more than 6,000 would have kept all 4 healthy followers "
+        "in the ISR (it was 4,000)"
+    )
+
+
+def test_one_follower_is_it(log: Log) -> None:
+    log.shrink(30, 1, 3, "spurious", "keeping_pace")
+    (incident,) = log.found().incidents
+    assert story(incident) == "Broker 1 dropped 1 healthy follower (broker 3), although it kept pace with the log."
+
+
+def test_a_drop_that_cannot_be_judged_points_where_server_log_points(log: Log) -> None:
+    log.shrink(60, 2, 3, None)
+    log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=2, replica_id=3, change_time=at(60),
+            suspect="leader", suspect_broker=2)  # fmt: skip
+    own = log.found()
+    assert "1 cannot be judged; the lines of server.log point at broker 2." in " ".join(headline(own, own.clusters[0]))
+    assert story(own.incidents[0]) == (
+        "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at the leader."
+    )
+
+
+def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None:
+    log.shrink(30, 1, 3, "genuine", "follower_slow")
+    own = log.found()
+    (incident,) = own.incidents
+    assert link(incident) == "or its link to broker 1"
+    assert " ".join(headline(own, own.clusters[0])).startswith(
+        "Of 1 follower that your brokers dropped, none was healthy. 1 was really stopped or behind: broker 3 once "
+        "(1, or its link to broker 1)."
+    )
+    assert story(incident) == (
+        "Broker 3 fetched, but fell behind; broker 1 dropped it from 1 ISR (or its link to broker 1)."
+    )
+    log.shrink(31, 2, 3, "genuine", "follower_slow")
+    (both,) = log.found().incidents
+    assert link(both) == ""
+
+
+def test_who_stops_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
+    """Unless its leader held it up, or it is dropped more than a lag time later."""
+    log.shrink(20, 1, 3, "genuine", "follower_stopped", lag_ms=4100)
+    log.shrink(24, 2, 3, "spurious", "caught_up", lag_ms=4100)
+    log.shrink(22, 1, 3, "spurious", "slow_leader", partition=1, lag_ms=4100)
+    log.shrink(24.1, 2, 3, "spurious", "caught_up", partition=1, lag_ms=4100)
+    own = log.found()
+    kinds = ("fault_id", "genuine", "spurious", "spurious_of_stopped")
+    assert [[one[kind] for kind in kinds] for one in own.incidents] == [[3, 1, 1, 1], [1, 0, 1, 0], [2, 0, 1, 0]]
+    assert " ".join(headline(own, own.clusters[0])).startswith(
+        "Of 4 followers that your brokers dropped, 3 were healthy: broker 1 dropped 1 (the leader held up their "
+        "fetches); broker 2 dropped 1 (they lacked nothing); 1 lacked nothing there, or kept pace, while really "
+        "stopped elsewhere (broker 3). 1 was really stopped"
+    )
+    assert story(own.incidents[0]) == (
+        "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); it was dropped once from "
+        "where it lacked nothing or kept pace."
+    )
+
+
+def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
+    log.add("observed_isr_changes", **KEY, leader_id=1, replica_id=2, change_time=at(50), kind="shrink",
+            made_by="controller", last_caught_up_time_ms=None)  # fmt: skip
+    log.add("broker_events", cluster_id="c", broker_id=2, kind="shutting_down", event_time=at(50), end_time=at(50))
+    own = log.found()
+    assert " ".join(headline(own, own.clusters[0])) == (
+        "Your brokers dropped no follower. 1 was removed by the controller: broker 2 once (1)."
+    )
+    assert story(own.incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
+    assert own.pairs == []
+
+
+def test_without_logs_of_brokers_the_rule_is_what_drops() -> None:
+    log = Log()
+    log.rows["coverage"] = []
+    log.shrink(30, 1, 3, "spurious", "caught_up")
+    log.rows["observed_isr_changes"] = log.rows["replay_check"] = []
+    own = log.found()
+    assert " ".join(headline(own, own.clusters[0])) == (
+        "Of 1 follower that kafka-3.7, replayed, dropped, 1 was healthy: broker 1 dropped 1 (they lacked nothing)."
+    )
+
+
+@pytest.mark.parametrize(("apart_s", "lag_ms", "incidents"), [(3.9, 10, 1), (4.1, 10, 2), (9.0, 9_500, 1)])
+def test_drops_near_in_time_are_one_incident(log: Log, apart_s: float, lag_ms: int, incidents: int) -> None:
+    """At most a lag time apart, or with a follower that was caught up no later than the drop before."""
+    log.shrink(20, 1, 3, "genuine", "follower_stopped", lag_ms=10)
+    log.shrink(20 + apart_s, 1, 3, "genuine", "follower_stopped", lag_ms=lag_ms, partition=1)
+    assert len(log.found().incidents) == incidents
+
+
+def test_the_matrix_has_leaders_in_rows_and_followers_in_columns(log: Log) -> None:
+    leader_was_silent(log)
+    assert matrix(log.found().pairs, "c") == {
+        "brokers": [1, 2, 3],
+        "rows": [
+            {"leader": 1, "cells": [[], [("spurious", 2)], [("spurious", 2)]]},
+            {"leader": 2, "cells": [[("genuine", 1)], [], []]},
+        ],
+    }
+
+
+def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
+    leader_was_silent(log)
+    log.add("broker_events", cluster_id="c", broker_id=3, kind="started", event_time=at(40), end_time=at(40))
+    own = log.found()
+    drawn = timeline(own, own.clusters[0])
+    assert [lane["broker"] for lane in drawn.lanes] == [1, 2, 3]
+    (silence,) = drawn.silences
+    # 100 s on 1112 units, which begin at 76.
+    assert (silence["x"], silence["width"]) == (pytest.approx(76 + 111.2), pytest.approx(66.7))
+    assert silence["says"] == "00:00:10: broker 1 was silent for 6 s"
+    said = {bar["says"] for bar in drawn.bars}
+    assert "00:00:16: broker 1 drops others; healthy: 4 drops" in said
+    assert "00:00:14: broker 1 is dropped; stopped or behind: 1 drop" in said
+    assert [(sign["sign"], sign["says"]) for sign in drawn.signs] == [
+        ("▲", "00:00:40: broker 3 starts"),
+        ("◆", "00:00:00: broker 2 becomes leader of 1 partition"),
+    ]
+    assert [tick["text"] for tick in drawn.ticks][:2] == ["00:00:00", "00:00:15"]
+    assert drawn.verdicts == ["spurious", "genuine"]
+
+
+def score(rule: str, spurious: int, misses: int, detection: float | None, lag_time_ms: int = 4000, **more: Any) -> Row:
+    return {
+        "cluster_id": "c", "rule": rule, "params_json": f'{{"replica_lag_time_max_ms": {lag_time_ms}}}',
+        "shrinks": spurious + 3, "spurious": spurious, "genuine": 3, "excluded": 0, "unknown": 0, "misses": misses,
+        "detection_ms_p99": detection, "under_min_isr_seconds": 1.0, "high_watermark_stalled_seconds": 2.0, **more,
+    }  # fmt: skip
+
+
+def test_what_would_have_avoided_it_begins_with_the_brokers_own(log: Log) -> None:
+    leader_was_silent(log)
+    rows = [
+        score("kafka-3.7", 4, 0, 5000),
+        score("kafka-2.1", 4, 0, 5000, under_min_isr_seconds=0.5),  # decides as 3.7, and costs less
+        score("kip-501-pending", 0, 0, 5000),
+        score("kafka-10853-acked", 2, 5, 3000),  # sooner, and misses some
+        score("kafka-4485-design", 40, 0, 2000),  # sooner still, and no way to avoid what the brokers did
+        score("kip-16-catch-up-time", 9, 0, 6000),  # beaten by 3.7
+        score("kafka-10853-hw", 0, 7, None),  # beaten by pending; the reference beats no rule that a broker can run
+        score("true-lag", 0, 0, 4000),
+    ]
+    choices = avoided(log.found(), in_order(pa.Table.from_pylist(rows)), "c")
+    assert [(one.runs, one.yours) for one in choices] == [
+        (["kafka-2.1", "kafka-3.7"], ["kafka-3.7"]),
+        (["kip-501-pending"], []),
+        (["kafka-10853-acked"], []),
+        (["true-lag"], []),
+    ]
+    assert choices[0].under_min_isr_s == (0.5, 1.0)
+    assert [one.reference for one in choices] == [False, False, False, True]
+
+
+def test_at_most_five_choices(log: Log) -> None:
+    leader_was_silent(log)
+    rows = [score("kafka-3.7", 50, 0, 99_000)]
+    rows += [score("kip-501-pending", number, 0, 10_000 - number, 1000 * number) for number in range(1, 9)]
+    choices = avoided(log.found(), in_order(pa.Table.from_pylist(rows)), "c")
+    assert [one.spurious for one in choices] == [50, 1, 2, 3, 4]
+
+
+def test_times_in_words() -> None:
+    assert [often(number) for number in (1, 2, 6, 7, 1200)] == ["once", "twice", "six times", "7 times", "1,200 times"]
+
+
+def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(50, 1, 3, "genuine", "follower_stopped")
+    log.shrink(80, 2, 3, "genuine", "follower_stopped")
+    own = log.found()
+    assert [(one["fault_id"], one["incident"]) for one in chosen(own)] == [(1, 1), (3, 1), (3, 2)]
+    assert [one["incident"] for one in chosen(own, broker=3)] == [1, 2]
+    for seconds, first_s in ((0, 14.5), (49, 50), (70, 80), (99, 80)):
+        (one,) = chosen(own, at_us=int(at(seconds).timestamp() * 1e6))
+        assert one["first_us"] == int(at(first_s).timestamp() * 1e6)
+    assert chosen(own, broker=2, at_us=0) == []
+    assert listing(own, [], "LAKE") == ["No follower was dropped for which these logs point at such a broker."]
+
+
+def test_a_list_has_the_command_for_each_incident_and_the_worst_partitions(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(50, 1, 3, None, partition=2)
+    own = log.found()
+    lines = listing(own, chosen(own), "/my lake")
+    assert lines[0].startswith("2026-01-01 00:00:10 to 00:00:16: Broker 1 was silent for 6 s")
+    shrink = f"--topic t --partition 0 --at {int(at(16).timestamp() * 1000)} --rule kafka-3.7"
+    assert lines[1] == f"  isr-batch explain {shrink} --lake '/my lake'"
+    # What cannot be judged has no twin in the replay that could be explained.
+    assert lines[2] == "2026-01-01 00:00:50: 1 follower dropped; the logs do not say why."
+    partitions = lines[lines.index("Partitions with most healthy followers dropped:") :]
+    assert partitions[1::2] == ["t-0: 2 of 3 drops spurious", "t-1: 2 of 2 drops spurious"]
+
+
+def test_an_answer_has_at_most_ten_lines(log: Log) -> None:
+    for number in range(12):
+        log.shrink(10 + 5 * number, 1 + number % 2, 3, "genuine", "follower_stopped", lag_ms=10)
+    lines = answer(log.found())
+    assert len(lines) == 10
+    assert lines[0].startswith("c: Of 12 followers that your brokers dropped, none was healthy.")
+    assert lines[-1] == "  4 more incidents: isr-batch explain --lake LAKE"
+    for number in range(11):
+        log.rows["leader_epochs"].append(log.rows["leader_epochs"][0] | {"cluster_id": f"d{number:02}"})
+    lines = answer(log.found())
+    assert len(lines) == 10
+    assert lines[0].startswith("c: Of 12")
+    assert lines[-1] == "3 more clusters are in the report."

@@ -1,0 +1,70 @@
+"""What a monitoring system reads."""
+
+import re
+
+from isr_batch.incidents.prometheus import exposition
+from tests.unit.incidents.test_own_shrinks import Log, leader_was_silent, score
+
+SAMPLE = re.compile(r'([a-z_:][a-z0-9_:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (-?[0-9.e+]+)')
+"""A line of Prometheus' text format, as far as it is used here."""
+
+
+def read(text: str) -> dict[tuple[str, str], float]:
+    """Parse, strictly: each metric has its HELP and TYPE before its values, and no labels come twice."""
+    found: dict[tuple[str, str], float] = {}
+    known = ""
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            helped = line.split(" ")[2]
+        elif line.startswith("# TYPE "):
+            _, _, known, kind = line.split(" ")
+            assert (known, kind) == (helped, "gauge")
+        else:
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            name, labels, value = sample.groups()
+            assert name == known
+            assert (name, labels) not in found
+            found[name, labels] = float(value)
+    return found
+
+
+def test_counts_by_verdict_have_zeros() -> None:
+    log = Log()
+    leader_was_silent(log)
+    found = read(exposition(log.found(), []))
+    dropped = {labels: value for (name, labels), value in found.items() if name == "isr_batch_dropped_followers"}
+    assert dropped == {
+        'cluster="c",verdict="spurious"': 4, 'cluster="c",verdict="genuine"': 1, 'cluster="c",verdict="excluded"': 0,
+        'cluster="c",verdict="unknown"': 0,
+    }  # fmt: skip
+    pair = 'cluster="c",leader="1",follower="3",verdict="spurious"'
+    assert found["isr_batch_dropped_followers_by_pair", pair] == 2
+    assert found["isr_batch_matched_changes", 'cluster="c"'] == found["isr_batch_checked_changes", 'cluster="c"'] == 5
+    assert found["isr_batch_log_end_timestamp_seconds", 'cluster="c"'] == 1_767_225_600 + 100
+
+
+def test_scores_of_rules() -> None:
+    rows = [score("kafka-3.7", 4, 1, 5000), score("kafka-10853-hw", 0, 7, None)]
+    found = read(exposition(Log().found(), rows))
+    params = r'params="{\"replica_lag_time_max_ms\": 4000}"'
+    assert found["isr_batch_rule_shrinks", f'cluster="c",rule="kafka-3.7",{params},verdict="spurious"'] == 4
+    assert found["isr_batch_rule_misses", f'cluster="c",rule="kafka-10853-hw",{params}'] == 7
+    detection = {labels: value for (name, labels), value in found.items() if "detection" in name}
+    assert detection == {f'cluster="c",rule="kafka-3.7",{params}': 5}
+
+
+def test_names_may_hold_anything() -> None:
+    log = Log()
+    for rows in log.rows.values():
+        for row in rows:
+            row["cluster_id"] = 'a"b\\c\nd'
+    found = read(exposition(log.found(), []))
+    assert found["isr_batch_checked_changes", r'cluster="a\"b\\c\nd"'] == 0
+
+
+def test_an_empty_lake_has_no_metrics() -> None:
+    log = Log()
+    log.rows = {name: [] for name in log.rows}
+    assert exposition(log.found(), []) == ""
