@@ -175,7 +175,7 @@ def _dropped(lake: Lake, term: Row, shrink: Row) -> Dropped:
 
 _FROM_VERDICT = (
     "replica_id", "made_by", "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "true_lag_ms",
-    "leader_held_ms", "leader_silent_ms", "verdict",
+    "leader_held_ms", "leader_silent_ms", "verdict", "depends_on",
 )  # fmt: skip
 
 

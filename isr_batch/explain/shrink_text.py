@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from isr_batch.lake.tables.outputs import DEPENDS_ON
 from udfs.kernel.causes import CAUSES, SPURIOUS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -82,6 +83,7 @@ class Dropped:
     leader_silent_ms: int
     causes: tuple[str, ...]
     verdict: str
+    depends_on: str | None
     restored_us: int | None
     acknowledged_offset: int | None
     appends: int
@@ -151,6 +153,7 @@ def tell(story: Story) -> str:
 def _follower(story: Story, follower: Dropped) -> list[str]:
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
+        *_possible(follower),
         *_section("What the rule saw", _seen(story, follower)),
         *_section("What was true", _true(story, follower)),
         *_section("Last fetches of the follower, by the leader's clock, in UTC", _fetches(follower.fetches)),
@@ -158,6 +161,12 @@ def _follower(story: Story, follower: Dropped) -> list[str]:
         *_section("Outcome", [_restored(story, follower), _observed(story, follower)]),
         *_section("Other replayed rules", _others(story, follower)),
     ]
+
+
+def _possible(follower: Dropped) -> list[str]:
+    if follower.depends_on is None:
+        return []
+    return [f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}"]
 
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.leaders import COVERAGE
-from isr_batch.lake.tables.outputs import REPLAY_CHECK
+from isr_batch.lake.tables.outputs import DEPENDS_ON, REPLAY_CHECK
 from isr_batch.replay.event_stream import terms_joined
 from udfs.rules import REGISTRY, rule_of_release
 
@@ -37,13 +37,6 @@ AT_THE_END = "less than 600 ms before the leader's request log ends: requests in
 IN_FLIGHT = "INTERVAL 600 MILLISECONDS"
 OUTSIDE = "outside the time that the leader's request log covers"
 WARM_UP = "within a lag time and a check of where the leader's request log begins"
-
-_DEPENDS_ON = {
-    "event_order": "which event of the same moment came first",
-    "check_time": "when the check ran",
-    "check_phase": "when checks were due, which no line tells",
-}
-"""What a possible change depends on, and that in words."""
 
 _CHANGE = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id", "kind")
 _FIGURES = ("last_caught_up_time_ms", "follower_log_end_offset", "leader_log_end_offset", "high_watermark")
@@ -270,7 +263,7 @@ def _with_notes(pairs: DataFrame, lake: Lake) -> DataFrame:
     )  # fmt: skip
     races = fetched.unionAll(appended).groupBy("row").agg(F.array_sort(F.collect_set("what")).alias("what"))
     note = F.concat(F.lit("race: "), F.array_join("what", " and "), F.lit(f" within {RACE_MS} ms of the change"))
-    words = F.create_map(*(F.lit(text) for pair in _DEPENDS_ON.items() for text in pair))
+    words = F.create_map(*(F.lit(text) for pair in DEPENDS_ON.items() for text in pair))
     possible = F.concat(F.lit("possible: it depends on "), words[F.col("depends_on")])
     error = F.col("replayed_last_caught_up_time_ms") - F.col("observed_last_caught_up_time_ms")
     return rows.join(F.broadcast(races), "row", "left").withColumns(

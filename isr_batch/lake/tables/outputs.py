@@ -13,6 +13,13 @@ from isr_batch.lake.tables.scores import (
     SWEEP_SCORES,
 )
 
+DEPENDS_ON = {
+    "event_order": "which of two events of the same moment came first",
+    "check_time": "when the leader's check ran",
+    "check_phase": "when the leader's checks were due, which no line tells",
+}
+"""What a possible change depends on, and that in words."""
+
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR
     kind STRING NOT NULL -- shrink, expand, or relinquish (the leader gave up leadership)

@@ -1,0 +1,94 @@
+"""Shrinks that hang on what a log cannot order, by hand: when a check ran, and which of two events came first."""
+
+import pytest
+
+from tests.naive_rows import Change
+from tests.naive_truth import APPEND, CHECK, FETCH, SILENCE, Row, Term
+from tests.strategies import Log, Setting
+from tests.unit.kernel.test_kernel_against_naive import assert_agree, replay
+
+START_US = 1_000_000_000
+LAG_MS = 4_000
+RUN = Setting("kafka-3.7", LAG_MS)
+ASLEEP_MS = 2_500
+"""Follower 2 fetches until then; checks are due every two seconds, so that it is dropped at 8,000."""
+DROPPED_MS = 8_000
+
+
+def at(ms: float) -> int:
+    return START_US + round(ms * 1000)
+
+
+def fetch(ms: float, offset: int, recorded_ms: float | None = None, answered_ms: float | None = None) -> Row:
+    """A fetch of follower 2, handled 0.1 ms after its arrival."""
+    done = recorded_ms if recorded_ms is not None else ms + 0.2
+    answered = answered_ms if answered_ms is not None else done
+    return Row(at(ms), FETCH, 2, offset, 0, -1, at(ms + 0.1), at(done), at(done), at(answered))
+
+
+def log_end(ms: float) -> int:
+    """What the leader's log has then: a record every 100 ms."""
+    return int(ms + 50) // 100
+
+
+def caught_up(ms: float, recorded_ms: float | None = None) -> Row:
+    return fetch(ms, log_end(ms), recorded_ms)
+
+
+def awake() -> list[Row]:
+    return [fetch(ms, ms // 100) for ms in range(100, ASLEEP_MS, 100)]
+
+
+def appends() -> list[Row]:
+    return [Row(at(ms - 50), APPEND, -1, ms // 100, -1) for ms in range(100, 12_000, 100)]
+
+
+def shrink(*more: Row, phase_known: bool = True, end_ms: float = 12_000) -> Change:
+    """The one shrink of follower 2; the naive model says the same."""
+    rows = tuple(sorted([*awake(), *appends(), *more], key=lambda row: (row.time_us, row.kind)))
+    term = Term((1, 2), 1, START_US, at(end_ms), 0, 0, (1, 2), leader_is_new=True, rows=rows, phase_known=phase_known)
+    log = Log((term,), LAG_MS)
+    assert_agree(log, [RUN])
+    (result,) = replay(log, [RUN])
+    found = [change for change in result["changes"] if change.kind == "shrink"]
+    assert found[0].time_us == at(DROPPED_MS)
+    return found[0]
+
+
+def test_a_follower_that_stays_away_is_dropped_for_certain() -> None:
+    assert shrink().depends_on is None
+
+
+@pytest.mark.parametrize(
+    ("arrived_ms", "recorded_ms", "depends_on"),
+    [
+        (7_999.5, 8_002.0, "event_order"),  # inside while the check ran
+        (8_000.4, 8_000.6, "event_order"),  # in the same millisecond
+        (8_010.0, 8_010.2, None),
+    ],
+)
+def test_a_fetch_of_the_same_moment(arrived_ms: float, recorded_ms: float, depends_on: str | None) -> None:
+    assert shrink(caught_up(arrived_ms, recorded_ms)).depends_on == depends_on
+
+
+def test_a_fetch_that_does_not_catch_up_changes_nothing() -> None:
+    assert shrink(fetch(8_000.4, 30)).depends_on is None
+
+
+def test_a_leader_that_is_late_with_fetches_is_late_with_its_check() -> None:
+    late = fetch(6_000, 24, 6_000.2, answered_ms=6_400)  # the answer took 400 ms
+    assert shrink(late, caught_up(8_300)).depends_on == "check_time"
+    assert shrink(late, caught_up(8_500)).depends_on is None
+
+
+def test_a_leader_that_wakes_up() -> None:
+    silence = Row(at(3_000), SILENCE, -1, -1, -1, until_us=at(DROPPED_MS))
+    assert shrink(silence, caught_up(8_060)).depends_on == "check_time"
+    assert shrink(silence, caught_up(8_160)).depends_on is None
+    logged = Row(at(7_999), CHECK, -1, -1, -1, until_us=at(DROPPED_MS))
+    assert shrink(silence, logged, caught_up(8_060)).depends_on is None, "a line tells when it ran"
+
+
+def test_the_phase_of_the_check_is_not_known() -> None:
+    assert shrink(caught_up(9_500), phase_known=False).depends_on == "check_phase"
+    assert shrink(caught_up(10_500), phase_known=False).depends_on is None, "a whole period later"
