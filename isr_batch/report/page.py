@@ -14,6 +14,8 @@ from markupsafe import Markup, escape
 from pyspark.sql import functions as F
 
 from isr_batch.evidence.answer import answer
+from isr_batch.evidence.questions import question_rows
+from isr_batch.evidence.with_requests import ask
 from isr_batch.evidence.write import read_evidence
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
@@ -81,12 +83,18 @@ def write_report(lake: Lake, out: Path, rules: Sequence[dict[str, Any]] | None =
     )
 
 
-def _by_lines(lake: Lake) -> dict[str, list[str]]:
-    """Say what server.log alone tells of each cluster in which a replica left an ISR."""
+def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
+    """Say what server.log alone tells of each cluster in which a replica left an ISR, and what request logs add."""
     if not lake.has(SHRINK_EVIDENCE.name):
         return {}
     clusters = lake.read(SHRINK_EVIDENCE.name).select("cluster_id").distinct().orderBy("cluster_id").collect()
-    return {name: answer(read_evidence(lake, name), request_log=True) for (name,) in clusters}
+    return {
+        name: {
+            "lines": answer(read_evidence(lake, name), request_log=True),
+            "questions": question_rows(ask(lake, name)),
+        }
+        for (name,) in clusters
+    }
 
 
 def rounded(value: object) -> object:
