@@ -73,7 +73,9 @@ NO_REQUESTS: Final = FromRequests([], [])
 
 
 def questions(evidence: pa.Table, requests: FromRequests = NO_REQUESTS) -> list[Answered]:
-    """Answer every question, in the order in which people ask; none where no leader dropped a replica.
+    """Answer every question, in the order in which people ask; none where no replica left an ISR.
+
+    Where the controller alone removed replicas, as in a rolling restart, there is nothing to ask about lag.
 
     Parameters
     ----------
@@ -82,12 +84,14 @@ def questions(evidence: pa.Table, requests: FromRequests = NO_REQUESTS) -> list[
     requests : FromRequests, optional
         What request logs add.
     """
-    rows = [row for row in used_rows(evidence) if not row["retry"] and row["made_by"] != CONTROLLER]
+    every = [row for row in used_rows(evidence) if not row["retry"]]
+    rows = [row for row in every if row["made_by"] != CONTROLLER]
+    removed = [row for row in every if row["made_by"] == CONTROLLER]
     if not rows:
-        return []
+        return _of_removed(removed) if removed else []
     found = storms(evidence)
     return [
-        _suspect(rows, requests), _first(found[0]), _behind(rows, requests), _whole(rows), _client(requests),
+        _suspect(rows, requests), _first(found[0]), _behind(rows, requests), _whole(rows, removed), _client(requests),
         _lag_time(rows, requests), _trouble(rows), _event(rows), _min_isr(rows),
     ]  # fmt: skip
 
@@ -142,16 +146,49 @@ def _behind(rows: Sequence[Row], requests: FromRequests) -> Answered:
     return Answered(question, behind(rows), PRINTED, _places(printed))
 
 
-def _whole(rows: Sequence[Row]) -> Answered:
+def _of_removed(removed: Sequence[Row]) -> list[Answered]:
+    counts = Counter(row["replica_id"] for row in removed)
+    parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
+    first = removed[0]
+    return [
+        Answered(
+            "Leader, follower, or the link?",
+            f"None of them: the controller removed the replicas (shutdown, fencing or reassignment); {parts}", PRINTED,
+            _places(removed),
+        ),
+        Answered(
+            "Which broker dropped out first, and when?",
+            f"Broker {first['replica_id']}, {clock(first['change_time'])} UTC", PRINTED, _places([first]),
+        ),
+        _whole([], removed), _event(removed), _min_isr(removed),
+    ]  # fmt: skip
+
+
+def _whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answered:
     question = "How long until the ISR was whole again?"
-    back = [row for row in rows if row["returned_ms"] is not None]
+    every = [*rows, *removed]
+    back = [row for row in every if row["returned_ms"] is not None]
     if not back:
         # A failed write leaves the ISR as it was.
-        if all(row["write_outcome"] == FAILED for row in rows):
-            return Answered(question, "It stayed whole: no shrink was written", PRINTED, _places(rows))
+        if all(row["write_outcome"] == FAILED for row in every):
+            return Answered(question, "It stayed whole: no shrink was written", PRINTED, _places(every))
         return _unknown(question, "no replica is seen to come back")
+    out = {(row["topic"], row["partition_id"]) for row in every
+           if row["returned_ms"] is None and row["write_outcome"] != FAILED}  # fmt: skip
+    end = f"At the end {count_of(len(out), 'partition')} had not been seen whole again." if out else ""
     bound = any(row["returned_source"] == AT_MOST for row in back)
-    return Answered(question, back_again(rows), BOUND if bound else PRINTED, _places(back))
+    said = " ".join(filter(None, (back_again(rows), _removed_again(removed), end)))
+    return Answered(question, said, BOUND if bound else PRINTED, _places(back))
+
+
+def _removed_again(removed: Sequence[Row]) -> str:
+    """Say after how long each broker that the controller removed was back: whether a restart may go on."""
+    times: dict[int, list[int]] = {}
+    for row in removed:
+        if row["returned_ms"] is not None:
+            times.setdefault(row["replica_id"], []).append(row["returned_ms"])
+    parts = [f"broker {broker} after {span(each)} ms" for broker, each in sorted(times.items())]
+    return f"Removed by the controller, and back: {', '.join(parts)}." if parts else ""
 
 
 def _client(requests: FromRequests) -> Answered:

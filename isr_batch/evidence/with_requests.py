@@ -54,7 +54,7 @@ def ask(lake: Lake, cluster_id: str) -> list[Answered]:
     Returns
     -------
     list of Answered
-        As `isr_batch.evidence.questions.questions`; empty where no leader dropped a replica by the lines.
+        As `isr_batch.evidence.questions.questions`; empty where no replica left an ISR by the lines.
     """
     if not lake.has(SHRINK_EVIDENCE.name):
         return []

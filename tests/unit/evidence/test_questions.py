@@ -92,3 +92,23 @@ def test_appends_without_a_logged_request_name_nobody() -> None:
     wrote = found["Which client wrote when it happened?"]
     assert not wrote.known
     assert "could be tied to a logged produce request" in wrote.answer
+
+
+def state(epoch: int, isr: str) -> str:
+    return f"[Broker id=1] Leader t-0 starts at leader epoch {epoch} from offset 0 with high watermark 0, ISR [{isr}]"
+
+
+def test_a_rolling_restart_asks_nothing_about_lag() -> None:
+    lines = of_brokers(
+        b1=[(0, state(1, "1,2,3")), (10, state(2, "1,3")), (14, state(3, "1,2,3")), (20, state(4, "1,2"))]
+    )
+    found = asked(lines)
+    assert len(found) == 5
+    assert found["Leader, follower, or the link?"].answer.endswith("broker 2: 1 replica, broker 3: 1 replica")
+    assert found["Which broker dropped out first, and when?"].answer == "Broker 2, 16:00:10.000 UTC"
+    whole = found["How long until the ISR was whole again?"]
+    assert whole.answer == (
+        "Removed by the controller, and back: broker 2 after 4000 ms. "
+        "At the end 1 partition had not been seen whole again."
+    )
+    assert found["How long under min ISR?"].how_sure == "unknown"
