@@ -194,8 +194,8 @@ def _removed_again(removed: Sequence[Row]) -> str:
 def _client(requests: FromRequests) -> Answered:
     question = "Which client wrote when it happened?"
     named = [row for row in requests.clients if row["client_id"] is not None]
-    if requests.clients and not named:
-        return _unknown(question, "none of the appends in that time could be tied to a logged produce request")
+    if not named and requests.verdicts:
+        return _unknown(question, "no append in the time before a shrink could be tied to a logged produce request")
     if not named:
         return _unknown(question, "only request logs name the clients of produce requests")
     parts = [

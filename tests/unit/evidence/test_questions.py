@@ -87,11 +87,13 @@ def test_request_logs_add_verdicts_clients_and_the_lag_time_that_is_enough() -> 
 
 def test_appends_without_a_logged_request_name_nobody() -> None:
     nobody = {"client_id": None, "topic": "t", "appends": 3, "records": 7, "drops": 1, "first": None}
+    verdict = {"verdict": "genuine", "primary_cause": "follower_slow", "true_lag_ms": 1, "avoiding_lag_time_ms": None}
     lines = evidence_of(of_brokers(b1=[(0, SHRINK)]), "c")
-    found = {one.question: one for one in questions(lines, FromRequests([], [nobody]))}
-    wrote = found["Which client wrote when it happened?"]
-    assert not wrote.known
-    assert "could be tied to a logged produce request" in wrote.answer
+    for verdicts, reason in (([], "only request logs"), ([verdict], "could be tied to a logged produce request")):
+        found = {one.question: one for one in questions(lines, FromRequests(verdicts, [nobody]))}
+        wrote = found["Which client wrote when it happened?"]
+        assert not wrote.known
+        assert reason in wrote.answer
 
 
 def state(epoch: int, isr: str) -> str:
