@@ -12,11 +12,12 @@ from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
 def find_evidence(read: LinesOfInterest) -> FoundLines:
     """Find the evidence in what an ingest has read; lines that it has refused are none."""
     lines = [
-        table.filter(pc.is_valid(table["message"])).select(LINES.names) for table in (read.server, read.state_changes)
+        table.filter(pc.is_valid(table["message"])).select(LINES.names).cast(LINES)
+        for table in (read.server, read.state_changes)
     ]
     span_us: dict[int, tuple[int, int]] = {}
     for file in read.files.to_pylist():
         if file["kind"] in (SERVER, STATE_CHANGE) and file["first_us"] is not None:
             first_us, last_us = span_us.get(file["broker_id"], (file["first_us"], file["last_us"]))
             span_us[file["broker_id"]] = min(first_us, file["first_us"]), max(last_us, file["last_us"])
-    return find(pa.concat_tables(lines).cast(LINES), span_us)
+    return find(pa.concat_tables(lines), span_us)
