@@ -71,9 +71,9 @@ def find_logs_of_clusters(
     require_release(release)
     options = LogOptions.parse(stamp_format, zones or [])
     clusters = find_clusters(folder, cluster, options)
-    for _, found in clusters.values():
+    for name, (_, found) in clusters.items():
         require_readable(found)
-        require_utc(found.files)
+        require_utc(found.files, name if len(clusters) > 1 else None)
     return FoundLogs(clusters, release, options)
 
 
@@ -127,9 +127,9 @@ def look(
     clusters = find_clusters(logs, cluster, LogOptions.parse(stamp_format, time_zone or []))
     for name, (_, found) in clusters.items():
         show_files(out, name, found)
-    for _, found in clusters.values():
+    for name, (_, found) in clusters.items():
         require_readable(found)
-        require_utc(found.files)
+        require_utc(found.files, name if len(clusters) > 1 else None)
 
 
 def ingest_logs(job: Job, done: "Run", logs: FoundLogs) -> None:

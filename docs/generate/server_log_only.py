@@ -8,15 +8,20 @@ replay of the brokers' own rule says about the same shrinks.
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import deltalake
 
-from isr_batch.evidence.table import evidence_of
+from isr_batch.evidence.table import rows_of
 from isr_batch.ingest.broker_logs import find_clusters
-from isr_batch.ingest.kafka_logs.evidence_lines import evidence_lines
+from isr_batch.ingest.kafka_logs import survey
+from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
+from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_folder import SERVER
+from isr_batch.ingest.kafka_logs.log_sql import log_sql
 
 PAGE: Final = Path(__file__).parents[1] / "server-log-only.md"
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
@@ -46,13 +51,21 @@ def pairs(lake: Path, logs: Path) -> Iterator[Pair]:
     for row in _rows(lake, "shrink_verdicts"):
         if (row["cluster_id"], row["rule"]) in own:
             judged[_key(row)].append(row)
-    for cluster, (_, logs_found) in find_clusters(logs).items():
+    for cluster, (folder, _) in find_clusters(logs).items():
         if cluster not in releases:
             continue
-        files = [file for file in logs_found.files if file.kind == SERVER]
-        for row in evidence_of(evidence_lines(files), cluster).to_pylist():
+        for row in _of_server_logs(folder, cluster):
             if row["made_by"] == "leader" and not row["retry"]:
                 yield Pair(releases[cluster], cluster, row, _nearest(row, judged[_key(row)]))
+
+
+def _of_server_logs(folder: Path, cluster: str) -> list[Row]:
+    with log_sql() as sql:
+        engine = Here(sql)
+        found = survey(engine, folder)
+        server_logs = replace(found, files=[file for file in found.files if file.kind == SERVER])
+        rows: list[Row] = rows_of(find_evidence(read_lines_of_interest(engine, sql, server_logs)), cluster).to_pylist()
+    return rows
 
 
 def _rows(lake: Path, table: str, *columns: str) -> list[Row]:

@@ -1,15 +1,6 @@
 """Read the lines of server.log and state-change.log that are evidence about ISR shrinks.
 
-=============  ==========================================================================================
-release        a shrink in server.log
-=============  ==========================================================================================
-0.8 - 0.11     ``Partition [t,0] on broker 1: Shrinking ISR for partition [t,0] from 1,2 to 1``
-1.0 - 2.1      ``[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1``
-2.2 - 3.5      with ``Leader: (highWatermark, endOffset)`` and the end offset of each dropped replica
-3.6 -          with ``lastCaughtUpTimeMs`` of each
-=============  ==========================================================================================
-
-Since 3.0 the offset and the time may be ``unknown``. An expand is "Expanding ISR" (ZooKeeper) or "ISR updated". A write
+A shrink is as `isr_batch.evidence.shrink_line` says. An expand is "Expanding ISR" (ZooKeeper) or "ISR updated". A write
 of the ISR that failed is "Cached zkVersion" (ZooKeeper) or "Failed to alter partition" (AlterPartition; at INFO only
 where the controller refused the replicas or gave an unexpected error).
 """
@@ -22,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.evidence.lines import Attempt, FailedWrite, FoundLines, IsrState, Place, Replica
+from isr_batch.evidence.shrink_line import INT, INTS, OUT_OF_SYNC, SHRINK
 from isr_batch.evidence.trouble import TROUBLE, trouble_of
 
 LINES: Final = pa.schema([
@@ -34,39 +26,33 @@ where the line has no time, such as a setting."""
 MAX_INT = (1 << 31) - 1
 _ONE_START_US = 60_000_000
 
-_INT, _LONG = r"\d{1,10}", r"-?\d{1,18}|unknown"
-_INTS = rf"{_INT}(?:, ?{_INT})*"
-_PARTITION = rf"\[Partition (\S+)-({_INT}) broker=({_INT})\] "
-_CHANGE = re.compile(
-    rf"{_PARTITION}(Shrinking|Expanding) ISR (?:for partition \S+ )?from ({_INTS}) to ({_INTS})?(?!\d)"
-)
-_LEADER_OFFSETS = re.compile(rf"Leader: \(highWatermark: ({_LONG}), endOffset: ({_LONG})\)")
-_OUT_OF_SYNC = re.compile(rf"\(brokerId: ({_INT}), endOffset: ({_LONG})(?:, lastCaughtUpTimeMs: ({_LONG}))?\)")
+_PARTITION = rf"\[Partition (\S+)-({INT}) broker=({INT})\] "
+_SHRINKS = re.compile(SHRINK)
+_EXPANDS = re.compile(rf"{_PARTITION}Expanding ISR (?:for partition \S+ )?from ({INTS}) to ({INTS})(?!\d)")
+_OUT_OF_SYNC = re.compile(OUT_OF_SYNC)
 # Where the release prints whether the ISR is under min ISR, two blanks say that it is not.
 _UPDATED = re.compile(
-    rf"{_PARTITION}ISR updated (?:from AlterIsr )?to \[?({_INTS})\]?( \(under-min-isr\)|  and)?"
-    rf".*ersion updated to \[?({_INT})"
+    rf"{_PARTITION}ISR updated (?:from AlterIsr )?to \[?({INTS})\]?( \(under-min-isr\)|  and)?"
+    rf".*ersion updated to \[?({INT})"
 )
 _WRITE_FAILED = re.compile(
     rf"{_PARTITION}(Cached zkVersion |(?:Controller f|F)ailed to (?:update ISR|alter partition) to |"
     r"Failed to enqueue ISR change)"
 )
-_STARTS = re.compile(rf"(?:Leader |{_PARTITION})(\S+)-({_INT}) .*?starts at [Ll]eader [Ee]poch {_INT} from offset")
-_STARTED_ISR = re.compile(rf"(?:with partition epoch ({_INT})[, ].*)?high watermark -?\d+,? ISR \[((?:{_INTS})?)\]")
-_STAYED = re.compile(rf"Skipped the become-leader state change for (\S+)-({_INT}) ")
+_STARTS = re.compile(rf"(?:Leader |{_PARTITION})(\S+)-({INT}) .*?starts at [Ll]eader [Ee]poch {INT} from offset")
+_STARTED_ISR = re.compile(rf"(?:with partition epoch ({INT})[, ].*)?high watermark -?\d+,? ISR \[((?:{INTS})?)\]")
+_STAYED = re.compile(rf"Skipped the become-leader state change for (\S+)-({INT}) ")
 _RECEIVED = re.compile(
     r"eceived LeaderAndIsr request (?:LeaderAndIsr)?PartitionState"
-    rf"\((?:topicName='([^']*)', partitionIndex=({_INT}), )?"
-    rf"controllerEpoch=\d+, leader=(-?{_INT}), leaderEpoch={_INT}, isr=\[?((?:{_INTS})?)\]?, "
-    rf"(?:zkVersion|partitionEpoch)=({_INT})"
+    rf"\((?:topicName='([^']*)', partitionIndex=({INT}), )?"
+    rf"controllerEpoch=\d+, leader=(-?{INT}), leaderEpoch={INT}, isr=\[?((?:{INTS})?)\]?, "
+    rf"(?:zkVersion|partitionEpoch)=({INT})"
 )
-_BROKER = re.compile(
-    rf"\[Broker id=({_INT})\]|\bBroker ({_INT}) received|^\S+ \S+ \w+ \[Partition \S+ broker=({_INT})\]"
-)
-_FOR_PARTITION = re.compile(rf"for partition (\S+)-({_INT})(?!\S*\d)")
-_LISTED_ISR = re.compile(rf"\bisr=\[((?:{_INTS})?)\]")
-_LISTED_EPOCH = re.compile(rf"\bpartitionEpoch=({_INT})")
-_CREATED = re.compile(rf"Created log for partition (\S+)-({_INT}) in ")
+_BROKER = re.compile(rf"\[Broker id=({INT})\]|\bBroker ({INT}) received|^\S+ \S+ \w+ \[Partition \S+ broker=({INT})\]")
+_FOR_PARTITION = re.compile(rf"for partition (\S+)-({INT})(?!\S*\d)")
+_LISTED_ISR = re.compile(rf"\bisr=\[((?:{INTS})?)\]")
+_LISTED_EPOCH = re.compile(rf"\bpartitionEpoch=({INT})")
+_CREATED = re.compile(rf"Created log for partition (\S+)-({INT}) in ")
 _CREATED_MIN_ISR = re.compile(r"[{ ]min\.insync\.replicas(?:=| -> )(\d{1,9})\b")
 _VERSION = re.compile(r"Kafka version ?: (\S+)")
 _SETTING = re.compile(r"^\s+(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})\s*$")
@@ -83,18 +69,22 @@ class _Line(NamedTuple):
     text: str
 
 
-def find(lines: pa.Table) -> FoundLines:
+def find(lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
     """Find the evidence in the lines of all brokers.
 
     Parameters
     ----------
     lines : pa.Table
         Columns of `LINES`, in any order; lines of no interest may be among them.
+    span_us : dict of int to (int, int), optional
+        Times of the first and the last line of each broker's logs; by default, of the given lines.
     """
     found = FoundLines()
-    stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
-    spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
-    found.span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
+    if span_us is None:
+        stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
+        spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
+        span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
+    found.span_us = span_us
     wanted = lines.filter(pc.match_substring_regex(lines["message"], OF_INTEREST))
     wanted = wanted.sort_by([("stamp_us", "ascending"), ("source_file", "ascending"), ("source_line", "ascending")])
     first_in: dict[tuple[int, int, str], str] = {}
@@ -141,23 +131,23 @@ def _take_attempt(found: FoundLines, line: _Line) -> None:
 
 
 def _attempt(line: _Line) -> Attempt | None:
-    match = _CHANGE.search(line.text)
+    shrink, expand = _SHRINKS.search(line.text), _EXPANDS.search(line.text)
+    match = shrink or expand
     if not match:
         return None
-    topic, partition, leader, verb, before, after = match.groups()
-    isr_before, isr_after = _ints(before), _ints(after or "")
-    shrinks = verb == "Shrinking"
-    changed = set(isr_before) - set(isr_after) if shrinks else set(isr_after) - set(isr_before)
+    topic, partition, leader, before, after = match.groups()[:5]
+    isr_before, isr_after = _ints(before), _ints(after)
+    changed = set(isr_before) - set(isr_after) if shrink else set(isr_after) - set(isr_before)
     if max(int(partition), int(leader), *isr_before, *isr_after) > MAX_INT or not changed:
         return None
-    offsets = _LEADER_OFFSETS.search(line.text)
+    high_watermark, end_offset, out_of_sync = shrink.groups()[5:] if shrink else (None, None, None)
     printed = {
         int(number): Replica(_known(offset, 0), _known(caught_up, 1))
-        for number, offset, caught_up in _OUT_OF_SYNC.findall(line.text)
+        for number, offset, caught_up in _OUT_OF_SYNC.findall(out_of_sync or "")
     }
     return Attempt(
-        line.place, line.at_us, int(leader), (topic, int(partition)), shrinks, isr_before, isr_after,
-        _known(offsets[1], 0) if offsets else None, _known(offsets[2], 0) if offsets else None,
+        line.place, line.at_us, int(leader), (topic, int(partition)), bool(shrink), isr_before, isr_after,
+        _known(high_watermark, 0), _known(end_offset, 0),
         {number: printed.get(number, Replica(None, None)) for number in sorted(changed)},
     )  # fmt: skip
 
@@ -271,7 +261,7 @@ def _first_of_each(marks: list[tuple[int, Place]]) -> list[tuple[int, Place]]:
     return starts
 
 
-def _known(text: str, least: int) -> int | None:
+def _known(text: str | None, least: int) -> int | None:
     # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
     return int(text) if text and text != "unknown" and int(text) >= least else None
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import median_low
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -29,7 +30,9 @@ from isr_batch.evidence.trouble import KINDS
 NOT_IN_LOGS: Final = "not told by these logs: "
 PRINTED: Final = "printed"
 BOUND: Final = "bound"
+REPLAYED: Final = "replayed"
 UNKNOWN: Final = "unknown"
+MOST_CLIENTS: Final = 3
 MOST_LINES: Final = 3
 """Lines that are named as the evidence of an answer."""
 _EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
@@ -39,7 +42,7 @@ class Answered(NamedTuple):
     """A question, its answer, the first lines that it rests on (``file:line``), and how sure it is.
 
     ``how_sure`` is strong evidence, weak evidence or no evidence for a suspicion; printed where lines say it; bound
-    where they only limit it; unknown where they do not tell.
+    where they only limit it; replayed where the replay of the brokers' rule says it; unknown where nothing tells.
     """
 
     question: str
@@ -53,25 +56,55 @@ class Answered(NamedTuple):
         return self.how_sure != UNKNOWN
 
 
-def questions(evidence: pa.Table) -> list[Answered]:
-    """Answer every question, in the order in which people ask; none where no leader dropped a replica.
+class FromRequests(NamedTuple):
+    """What only request logs tell, as `isr_batch.evidence.with_requests.from_requests` collects it.
+
+    ``verdicts``: rows of the view evidence_and_verdicts that the replay judges, known_by, verdict, primary_cause,
+    true_lag_ms, avoiding_lag_time_ms. ``clients``: who wrote to a partition from when its follower was last caught up
+    until it was dropped, the busiest first: client_id, topic, appends, records, drops, first (source_file,
+    source_line).
+    """
+
+    verdicts: list[Row]
+    clients: list[Row]
+
+
+NO_REQUESTS: Final = FromRequests([], [])
+
+
+def questions(evidence: pa.Table, requests: FromRequests = NO_REQUESTS) -> list[Answered]:
+    """Answer every question, in the order in which people ask; none where no replica left an ISR.
+
+    Where the controller alone removed replicas, as in a rolling restart, there is nothing to ask about lag.
 
     Parameters
     ----------
     evidence : pa.Table
         Rows of one cluster, as `isr_batch.evidence.table.evidence_of` gives them.
+    requests : FromRequests, optional
+        What request logs add.
     """
-    rows = [row for row in used_rows(evidence) if not row["retry"] and row["made_by"] != CONTROLLER]
+    every = [row for row in used_rows(evidence) if not row["retry"]]
+    rows = [row for row in every if row["made_by"] != CONTROLLER]
+    removed = [row for row in every if row["made_by"] == CONTROLLER]
     if not rows:
-        return []
+        return _of_removed(removed) if removed else []
     found = storms(evidence)
     return [
-        _suspect(rows), _first(found[0]), _behind(rows), _whole(rows), _client(), _lag_time(rows), _trouble(rows),
-        _event(rows), _min_isr(rows),
+        _suspect(rows, requests), _first(found[0]), _behind(rows, requests), _whole(rows, removed), _client(requests),
+        _lag_time(rows, requests), _trouble(rows), _event(rows), _min_isr(rows),
     ]  # fmt: skip
 
 
-def _suspect(rows: Sequence[Row]) -> Answered:
+def question_rows(asked: Iterable[Answered]) -> list[dict[str, str]]:
+    """Make rows for a page: question, answer, how sure, lines."""
+    return [
+        {"question": one.question, "answer": one.answer, "how sure": one.how_sure, "lines": ", ".join(one.lines)}
+        for one in asked
+    ]
+
+
+def _suspect(rows: Sequence[Row], requests: FromRequests) -> Answered:
     counts = Counter((row["suspect"], row["suspect_broker"], row["strength"]) for row in rows)
     parts = [
         f"{(suspect or 'nobody').replace('_', ' ')}{'' if broker is None else f' {broker}'}: "
@@ -81,7 +114,15 @@ def _suspect(rows: Sequence[Row]) -> Answered:
     best = max(rows, key=lambda row: row["strength"] == STRONG)
     strengths = {SUSPICION.get(row["strength"], "no evidence") for row in rows}
     sure = strengths.pop() if len(strengths) == 1 else "as said of each"
-    return Answered("Leader, follower, or the link?", "; ".join(parts), sure, best["evidence_lines"][:MOST_LINES])
+    causes = Counter((row["verdict"], row["primary_cause"]) for row in requests.verdicts)
+    by_replay = [
+        f"{number} {verdict}{'' if verdict == cause else f' ({cause})'}"
+        for (verdict, cause), number in causes.most_common()
+    ]
+    more = f". By the replay: {', '.join(by_replay)}" if by_replay else ""
+    return Answered(
+        "Leader, follower, or the link?", "; ".join(parts) + more, sure, best["evidence_lines"][:MOST_LINES]
+    )
 
 
 def _first(storm: Storm) -> Answered:
@@ -92,38 +133,101 @@ def _first(storm: Storm) -> Answered:
     )  # fmt: skip
 
 
-def _behind(rows: Sequence[Row]) -> Answered:
+def _behind(rows: Sequence[Row], requests: FromRequests) -> Answered:
     printed = [row for row in rows if row["records_behind"] is not None or row["lag_ms"] is not None]
     question = "Were they really behind, and by how much?"
+    lags = [row["true_lag_ms"] for row in requests.verdicts if row["true_lag_ms"] is not None]
+    if lags:
+        none = lags.count(0)
+        answer = f"By their own fetches they lagged {span(lags)} ms; {none} of {len(lags)} had all the records"
+        return Answered(question, f"{answer}. {behind(rows)}", REPLAYED, _places(printed))
     if not printed:
         return _unknown(question, "records behind are printed since 2.2, the time since 3.6")
     return Answered(question, behind(rows), PRINTED, _places(printed))
 
 
-def _whole(rows: Sequence[Row]) -> Answered:
+def _of_removed(removed: Sequence[Row]) -> list[Answered]:
+    counts = Counter(row["replica_id"] for row in removed)
+    parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
+    first = removed[0]
+    return [
+        Answered(
+            "Leader, follower, or the link?",
+            f"None of them: the controller removed the replicas (shutdown, fencing or reassignment); {parts}", PRINTED,
+            _places(removed),
+        ),
+        Answered(
+            "Which broker dropped out first, and when?",
+            f"Broker {first['replica_id']}, {clock(first['change_time'])} UTC", PRINTED, _places([first]),
+        ),
+        _whole([], removed), _event(removed), _min_isr(removed),
+    ]  # fmt: skip
+
+
+def _whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answered:
     question = "How long until the ISR was whole again?"
-    back = [row for row in rows if row["returned_ms"] is not None]
+    every = [*rows, *removed]
+    back = [row for row in every if row["returned_ms"] is not None]
     if not back:
         # A failed write leaves the ISR as it was.
-        if all(row["write_outcome"] == FAILED for row in rows):
-            return Answered(question, "It stayed whole: no shrink was written", PRINTED, _places(rows))
+        if all(row["write_outcome"] == FAILED for row in every):
+            return Answered(question, "It stayed whole: no shrink was written", PRINTED, _places(every))
         return _unknown(question, "no replica is seen to come back")
+    out = {(row["topic"], row["partition_id"]) for row in every
+           if row["returned_ms"] is None and row["write_outcome"] != FAILED}  # fmt: skip
+    end = f"At the end {count_of(len(out), 'partition')} had not been seen whole again." if out else ""
     bound = any(row["returned_source"] == AT_MOST for row in back)
-    return Answered(question, back_again(rows), BOUND if bound else PRINTED, _places(back))
+    said = " ".join(filter(None, (back_again(rows), _removed_again(removed), end)))
+    return Answered(question, said, BOUND if bound else PRINTED, _places(back))
 
 
-def _client() -> Answered:
-    return _unknown("Which client wrote when it happened?", "only request logs name the clients of produce requests")
+def _removed_again(removed: Sequence[Row]) -> str:
+    """Say after how long each broker that the controller removed was back: whether a restart may go on."""
+    times: dict[int, list[int]] = {}
+    for row in removed:
+        if row["returned_ms"] is not None:
+            times.setdefault(row["replica_id"], []).append(row["returned_ms"])
+    parts = [f"broker {broker} after {span(each)} ms" for broker, each in sorted(times.items())]
+    return f"Removed by the controller, and back: {', '.join(parts)}." if parts else ""
 
 
-def _lag_time(rows: Sequence[Row]) -> Answered:
+def _client(requests: FromRequests) -> Answered:
+    question = "Which client wrote when it happened?"
+    named = [row for row in requests.clients if row["client_id"] is not None]
+    if not named and requests.verdicts:
+        return _unknown(question, "no append in the time before a shrink could be tied to a logged produce request")
+    if not named:
+        return _unknown(question, "only request logs name the clients of produce requests")
+    parts = [
+        f"{row['client_id']} to {row['topic']} ({count_of(row['records'], 'record')}, before "
+        f"{count_of(row['drops'], 'shrink')})"
+        for row in named[:MOST_CLIENTS]
+    ]
+    rest = f"; {len(named) - MOST_CLIENTS} more" if len(named) > MOST_CLIENTS else ""
+    nobody = sum(row["records"] for row in requests.clients if row["client_id"] is None)
+    unnamed = f"; {count_of(nobody, 'record')} by no logged request" if nobody else ""
+    lines = [f"{row['first']['source_file']}:{row['first']['source_line']}" for row in named[:MOST_LINES]]
+    return Answered(question, f"Most: {', '.join(parts)}{rest}{unnamed}", PRINTED, lines)
+
+
+def _lag_time(rows: Sequence[Row], requests: FromRequests) -> Answered:
     question = "What lag time would have avoided it?"
     printed = [row for row in rows if row["lag_ms"] is not None]
+    lines = _places(printed, by="lag_ms")
+    enough = [row["avoiding_lag_time_ms"] for row in requests.verdicts if row["avoiding_lag_time_ms"] is not None]
+    if enough:
+        missing = len(requests.verdicts) - len(enough)
+        rest = f"; of {missing} the log or the term ends before it did" if missing else ""
+        answer = (
+            f"By the replay, {max(enough)} ms is enough for all {len(enough)} shrinks whose follower caught up, "
+            f"and {median_low(enough)} ms for half of them{rest}"
+        )
+        return Answered(question, f"{answer}. {avoiding_lag_time(rows)}", REPLAYED, lines)
     if not printed:
         return _unknown(
             question, "lastCaughtUpTimeMs is printed since 3.6; more than the present one is all that is sure"
         )
-    return Answered(question, avoiding_lag_time(rows), BOUND, _places(printed, by="lag_ms"))
+    return Answered(question, avoiding_lag_time(rows), BOUND, lines)
 
 
 def _trouble(rows: Sequence[Row]) -> Answered:

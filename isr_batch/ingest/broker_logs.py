@@ -12,7 +12,6 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.errors import QualityGateError, UsageError
-from isr_batch.evidence.forms import find
 from isr_batch.evidence.table import rows_of
 from isr_batch.evidence.write import write_evidence
 from isr_batch.ingest.ingested_files import (
@@ -30,8 +29,9 @@ from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
 from isr_batch.ingest.kafka_logs.engine import engine_for
-from isr_batch.ingest.kafka_logs.evidence_lines import evidence_lines
+from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
+from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.log_files.content import text_bytes
@@ -177,7 +177,7 @@ def _ingest(
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
-            _weigh(small, work, cluster_id)
+            _weigh(small, read_lines_of_interest(engine, small.sql, work.found), cluster_id)
         return Ingest(Counts(), [])
     work.found.earlier = _before(lake, work, cluster_id)
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
@@ -187,7 +187,7 @@ def _ingest(
     account = logs.account()
     times = logs.times()
     rows_out, broken = _write(small, logs.tables, work, times, cluster_id)
-    _weigh(small, work, cluster_id)
+    _weigh(small, logs.lines, cluster_id)
     now = records(work, times, lake.run_id, datetime.now(UTC))
     rows = pa.Table.from_pylist(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
@@ -200,9 +200,9 @@ def _ingest(
     return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
 
 
-def _weigh(small: SmallTables, work: Plan, cluster_id: str) -> None:
+def _weigh(small: SmallTables, lines: LinesOfInterest, cluster_id: str) -> None:
     """Write what server.log and state-change.log alone tell about shrinks."""
-    found = find(evidence_lines(work.found.files))
+    found = find_evidence(lines)
     write_evidence(small, cluster_id, rows_of(found, cluster_id), found)
 
 

@@ -8,7 +8,7 @@ import altair as alt
 import pyarrow as pa
 
 from isr_batch.evidence.answer import answer, shown_rows, storms
-from isr_batch.evidence.questions import questions
+from isr_batch.evidence.questions import question_rows, questions
 from isr_batch.report.charts import Spec, utc
 from isr_batch.report.page import write_page
 
@@ -33,7 +33,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path) -> None:
     sections = [
         {
             "name": name, "place": f"shrinks{number}", "answer": answer(rows),
-            "questions": _questions(rows), "storms": _storms(rows),
+            "questions": question_rows(questions(rows)), "storms": _storms(rows),
             "shrinks": shown_rows(rows, MOST), "count": rows.num_rows,
         }
         for number, (name, rows) in enumerate(clusters.items())
@@ -69,13 +69,6 @@ def drops_in_time(rows: pa.Table) -> Spec:
         .properties(width=680)
     )
     return dict(chart.to_dict())
-
-
-def _questions(rows: pa.Table) -> list[dict[str, str]]:
-    return [
-        {"question": one.question, "answer": one.answer, "how sure": one.how_sure, "lines": ", ".join(one.lines)}
-        for one in questions(rows)
-    ]
 
 
 def _storms(rows: pa.Table) -> list[dict[str, Any]]:

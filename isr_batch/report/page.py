@@ -14,6 +14,8 @@ from markupsafe import Markup, escape
 from pyspark.sql import functions as F
 
 from isr_batch.evidence.answer import answer
+from isr_batch.evidence.questions import question_rows, questions
+from isr_batch.evidence.with_requests import from_requests
 from isr_batch.incidents.avoided import read_scores
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask, own_shrinks
 from isr_batch.incidents.words import CALLED
@@ -94,7 +96,7 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         },
         drawn=drawn,
         most=MOST,
-        by_lines={name: [] for name in clusters} | _by_lines(lake),
+        by_lines=dict.fromkeys(clusters) | _by_lines(lake),
     )
 
 
@@ -102,12 +104,18 @@ def _rule(row: dict[str, Any]) -> dict[str, object]:
     return {title: rounded(row[name]) for name, title in RULE_COLUMNS.items()}
 
 
-def _by_lines(lake: Lake) -> dict[str, list[str]]:
-    """Say what server.log alone tells of each cluster in which a replica left an ISR."""
+def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
+    """Say what server.log alone tells of each cluster in which a replica left an ISR, and what request logs add."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
-    clusters = sorted(set(rows["cluster_id"].to_pylist()))
-    return {name: answer(rows.filter(pc.equal(rows["cluster_id"], name)), request_log=True) for name in clusters}
+    said = {}
+    for name in sorted(set(rows["cluster_id"].to_pylist())):
+        of_cluster = rows.filter(pc.equal(rows["cluster_id"], name))
+        said[name] = {
+            "lines": answer(of_cluster, request_log=True),
+            "questions": question_rows(questions(of_cluster, from_requests(lake, name))),
+        }
+    return said
 
 
 def rounded(value: object) -> object:

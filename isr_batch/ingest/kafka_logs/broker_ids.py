@@ -80,6 +80,10 @@ def names_a_day(folder: str) -> bool:
     return bool(re.search(_DATE, folder) or re.fullmatch(r"(\w+=)?(20)?\d\d(-\d\d)?", folder))
 
 
+SHARED = 2
+"""Brokers whose lines lie in one folder."""
+
+
 class Owner(NamedTuple):
     """The broker that wrote a candidate's lines (None: not known), and what contradicts it or is missing."""
 
@@ -123,18 +127,28 @@ def owners(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[st
         broker_id = next((n for n in (by_lines, stated, in_names) if n is not None), None)
         first = each.folder not in noted and each.source is None
         noted.add(each.folder)
-        remarks = list(_remarks(each.label, by_lines, stated, in_names)) if first else []
+        # A folder that brokers share is named after none of them.
+        name_says = in_names if len(beside) < SHARED else None
+        remarks = list(_remarks(each.label, by_lines, stated, name_says, sorted(beside))) if first else []
         found.append(Owner(broker_id, remarks))
     return found
 
 
-def _remarks(label: str, by_lines: int | None, stated: int | None, in_names: int | None) -> Iterator[Refused]:
+def _remarks(
+    label: str, by_lines: int | None, stated: int | None, in_names: int | None, beside: Sequence[int]
+) -> Iterator[Refused]:
     properties = f"{label}/server.properties"
     if by_lines is None and stated is None and in_names is None:
         yield Refused(label, "no broker id", "its logs were left out")
     elif stated is None:
-        how = f"{by_lines} by the lines of its logs" if by_lines is not None else f"{in_names} by the folder's name"
-        yield Refused(properties, "no server.properties", f"taken for broker {how}")
+        how = (
+            f"broker {by_lines} by the lines of its logs"
+            if by_lines is not None
+            else f"broker {in_names} by the folder's name"
+        )
+        if len(beside) >= SHARED:
+            how = f"brokers {', '.join(map(str, beside))} by the lines of their logs"
+        yield Refused(properties, "no server.properties", f"taken for {how}")
     elif by_lines not in {None, stated}:
         detail = f"it is of broker {stated}, and the lines of the logs beside it are of broker {by_lines}"
         yield Refused(properties, "another broker's server.properties", detail)

@@ -39,6 +39,8 @@ LOG_NAMES = {
 """File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
 NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?|.*[-_.]?gc\.log.*")
 """Logs that lie beside them, from which nothing is read."""
+DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
+"""Files that people lay beside logs; they may quote lines of them."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
@@ -229,6 +231,9 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
         base = Path(name).name
         if NOT_NEEDED.fullmatch(base):
             found.left_out.append(Refused(name, "not needed", "nothing in it is about fetches or the ISR"))
+            continue
+        if DOCUMENT.fullmatch(base):
+            found.left_out.append(Refused(name, "a document by its name", "if it is a log, call it server.log"))
             continue
         kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)
         look = look_at(each, kind or SERVER, options.stamp_format)

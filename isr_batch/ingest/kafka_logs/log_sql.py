@@ -4,13 +4,6 @@ from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 SOURCE = "broker_id, source_file, source_line, stamp_us"
 
-# A line with a number that no Kafka could have printed has another form than any line that is read. What comes after a
-# number is not a digit; `END` says so where a pattern has nothing else there.
-INT = r"(?:1\d{9}|20\d{8}|\d{1,9})"
-LONG = r"\d{1,18}"
-INTS = rf"{INT}(?:, ?{INT})*"
-END = r"(?:\D|$)"
-
 BUCKET_US = 50_000
 """Activity is bucketed by this time."""
 

@@ -40,7 +40,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
         rows.append({
             "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
             "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
-            "from": _to_the_second(seen.first), "until": _to_the_second(seen.last),
+            "from": _to_the_second(seen.first), "until": _until(seen),
             "mb": round(Path(file_of(file.path)).stat().st_size / 1e6, 1),
         })  # fmt: skip
     return rows
@@ -102,6 +102,11 @@ def _releases(given: str | None, versions: set[str]) -> Iterator[Capability]:
         yield Capability(
             "release", "in no line that was looked at", "--release X.Y.Z, if ingest does not find it either"
         )
+
+
+def _until(seen: Seen) -> str:
+    # The end of a compressed file is not looked at.
+    return f"after {_to_the_second(seen.last)}" if seen.goes_on and seen.last else _to_the_second(seen.last)
 
 
 def _to_the_second(stamp: str | None) -> str:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.log_sql import END, INT, INTS, LONG, SOURCE, columns_of, groups, matches
+from isr_batch.evidence.forms import OF_INTEREST as EVIDENCE
+from isr_batch.evidence.shrink_line import END, INT, INTS, LONG, OUT_OF_SYNC, SHRINK
+from isr_batch.ingest.kafka_logs.log_sql import SOURCE, columns_of, groups, matches
 from isr_batch.ingest.kafka_logs.request_log import RAW_CHARACTERS
 from isr_batch.ingest.kafka_logs.server_log_zookeeper import OF_INTEREST, STATE_CHANGES_OF_INTEREST
 from isr_batch.ingest.kafka_logs.settings_files import LAG_TIME, MAX_INT, MIN_ISR, Broker, ClusterSettings
@@ -16,16 +18,6 @@ from udfs.rules import RELEASED_RULES
 
 _PARTITION = rf"(\S+)-({INT})"
 
-# Of an ISR member that the leader has no state of (3.0 on).
-_NUMBER = rf"(?:-?{LONG}|unknown)"
-# Offsets are printed since 2.2, lastCaughtUpTimeMs since 3.6; before 2.2 nothing but the logger may follow.
-_SHRINK = (
-    rf"\[Partition {_PARTITION} broker=\d+\] Shrinking ISR (?:for partition \S+ )?from ({INTS}) to ((?:{INTS})?)"
-    rf"(?:\. Leader: \(highWatermark: (-?{LONG}), endOffset: (-?{LONG})\)\. Out of sync replicas: "
-    rf"((?:\(brokerId: {INT}, endOffset: {_NUMBER}(?:, lastCaughtUpTimeMs: {_NUMBER})?\) ?)+)\."
-    r"|(?: \([\w.$]+\))?\s*$)"
-)
-_OUT_OF_SYNC = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
 _ISR_UPDATED = (
     rf"\[Partition {_PARTITION} broker=\d+\] ISR updated (?:from AlterIsr )?to \[?({INTS})\b"
     rf".*ersion updated to \[?({INT}){END}"
@@ -62,10 +54,12 @@ SETTING = r"^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = (\d{1,18})$
 """A line of the settings that a broker prints when it starts; it has no timestamp."""
 SERVER_LINES = (
     r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition"
-    f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}"
+    f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}|{EVIDENCE}"
 )
 """What lines of server.log have that are of interest."""
-STATE_CHANGE_LINES = f"{STATE_CHANGES_OF_INTEREST}|starts at leader epoch|kipped the become-leader|with topic id "
+STATE_CHANGE_LINES = (
+    f"{STATE_CHANGES_OF_INTEREST}|starts at leader epoch|kipped the become-leader|with topic id |{EVIDENCE}"
+)
 """What lines of state-change.log have that are of interest."""
 
 BROKER_SETTINGS = pa.schema([
@@ -85,8 +79,8 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
         Lines of server.log: broker_id, source_file, source_line, stamp_us, message.
     """
     columns = (
-        "topic VARCHAR, partition_id INTEGER, before VARCHAR, after VARCHAR, high_watermark BIGINT, "
-        "leader_log_end_offset BIGINT, printed VARCHAR"
+        "topic VARCHAR, partition_id INTEGER, leader_id INTEGER, before VARCHAR, after VARCHAR, "
+        "high_watermark BIGINT, leader_log_end_offset BIGINT, printed VARCHAR"
     )
     replica = "replica_id INTEGER, follower_log_end_offset BIGINT, last_caught_up_time_ms BIGINT"
     dropped = ", ".join(
@@ -95,7 +89,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     )
     return sql(
         f"""
-        WITH split AS ({_split("server", "Shrinking ISR", _SHRINK, columns)}), lines AS (
+        WITH split AS ({_split("server", "Shrinking ISR", SHRINK, columns)}), lines AS (
             SELECT {SOURCE}, {columns_of("g", columns)} FROM split
         )
         SELECT {SOURCE}, topic, partition_id, high_watermark, leader_log_end_offset,
@@ -105,7 +99,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
                 lambda replica: struct_pack(replica_id := replica, follower_log_end_offset := CAST(NULL AS BIGINT),
                     last_caught_up_time_ms := CAST(NULL AS BIGINT)))
             ELSE list_transform(
-                {groups("printed", _OUT_OF_SYNC, replica).replace("regexp_extract(", "regexp_extract_all(", 1)},
+                {groups("printed", OUT_OF_SYNC, replica).replace("regexp_extract(", "regexp_extract_all(", 1)},
                 lambda replica: struct_pack({dropped})) END AS dropped
         FROM lines
         """,
@@ -129,7 +123,7 @@ def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -
         f"""
         SELECT '{SERVER}' AS log, source_file, source_line, 'Shrinking ISR line of an unknown form' AS reason, {raw}
         FROM server
-        WHERE contains(message, 'Shrinking ISR') AND NOT {matches("in_new_words(message)", _SHRINK)}
+        WHERE contains(message, 'Shrinking ISR') AND NOT {matches("in_new_words(message)", SHRINK)}
         UNION ALL
         SELECT '{STATE_CHANGE}', source_file, source_line, 'leader or follower line of an unknown form', {raw}
         FROM state_changes

@@ -17,7 +17,8 @@ followers.
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.log_sql import END, INT, INTS, LONG, SOURCE, columns_of, groups, matches
+from isr_batch.evidence.shrink_line import END, INT, INTS, LONG
+from isr_batch.ingest.kafka_logs.log_sql import SOURCE, columns_of, groups, matches
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECEIVED = (

@@ -69,8 +69,15 @@ def shifts(files: Iterable[LogFile]) -> list[Shift]:
     return found_out or _between_brokers(begun)
 
 
-def require_utc(files: Iterable[LogFile]) -> None:
+def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
     """Fail if stamps are in a local time zone.
+
+    Parameters
+    ----------
+    files : iterable of LogFile
+        Of one cluster.
+    cluster : str, optional
+        Its name, where it is one of several.
 
     Raises
     ------
@@ -83,9 +90,11 @@ def require_utc(files: Iterable[LogFile]) -> None:
     zones = {shift.zone for shift in found}
     options = [zones.pop()] if len(zones) == 1 else [f"{shift.broker_id}={shift.zone}" for shift in found]
     given = " ".join(f"--time-zone {option}" for option in options)
+    evidence = "; ".join(shift.evidence for shift in found)
     raise UsageError(
-        "; ".join(shift.evidence for shift in found),
-        f"give {given}, or the name of the zone, as in --time-zone Europe/Helsinki",
+        f"{cluster}: {evidence}" if cluster else evidence,
+        f"give {'its folder alone, and ' if cluster else ''}{given}, or the name of the zone, as in --time-zone "
+        "Europe/Helsinki",
     )
 
 

@@ -74,7 +74,7 @@ class Layout:
     whole_seconds : bool
         Whether the stamps have no fraction.
     is_own : bool
-        Whether the lines are in Kafka's own layout already.
+        Whether the lines are in Kafka's own layout, after what comes in front of them.
     zone : str or None
         Time zone of stamps that name none; None is UTC.
     """
@@ -92,7 +92,7 @@ class Layout:
     @property
     def unchanged(self) -> bool:
         """Whether lines stay as they are, each by itself."""
-        return self.is_own and self.zone is None
+        return self.is_own and self.zone is None and not self.prefixes and not self.coloured
 
     @property
     def has_sources(self) -> bool:
@@ -157,8 +157,7 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
     found = _inner(lines, stamp_format)
     if isinstance(found, Unreadable):
         return found
-    own = found.is_own and not names and not coloured
-    return replace(found, prefixes=tuple(names), coloured=coloured, is_own=own)
+    return replace(found, prefixes=tuple(names), coloured=coloured)
 
 
 def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadable:

@@ -46,6 +46,8 @@ class Seen:
     versions: set[str] = field(default_factory=set)
     first: str | None = None
     last: str | None = None
+    goes_on: bool = False
+    """The file goes on after ``last``."""
 
     @property
     def broker_id(self) -> int | None:
@@ -93,7 +95,7 @@ def look_at(path: str, default: str = SERVER, stamp_format: str | None = None, z
 @lru_cache(maxsize=65536)
 def _look(path: str, default: str, stamp_format: str | None, zone: str | None, key: tuple[int, int] | None) -> Look:
     size = key[0] if key else 0
-    parts = _parts(path, size)
+    parts, goes_on = _parts(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
     if not head:
         return Look(path, Unreadable("binary file" if size else "empty file", ""), size, {None: Seen()})
@@ -109,7 +111,7 @@ def _look(path: str, default: str, stamp_format: str | None, zone: str | None, k
             named |= every.source_names(pa.array(part, pa.string()))
     sources: dict[str | None, Seen] = {}
     for name in sorted(named) if len(named) > 1 else [None]:
-        converter, seen = Converter(layout, name), Seen()
+        converter, seen = Converter(layout, name), Seen(goes_on=goes_on and len(named) < 2)  # noqa: PLR2004
         for part in _all_lines(path) if len(named) > 1 else parts:
             _note(seen, converter.convert(pa.array(part, pa.string()), np.arange(len(part))).values, default)
         sources[name] = seen
@@ -144,17 +146,19 @@ def _note_brokers(seen: Seen, values: pa.StringArray) -> None:
             seen.versions.add(version[1])
 
 
-def _parts(path: str, size: int) -> list[list[str]]:
-    """Read the beginning, and the end of a plain file, as lines."""
-    parts = [_first_lines(path)]
-    if not is_packed(path) and size > 2 * HEAD_BYTES:
+def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
+    """Read the beginning, and the end of a plain file, as lines; and whether the file goes on after them."""
+    head, goes_on = _first_lines(path)
+    parts = [head]
+    if goes_on and not is_packed(path):
         with Path(path).open("rb") as stream:
-            stream.seek(size - HEAD_BYTES)
+            stream.seek(max(size - HEAD_BYTES, HEAD_BYTES))
             parts.append(_lines(stream.read(HEAD_BYTES))[1:])
-    return [part for part in parts if part]
+        goes_on = False
+    return [part for part in parts if part], goes_on
 
 
-def _first_lines(path: str) -> list[str]:
+def _first_lines(path: str) -> tuple[list[str], bool]:
     read = b""
     try:
         for chunk in chunks(path):
@@ -163,10 +167,11 @@ def _first_lines(path: str) -> list[str]:
                 break
     except BadFileError:
         pass  # reported when the lines are read
+    goes_on = len(read) > HEAD_BYTES
     if b"\0" in read[:4096]:
-        return []
+        return [], goes_on
     lines = _lines(read[:HEAD_BYTES])
-    return lines[:-1] if len(read) > HEAD_BYTES and len(lines) > 1 else lines
+    return (lines[:-1] if goes_on and len(lines) > 1 else lines), goes_on
 
 
 def _lines(data: bytes) -> list[str]:

@@ -1,10 +1,27 @@
--- Shrinks by both kinds of evidence side by side: what server.log alone tells, and what the replay of the brokers' own rule says; `known_by` says which there is.
+-- Shrinks by both kinds of evidence side by side: what server.log alone tells, and what the replay of the brokers' own rule says; `known_by` says which there is. To keep the replica takes a lag time of more than `lag_ms` by the lines; `avoiding_lag_time_ms` is enough by the replay whenever the checks come (null where the log or the leader's term ends before the follower caught up).
 WITH own AS (
   SELECT shrink_verdicts.*, row_number() OVER (
     PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, change_time ORDER BY params_json
   ) AS nth
   FROM shrink_verdicts
   LEFT SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
+), caught_up AS (
+  SELECT
+    cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id, last_caught_up_time_ms,
+    lead(min(unix_millis(time))) OVER (
+      PARTITION BY cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id
+      ORDER BY last_caught_up_time_ms
+    ) AS next_time_ms
+  FROM replica_timeline
+  LEFT SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
+  GROUP BY cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id, last_caught_up_time_ms
+), judged AS (
+  SELECT own.*, next_time_ms - own.last_caught_up_time_ms AS avoiding_lag_time_ms
+  FROM own
+  LEFT JOIN caught_up USING (
+    cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id, last_caught_up_time_ms
+  )
+  WHERE nth = 1
 )
 SELECT
   coalesce(e.cluster_id, v.cluster_id) AS cluster_id,
@@ -19,9 +36,12 @@ SELECT
   e.spurious AS spurious_by_lines,
   v.verdict,
   v.primary_cause,
+  e.lag_ms,
+  v.true_lag_ms,
+  v.avoiding_lag_time_ms,
   e.reason
 FROM shrink_evidence AS e
-FULL OUTER JOIN (SELECT * FROM own WHERE nth = 1) AS v
+FULL OUTER JOIN judged AS v
   ON e.cluster_id = v.cluster_id AND e.topic = v.topic AND e.partition_id = v.partition_id
   AND e.leader_id = v.leader_id AND e.replica_id = v.replica_id
   AND abs(unix_millis(e.change_time) - unix_millis(v.change_time)) <= 1000

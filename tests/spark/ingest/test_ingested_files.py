@@ -22,6 +22,7 @@ from isr_batch.ingest.broker_logs import Ingest, ingest_kafka_logs
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
+from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_folder import LogFile, LogFolder
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -50,6 +51,7 @@ class Logs:
 
     tables: dict[str, DataFrame | pa.Table]
     of_files: dict[str, dict[str, Any]]
+    lines: LinesOfInterest
     notes: tuple[Note, ...] = ()
 
     def account(self) -> list[Tally]:
@@ -69,7 +71,7 @@ def full(table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: (SET | row).get(name) for name in table.column_names} for row in rows]
 
 
-def read(_engine: Engine, _folder: Path, _cluster: str, run_id: str, *, found: LogFolder, sql: ArrowSql) -> Logs:
+def read(engine: Engine, _folder: Path, _cluster: str, run_id: str, *, found: LogFolder, sql: ArrowSql) -> Logs:
     assert sql is not None
     appends: list[dict[str, Any]] = []
     terms: list[dict[str, Any]] = []
@@ -94,7 +96,8 @@ def read(_engine: Engine, _folder: Path, _cluster: str, run_id: str, *, found: L
     tables: dict[str, DataFrame | pa.Table] = {
         table.name: pa.Table.from_pylist(full(table, rows), arrow_schema(table)) for table, rows in small.items()
     }
-    return Logs(tables | {APPEND_LOG.name: SparkSession.active().createDataFrame(made, APPEND_LOG.schema_ddl)}, told)
+    tables[APPEND_LOG.name] = SparkSession.active().createDataFrame(made, APPEND_LOG.schema_ddl)
+    return Logs(tables, told, read_lines_of_interest(engine, sql, found))
 
 
 def seconds(lake: Lake, table: str, time: str) -> list[int]:

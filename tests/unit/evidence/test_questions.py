@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from isr_batch.evidence.questions import NOT_IN_LOGS, Answered, questions
+from isr_batch.evidence.questions import NOT_IN_LOGS, Answered, FromRequests, questions
 from isr_batch.evidence.table import evidence_of
 from tests.log_lines import SERVER_LOG_ONLY, of_brokers, of_folder
 
@@ -55,3 +55,62 @@ def test_trouble_of_the_follower_and_a_new_topic() -> None:
 
 def test_no_shrink_no_question() -> None:
     assert not asked(of_brokers(b1=[(0, "Kafka version: 4.1.0")]))
+
+
+def test_request_logs_add_verdicts_clients_and_the_lag_time_that_is_enough() -> None:
+    client = {"client_id": "loader", "topic": "t", "appends": 3, "records": 7, "drops": 1,
+              "first": {"source_file": "b1/request.log", "source_line": 4}}  # fmt: skip
+    verdict = {"known_by": "both", "verdict": "genuine", "primary_cause": "follower_slow", "true_lag_ms": 5000,
+               "avoiding_lag_time_ms": 9000}  # fmt: skip
+    spurious = verdict | {"verdict": "spurious", "primary_cause": "caught_up", "true_lag_ms": 0}
+    requests = FromRequests(
+        [verdict, spurious | {"avoiding_lag_time_ms": 6000}, verdict | {"avoiding_lag_time_ms": None}],
+        [client, client | {"client_id": None, "records": 2}],
+    )
+    lines = evidence_of(of_brokers(b1=[(0, SHRINK)]), "c")
+    found = {one.question: one for one in questions(lines, requests)}
+    assert found["Leader, follower, or the link?"].answer.endswith(
+        "By the replay: 2 genuine (follower_slow), 1 spurious (caught_up)"
+    )
+    behind = found["Were they really behind, and by how much?"]
+    assert behind.answer.startswith("By their own fetches they lagged 0 to 5000 ms; 1 of 3 had all the records.")
+    lag_time = found["What lag time would have avoided it?"]
+    assert lag_time.answer.startswith(
+        "By the replay, 9000 ms is enough for all 2 shrinks whose follower caught up, and 6000 ms for half of them; "
+        "of 1 the log or the term ends before it did."
+    )
+    assert behind.how_sure == lag_time.how_sure == "replayed"
+    wrote = found["Which client wrote when it happened?"]
+    assert wrote.answer == "Most: loader to t (7 records, before 1 shrink); 2 records by no logged request"
+    assert (wrote.how_sure, wrote.lines) == ("printed", ["b1/request.log:4"])
+
+
+def test_appends_without_a_logged_request_name_nobody() -> None:
+    nobody = {"client_id": None, "topic": "t", "appends": 3, "records": 7, "drops": 1, "first": None}
+    verdict = {"verdict": "genuine", "primary_cause": "follower_slow", "true_lag_ms": 1, "avoiding_lag_time_ms": None}
+    lines = evidence_of(of_brokers(b1=[(0, SHRINK)]), "c")
+    for verdicts, reason in (([], "only request logs"), ([verdict], "could be tied to a logged produce request")):
+        found = {one.question: one for one in questions(lines, FromRequests(verdicts, [nobody]))}
+        wrote = found["Which client wrote when it happened?"]
+        assert not wrote.known
+        assert reason in wrote.answer
+
+
+def state(epoch: int, isr: str) -> str:
+    return f"[Broker id=1] Leader t-0 starts at leader epoch {epoch} from offset 0 with high watermark 0, ISR [{isr}]"
+
+
+def test_a_rolling_restart_asks_nothing_about_lag() -> None:
+    lines = of_brokers(
+        b1=[(0, state(1, "1,2,3")), (10, state(2, "1,3")), (14, state(3, "1,2,3")), (20, state(4, "1,2"))]
+    )
+    found = asked(lines)
+    assert len(found) == 5
+    assert found["Leader, follower, or the link?"].answer.endswith("broker 2: 1 replica, broker 3: 1 replica")
+    assert found["Which broker dropped out first, and when?"].answer == "Broker 2, 16:00:10.000 UTC"
+    whole = found["How long until the ISR was whole again?"]
+    assert whole.answer == (
+        "Removed by the controller, and back: broker 2 after 4000 ms. "
+        "At the end 1 partition had not been seen whole again."
+    )
+    assert found["How long under min ISR?"].how_sure == "unknown"

@@ -1,39 +1,89 @@
-"""Lines of interest of server.log and state-change.log, read without Spark."""
+"""The evidence rests on the lines that an ingest reads, and on no others."""
 
 from pathlib import Path
 
-from isr_batch.evidence.forms import LINES, find
-from isr_batch.evidence.table import evidence_of
-from isr_batch.ingest.kafka_logs.evidence_lines import evidence_lines
-from isr_batch.ingest.kafka_logs.log_folder import find_logs
+import pyarrow as pa
+import pytest
+
+from isr_batch.evidence.lines import FoundLines
+from isr_batch.evidence.table import evidence_of, rows_of
+from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
+from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
+from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.tables.inputs import OBSERVED_ISR_CHANGES, QUARANTINE
 from tests.log_lines import SERVER_LOG_ONLY, of_folder
 
 SHRINK = "[2026-11-21 16:30:51,034] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1 (kafka.cluster.Partition)"
+SETTINGS = "\tmin.insync.replicas = 2"
 
 
-def test_they_give_the_evidence_that_all_lines_give() -> None:
-    lines = evidence_lines(find_logs(SERVER_LOG_ONLY).files)
-    assert lines.schema == LINES
-    assert evidence_of(lines, "c").equals(evidence_of(of_folder(SERVER_LOG_ONLY), "c"))
+def found_in(sql: ArrowSql, folder: Path) -> FoundLines:
+    return find_evidence(read_lines_of_interest(Here(sql), sql, survey(Here(sql), folder)))
 
 
-def test_of_other_lines_the_first_and_last_time_are_kept(tmp_path: Path) -> None:
-    logs = {
-        "server.log": ["java.lang.Exception", "[2026-11-21 16:00:00,001] INFO a", "[2026-11-21 16:00:01,000] INFO b",
-                       SHRINK, "\tmin.insync.replicas = 2", "[2026-11-21 17:00:00,999] INFO c", "\tat x"],
-        "request.log": ["[2026-11-21 18:00:00,000] DEBUG Shrinking ISR "],
-    }  # fmt: skip
-    (tmp_path / "broker-1").mkdir()
+def write(folder: Path, **logs: list[str]) -> None:
+    (folder / "broker-1").mkdir()
     for name, text in logs.items():
-        (tmp_path / "broker-1" / name).write_text("\n".join(text) + "\n")
-    lines = evidence_lines(find_logs(tmp_path).files)
-    assert lines["source_line"].to_pylist() == [2, 4, 5, 6]
-    assert lines["stamp_us"].to_pylist() == [1795276800001000, 1795278651034000, None, 1795280400999000]
-    assert find(lines).span_us == {1: (1795276800001000, 1795280400999000)}
+        (folder / "broker-1" / f"{name}.log").write_text("".join(f"{line}\n" for line in text))
 
 
-def test_a_line_of_two_copies_counts_once(tmp_path: Path) -> None:
-    (tmp_path / "broker-1").mkdir()
-    for name in ("server.log", "server.log.1"):
-        (tmp_path / "broker-1" / name).write_text(f"{SHRINK}\n")
-    assert evidence_of(evidence_lines(find_logs(tmp_path).files), "c").num_rows == 1
+def test_they_give_the_evidence_that_all_lines_give(sql: ArrowSql) -> None:
+    assert rows_of(found_in(sql, SERVER_LOG_ONLY), "c").equals(evidence_of(of_folder(SERVER_LOG_ONLY), "c"))
+
+
+def test_the_time_of_the_logs_is_that_of_all_lines(sql: ArrowSql, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        server=["java.lang.Exception", "[2026-11-21 16:00:00,001] INFO a", "[2026-11-21 16:00:01,000] INFO b",
+                SHRINK, SETTINGS, "[2026-11-21 17:00:00,999] INFO c", "\tat x"],
+        request=["[2026-11-21 18:00:00,000] DEBUG Shrinking ISR "],
+    )  # fmt: skip
+    found = found_in(sql, tmp_path)
+    assert found.span_us == {1: (1795276800001000, 1795280400999000)}
+    assert [(one.place.source_line, one.at_us) for one in found.attempts] == [(4, 1795278651034000)]
+    assert found.settings == {(1, "min.insync.replicas"): 2}
+
+
+def test_a_line_of_two_copies_counts_once(sql: ArrowSql, tmp_path: Path) -> None:
+    write(tmp_path, server=[SHRINK], **{"server-2": [SHRINK, "[2026-11-21 17:00:00,999] INFO c"]})
+    assert rows_of(found_in(sql, tmp_path), "c").num_rows == 1
+
+
+HEAD = "[2026-11-21 16:30:51,034] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
+LEADER = ". Leader: (highWatermark: 5, endOffset: 7)"
+DROPPED = f"{LEADER}. Out of sync replicas: (brokerId: 2, endOffset: "
+TAIL = " (kafka.cluster.Partition)"
+TERM = (
+    "[2026-11-21 16:00:00,000] INFO [Broker id=1] Leader t-0 with topic id Some(AAAAAAAAAAAAAAAAAAAAAA) starts at "
+    "leader epoch 3 from offset 0 with partition epoch 4, high watermark 0, ISR [1,2], adding replicas [] and "
+    "removing replicas [] . Previous leader None and previous leader epoch was -1. (state.change.logger)"
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "is_read"),
+    [
+        (TAIL, True),
+        (f"{DROPPED}5).{TAIL}", True),
+        (f"{DROPPED}unknown, lastCaughtUpTimeMs: unknown).{TAIL}", True),
+        (f"{DROPPED}5, lastCaughtUpTimeMs: 1795278645000).{TAIL}", True),
+        (LEADER[:-4], False),
+        (f"{DROPPED}?).{TAIL}", False),
+    ],
+)
+def test_a_shrink_is_evidence_if_it_is_an_observed_change(
+    sql: ArrowSql, tmp_path: Path, end: str, *, is_read: bool
+) -> None:
+    write(tmp_path, server=[HEAD + end], **{"state-change": [TERM]})
+    logs = read_kafka_logs(Here(sql), tmp_path, "c", "run", sql=sql)
+    observed, refused = (logs.tables[table.name] for table in (OBSERVED_ISR_CHANGES, QUARANTINE))
+    assert isinstance(observed, pa.Table)
+    assert isinstance(refused, pa.Table)
+    changes = [row for row in observed.to_pylist() if row["kind"] == "shrink"]
+    rows = rows_of(find_evidence(logs.lines), "c").to_pylist()
+    printed = "follower_log_end_offset", "last_caught_up_time_ms", "high_watermark", "isr_after"
+    assert [[row[name] for name in printed] for row in rows] == [[row[name] for name in printed] for row in changes]
+    assert len(rows) == is_read
+    assert any(row["source_line"] for row in refused.to_pylist()) != is_read

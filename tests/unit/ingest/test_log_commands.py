@@ -1,10 +1,12 @@
 """What commands say of a folder of logs before Spark starts."""
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
+from isr_batch.ingest.log_files.look import HEAD_BYTES
 from tests.unit.command_line import Run
 
 SHRINK = (
@@ -21,8 +23,22 @@ def test_a_look_says_what_is_there_and_what_can_be_done(isr_batch: Run, tmp_path
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert any(row.get("file") == "kafka-1/stdout.log" and row["broker"] == 1 for row in rows)
-    assert any(row.get("file") == "kafka-1/notes.md" and row["reason"] == "no readable time stamps" for row in rows)
+    assert any(row.get("file") == "kafka-1/notes.md" and row["reason"] == "a document by its name" for row in rows)
     assert any("no follower fetches" in row.get("found", "") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "until"), [("server.log", "17:30:51"), ("server.log.gz", "after 2026-11-21 16:30:51")]
+)
+def test_a_look_does_not_call_the_end_of_what_it_has_seen_the_end(
+    isr_batch: Run, tmp_path: Path, name: str, until: str
+) -> None:
+    text = "\n".join([SHRINK.format(16)] * (5 * HEAD_BYTES // 4 // len(SHRINK)) + [SHRINK.format(17)]).encode()
+    (tmp_path / "kafka-1").mkdir()
+    (tmp_path / "kafka-1" / name).write_bytes(gzip.compress(text, 1) if name.endswith(".gz") else text)
+    _, out, _ = isr_batch("look", str(tmp_path), "--json")
+    (file,) = [row for row in map(json.loads, out.splitlines()) if row.get("broker") == 1]
+    assert file["until"].endswith(until)
 
 
 @pytest.mark.parametrize("command", [["look"], ["ingest", "kafka-logs"], ["run", "--logs"]])

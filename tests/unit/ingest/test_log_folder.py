@@ -201,6 +201,8 @@ def test_pods_are_no_clusters_and_clusters_are_no_pods(tmp_path: Path) -> None:
     for cluster in ("east", "west"):
         for pod in (0, 1):
             write(tmp_path / cluster / f"kafka-{pod}" / "kafka" / "0.log", OWN_LINES["server"].format(pod).encode())
+    for place in (tmp_path, tmp_path / "east"):
+        write(place / "README.md", OWN_LINES["server"].format(0).encode())
     assert list(find_clusters(tmp_path)) == ["east", "west"]
     assert list(find_clusters(tmp_path / "east")) == ["east"]
     assert owners(tmp_path / "east") == {f"kafka-{pod}/kafka/0.log: server": pod for pod in (0, 1)}
@@ -209,11 +211,14 @@ def test_pods_are_no_clusters_and_clusters_are_no_pods(tmp_path: Path) -> None:
 def test_every_file_that_is_not_read_is_listed_with_its_reason(tmp_path: Path) -> None:
     write(tmp_path / "broker-1" / "server.log", OWN_LINES["server"].format(1).encode())
     write(tmp_path / "broker-1" / "controller.log", b"x")
-    write(tmp_path / "broker-1" / "notes.md", b"see ticket\n")
+    write(tmp_path / "broker-1" / "notes", b"see ticket\n")
+    for name in ("README.md", "notes.html"):  # they quote lines, and name another broker
+        write(tmp_path / name, b"It began so:\n" + OWN_LINES["server"].format(0).encode())
     write(tmp_path / "broker-1" / "app.log", b"[2026-11-21 16:30:12,613] INFO started (com.example.App)\n")
     write(tmp_path / "broker-1" / "heap.hprof", b"JAVA PROFILE\0\0")
-    left = {Path(each.source_file).name: each.reason for each in find_logs(tmp_path).left_out}
-    assert left == {
-        "controller.log": "not needed", "notes.md": "no readable time stamps", "app.log": "nothing of use in it",
-        "heap.hprof": "binary file",
+    found = find_logs(tmp_path)
+    assert [(file.name, file.broker_id) for file in found.files] == [("broker-1/server.log", 1)]
+    assert {Path(each.source_file).name: each.reason for each in found.left_out} == {
+        "controller.log": "not needed", "notes": "no readable time stamps", "app.log": "nothing of use in it",
+        "heap.hprof": "binary file", "README.md": "a document by its name", "notes.html": "a document by its name",
     }  # fmt: skip
