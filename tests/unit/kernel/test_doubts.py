@@ -50,7 +50,7 @@ def shrink(*more: Row, phase_known: bool = True, end_ms: float = 12_000) -> Chan
     log = Log((term,), LAG_MS)
     assert_agree(log, [RUN])
     (result,) = replay(log, [RUN])
-    found = [change for change in result["changes"] if change.kind == "shrink"]
+    found: list[Change] = [change for change in result["changes"] if change.kind == "shrink"]
     assert found[0].time_us == at(DROPPED_MS)
     return found[0]
 
@@ -77,7 +77,7 @@ def test_a_fetch_that_does_not_catch_up_changes_nothing() -> None:
 
 def test_a_leader_that_is_late_with_fetches_is_late_with_its_check() -> None:
     late = fetch(6_000, 24, 6_000.2, answered_ms=6_400)  # the answer took 400 ms
-    assert shrink(late, caught_up(8_300)).depends_on == "check_time"
+    assert shrink(late, caught_up(8_300)).depends_on == "event_order"
     assert shrink(late, caught_up(8_500)).depends_on is None
 
 
