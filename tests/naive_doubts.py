@@ -17,6 +17,8 @@ class Doubts:
         self.leader = leader
         self.doubted: dict[int, tuple[int, int, int]] = {}
         """By replica: when it was dropped; which fetches are of the same moment; which may be before the check."""
+        self.back: dict[int, tuple[int, str]] = {}
+        """By replica, if it came back from a possible shrink: when, and what that depended on."""
 
     def note_shrink(self, follower: "Follower") -> None:
         """Say at once what the shrink depends on, or until when a fetch may still show that it does."""
@@ -30,6 +32,8 @@ class Doubts:
         self.doubted.pop(follower.replica, None)
         if lacks_since is not None and lacks_since >= now_us - error_us:
             self._depends(follower.replica, now_us, "event_order")
+        elif follower.replica in self.back and follower.cu * 1000 < self.back[follower.replica][0]:
+            self._depends(follower.replica, now_us, self.back[follower.replica][1])
         elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
             self._depends(follower.replica, now_us, "check_time")
         else:
@@ -69,6 +73,12 @@ class Doubts:
         arrived_us = self.leader.truth.fetches[follower.replica][-1].row.time_us
         if arrived_us <= until_us:
             self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
+        self.back.pop(follower.replica, None)
+        began_us = self.leader.term.start_us
+        shrinks = [one for one in self.leader.changes if one.kind == "shrink" and one.time_us >= began_us]
+        own = [one for one in shrinks if one.replica_id == follower.replica and one.made_by == "rule"]
+        if own and own[-1].depends_on is not None:
+            self.back[follower.replica] = self.leader.now_us, own[-1].depends_on
 
     def _on(self, arrived_us: int, surely_us: int) -> str:
         if arrived_us <= surely_us:

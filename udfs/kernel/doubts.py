@@ -42,17 +42,19 @@ def error_us(term, now_us):
 
 
 @kernel
-def write_doubt(out, r, p, dropped_us, depends_on):
-    """Say that the shrink of this time is possible only."""
+def write_doubt(out, mine, r, p, depends_on):
+    """Say that the follower's last shrink is possible only."""
+    mine.depends_on = depends_on
+    mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
     out.filled[2] += 1
     row[:] = 0
-    row[0], row[1], row[2], row[3] = r, dropped_us, DOUBT, p
+    row[0], row[1], row[2], row[3] = r, mine.dropped_us, DOUBT, p
     row[16] = depends_on
 
 
 @kernel
-def begin(mine, leader, term, fetch, params, now_us, ran_late):
+def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     """A check drops the follower; note until when a fetch of it may have come before the check.
 
     Returns what the shrink depends on already.
@@ -60,6 +62,7 @@ def begin(mine, leader, term, fetch, params, now_us, ran_late):
     Parameters
     ----------
     mine : FOLLOWER_PAGE
+    follower : FOLLOWER
     leader : LEADER
     term : TERM
     fetch : FETCH_STATE
@@ -70,9 +73,13 @@ def begin(mine, leader, term, fetch, params, now_us, ran_late):
     """
     late_us = error_us(term, now_us)
     mine.dropped_us = now_us
+    mine.depends_on = NOTHING
     mine.order_until_us = mine.doubt_until_us = now_us + late_us
     if fetch.missing_since_us != NEVER_US and fetch.missing_since_us >= now_us - late_us:
         return EVENT_ORDER
+    if follower.last_caught_up_time_ms * 1000 < mine.joined_us:
+        # It has not been caught up since it came back from a possible shrink: it may have been out all the time.
+        return mine.joined_by
     if params.check_period_ms == 0 or leader.check_logged != 0:
         known = True
     elif term.phase_unknown != 0:
@@ -94,8 +101,10 @@ def what_it_depends_on(mine, term, fetch):
 
 
 @kernel
-def note_expand(mine, term, fetch, r, p, out):
-    """It joins by a fetch that may have been before the check: it may have been a member all the time."""
+def note_expand(mine, term, fetch, r, p, now_us, out):
+    """It joins, perhaps by a fetch that may have been before the check: it may have been a member all the time."""
     if mine.doubt_until_us != 0 and fetch.arrival_us <= mine.doubt_until_us:
-        write_doubt(out, r, p, mine.dropped_us, what_it_depends_on(mine, term, fetch))
+        write_doubt(out, mine, r, p, what_it_depends_on(mine, term, fetch))
     mine.doubt_until_us = 0
+    mine.joined_us = now_us if mine.depends_on != NOTHING else 0
+    mine.joined_by = mine.depends_on

@@ -196,8 +196,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader.last_isr_change_time_ms, leader.last_isr_write_time_ms = changed_ms, written_ms
         follower.in_isr = in_isr
         if not late:
-            mine.doubt_until_us = 0
-            doubts.write_doubt(out, r, p, mine.dropped_us, doubts.what_it_depends_on(mine, term, fetch))
+            doubts.write_doubt(out, mine, r, p, doubts.what_it_depends_on(mine, term, fetch))
 
     @kernel
     def settle_doubts(state, p, now_us, out):
@@ -209,7 +208,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
 
     @kernel
     def expand(state, r, p, now_us, out):
-        doubts.note_expand(state.ledger.followers[r, p], state.term[0], state.fetches[p], r, p, out)
+        doubts.note_expand(state.ledger.followers[r, p], state.term[0], state.fetches[p], r, p, now_us, out)
         leader = state.leaders[r]
         follower = state.followers[r, p]
         isr = leader.isr | (1 << p)
@@ -273,10 +272,9 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes)
                 earliest_us = now_us - doubts.error_us(state.term[0], now_us)
                 ran_late = not out_of_sync(state.codes[r], follower, leader, fetch, earliest_us // 1000, params)
-                depends_on = doubts.begin(mine, leader, state.term[0], fetch, params, now_us, ran_late)
+                depends_on = doubts.begin(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
                 if depends_on != doubts.NOTHING:
-                    mine.doubt_until_us = 0
-                    doubts.write_doubt(out, r, p, now_us, depends_on)
+                    doubts.write_doubt(out, mine, r, p, depends_on)
                 fetch.doubt_until_us = max(fetch.doubt_until_us, mine.doubt_until_us)
         if not advances_on_commit(state.codes[r], False, params):
             advance_high_watermark(state, r, now_us // 1000)

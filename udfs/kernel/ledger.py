@@ -64,6 +64,9 @@ FOLLOWER_PAGE = int64_record(
     "looked_at_us",  # the missing_since_us that was last looked at for a miss
     "missed",  # counted already, and not caught up since
     "dropped_us",  # its last shrink by the rule
+    "depends_on",  # what that depends on; 0: it is certain
+    "joined_us",  # its last expand, if that undid a possible shrink; 0: it did not
+    "joined_by",  # what that shrink depended on
     "order_until_us",  # a fetch that arrived by then may have come before that, by the error of stamps alone
     "doubt_until_us",  # a fetch that arrived by then may have come before the check that dropped it; 0: none can
 )
@@ -162,6 +165,8 @@ def begin(state, isr_at_start):
             follower.looked_at_us = NEVER_US
             follower.missed = 0
             follower.doubt_until_us = 0
+            follower.depends_on = 0
+            follower.joined_us = 0
             if p != term.leader:
                 term.miss_due_us = min(term.miss_due_us, miss_at_us(state.fetches[p], lag_time_ms))
 
