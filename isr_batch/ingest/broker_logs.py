@@ -256,7 +256,7 @@ def _write(
         take_runs_apart(small.lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
     written, broken = replace_covered(
-        small.lake, tables, cluster_id, small=small,
+        small.lake, tables, cluster_id, small=small, computed=True,
         replaced={QUARANTINE.name: others}
         | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
         left_alone={

@@ -28,6 +28,8 @@ OfTables = Callable[..., pa.Table]
 ROWS_AT_ONCE = 100_000
 """Rows that a query is asked about, and that are cut into packets."""
 PACKET_ROWS = 5_000
+BUCKETS_A_SHARE = 4
+"""Spark cuts what it exchanges into shares, and puts small ones together."""
 PACKETS_AT_ONCE = 64
 """Packets that go to a worker in one batch: they have 1 MB at most, unless lines have thousands of partitions."""
 
@@ -80,7 +82,7 @@ class InSpark:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self.shares = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+        self.buckets = BUCKETS_A_SHARE * int(str(spark.conf.get("spark.sql.shuffle.partitions")))
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:  # noqa: D102 as `Engine`
         if not parts.num_rows:
@@ -146,11 +148,11 @@ class InSpark:
         first, *_ = tables.values()
         types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
         every, *others = (
-            self._packets(rows, partial(_in_buckets, name, types, self.shares)) for name, rows in tables.items()
+            self._packets(rows, partial(_in_buckets, name, types, self.buckets)) for name, rows in tables.items()
         )
         for other in others:
             every = every.unionAll(other)
-        return every.repartitionById(self.shares, "bucket")
+        return every.repartition("bucket")
 
     def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
         if isinstance(rows, pa.Table):
