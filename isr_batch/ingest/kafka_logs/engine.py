@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Spread, cast, table_of
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Spread, cast, meeting, table_of
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.lake.arrow_sql import ArrowSql
 
@@ -85,7 +85,7 @@ class Here:
         return _here(rows).select(list(names))
 
     def where(self, rows: Rows, condition: str) -> pa.Table:  # noqa: D102
-        return self.engine(f"SELECT * FROM rows WHERE {condition}", rows=_here(rows))
+        return meeting(self.engine, _here(rows), condition)
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> pa.Table:  # noqa: ARG002, D102
         return cast(work(self.engine, **tables), schema)

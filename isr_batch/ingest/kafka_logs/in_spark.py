@@ -102,7 +102,7 @@ class InSpark:
         return self._then(rows, partial(_selected, names), pa.schema([rows.schema.field(name) for name in names]))
 
     def where(self, rows: Rows, condition: str) -> Rows:  # noqa: D102
-        return self.sql(rows, f"SELECT * FROM rows WHERE {condition}", rows.schema)
+        return self._then(rows, partial(_meeting, condition), rows.schema)
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:  # noqa: D102
         together = self._together(keys, tables)
@@ -167,6 +167,11 @@ def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows.select(schema.names).cast(schema)
 
 
+def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
+    """Keep the rows that meet a condition; only the columns that it names go through the engine."""
+    return rows.filter(sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"])
+
+
 def table_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Put batches together as a table with the columns and types of a schema."""
     return pa.concat_tables([schema.empty_table(), *(cast(pa.table(batch), schema) for batch in batches)])
@@ -212,6 +217,11 @@ def _answered(
 ) -> Iterator[pa.RecordBatch]:
     for rows in _some(batches):
         yield from cast(_worker_sql()(query, rows=rows, **small), schema).to_batches()
+
+
+def _meeting(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in _some(batches):
+        yield from meeting(_worker_sql(), rows, condition).to_batches()
 
 
 def _selected(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
