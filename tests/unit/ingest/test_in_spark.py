@@ -72,3 +72,15 @@ def test_rows_that_meet_a_condition(sql: ArrowSql) -> None:
     table = rows(10, pa.int32())
     assert in_spark.meeting(sql, table, "partition_id > 2")["number"].to_pylist() == [3, 4, 8, 9]
     assert in_spark.meeting(sql, table, "topic = 't1'")["number"].to_pylist() == [1, 8]
+
+
+def test_a_share_is_sorted_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_spark, "ROWS_AT_ONCE", 64)
+    table = rows(1_000, pa.int32())
+    packets = [
+        *in_spark._packed(iter(table.slice(500).to_batches())),
+        *in_spark._packed(iter(table[:500].to_batches())),
+    ]
+    order = [("partition_id", "ascending"), ("number", "ascending")]
+    found = pa.Table.from_batches(in_spark._sorted(order, table.schema, iter(packets)))
+    assert found.equals(table.sort_by(order))
