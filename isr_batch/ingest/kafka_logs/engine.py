@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Spread, cast, meeting, table_of
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
@@ -56,9 +56,6 @@ class Engine(Protocol):
     def keep(self, rows: Rows) -> Rows:
         """Compute the rows now, and once."""
 
-    def frame(self, rows: Rows) -> pa.Table | DataFrame:
-        """Give the rows as Spark writes them, if they are not here."""
-
 
 class Here:
     """The process of the driver: rows are Arrow tables.
@@ -104,9 +101,6 @@ class Here:
 
     def keep(self, rows: Rows) -> Rows:  # noqa: D102
         return rows
-
-    def frame(self, rows: Rows) -> pa.Table:  # noqa: D102
-        return _here(rows)
 
 
 MOST_BYTES = 512 << 20

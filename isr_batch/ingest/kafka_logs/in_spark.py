@@ -133,11 +133,6 @@ class InSpark:
         kept = self._packets(rows, _packed).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
         return Spread(kept, _unpacked, rows.schema)
 
-    def frame(self, rows: Rows) -> pa.Table | DataFrame:  # noqa: D102
-        if isinstance(rows, pa.Table):
-            return rows
-        return rows.frame.mapInArrow(partial(_worked, rows.work), from_arrow_schema(_nullable(rows.schema)))
-
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
         if isinstance(rows, pa.Table):
             return table_of(work(iter(rows.to_batches())), schema)
@@ -162,6 +157,11 @@ class InSpark:
         return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
 
 
+def frame_of(rows: Spread) -> DataFrame:
+    """Give the rows as Spark writes them."""
+    return rows.frame.mapInArrow(partial(_worked, rows.work), from_arrow_schema(rows.schema))
+
+
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Give rows the columns and types of a schema."""
     return rows.select(schema.names).cast(schema)
@@ -175,10 +175,6 @@ def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
 def table_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Put batches together as a table with the columns and types of a schema."""
     return pa.concat_tables([schema.empty_table(), *(cast(pa.table(batch), schema) for batch in batches)])
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(True) for field in schema])
 
 
 @lru_cache(maxsize=1)

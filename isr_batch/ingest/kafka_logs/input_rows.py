@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.in_spark import frame_of
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.contract import Table
@@ -42,7 +43,10 @@ def conformed(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, 
         A Spark frame where the rows are in Spark's workers.
     """
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
-    return engine.frame(engine.map(rows, partial(_with_columns, table, constants), schema))
+    found = engine.map(rows, partial(_with_columns, table, constants), schema)
+    if isinstance(found, pa.Table):
+        return pa.Table.from_arrays(found.columns, schema=arrow_schema(table))
+    return frame_of(found)
 
 
 def _with_columns(
