@@ -37,7 +37,7 @@ PACKED = {".gz": "gzip", ".zst": "zstd"}
 
 
 def of_a_long_log(count: int, folder: Path) -> Section:
-    """Compare places and kinds of compression, once each: what one takes is told in seconds of CPU."""
+    """Compare places and kinds of compression, once each: one takes minutes."""
     shutil.rmtree(folder, ignore_errors=True)
     plain = [folder / "warm", folder / "half", folder / "whole"]
     for logs, part in zip(plain, (20, 2, 1), strict=True):
