@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, help="by default one in 10,000 rows")
-    parser.add_argument("--lines", type=int, default=600_000, help="of the request log that is ingested")
+    parser.add_argument("--lines", type=int, default=280_000, help="of the request log that is ingested")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS, help="all take most of an hour")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the tables go")
@@ -98,6 +98,7 @@ def measured(  # noqa: C901 one after the other
     if "first-use" in groups:
         yield alone.first_use(rounds)
     if "ingest" in groups:
+        yield ingest.of_the_scanner(rounds)
         yield ingest.of_a_long_log(lines, FOLDER / "long-log")
     if "first-minute" in groups:
         yield first_minute.of_the_samples(rounds)

@@ -1,35 +1,159 @@
-"""A broker's log from lines to tables, in a process of its own."""
+"""A broker's log from lines to tables: in the driver and in Spark, plain and compressed; and the scanner alone.
 
+``python -m benchmarks.ingest PLACE FOLDER FOLDER ...`` ingests folders one after the other, in the ``driver`` or in
+``spark``, and writes lines and CPU seconds of each to stdout as JSON.
+"""
+
+import gzip
+import importlib.util
+import json
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from benchmarks.long_log import write_long_log
-from benchmarks.measure import PeakMemory
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.long_log import BROKER, SAMPLE, write_long_log
+from benchmarks.measure import Contestant, CpuOfTree, PeakMemory, interleaved
 from benchmarks.page import Section
+from isr_batch.ingest import broker_logs
+from isr_batch.ingest.kafka_logs import engine, lines, request_log
+from isr_batch.ingest.kafka_logs.kernels import load_kernels
+from isr_batch.lake.lake import Lake
+from isr_batch.session import start_session
+from isr_batch.settings import SparkSettings
+from udfs.request_log import cut, json_line
+from udfs.request_log import requests as scan
 
-HEADINGS = ("lines", "GB", "s", "lines a second", "worker, MiB", "JVM, MiB")
+HOUR_BYTES = 10_000_000_000
+PLACES = {"driver": 1 << 62, "spark": -1}
+"""Log text in bytes up to which the driver does the work."""
+PACKED = {".gz": "gzip", ".zst": "zstd"}
 
 
-def of_a_long_log(lines: int, folder: Path) -> Section:
-    """Once: what it takes is told in minutes."""
+def of_a_long_log(count: int, folder: Path) -> Section:
+    """Compare places and kinds of compression, once each: one takes minutes."""
     shutil.rmtree(folder, ignore_errors=True)
-    logs, lake = folder / "logs", folder / "lake"
-    written = write_long_log(logs, lines)
-    size = sum(path.stat().st_size for path in logs.rglob("request.log*"))
-    command = [sys.executable, "-m", "pipelines.cli", "ingest", "kafka-logs", str(logs), "--lake", str(lake), "--quiet"]
-    begun = time.perf_counter()
-    with PeakMemory() as peak:
-        subprocess.run(command, check=True, capture_output=True)
-    seconds = time.perf_counter() - begun
+    plain = [folder / "warm", folder / "half", folder / "whole"]
+    for logs, part in zip(plain, (20, 2, 1), strict=True):
+        write_long_log(logs, count // part)
+    size = sum(path.stat().st_size for path in plain[-1].rglob("request.log*"))
+    rows: list[list[str]] = []
+    further: dict[str, float] = {}
+    for place, suffix in (("driver", ""), ("driver", ".zst"), ("driver", ".gz"), ("spark", "")):
+        given = [_packed(logs, suffix) if suffix else logs for logs in plain]
+        with PeakMemory() as peak:
+            _, half, whole = _in_a_process(place, [given[0], given[1], *given[1:]])[-3:]
+        name = f"{'in the driver' if place == 'driver' else 'in Spark'}, {suffix or 'plain'}"
+        further[name] = (whole["cpu_s"] - half["cpu_s"]) / (whole["lines"] - half["lines"])
+        hour_min = further[name] * HOUR_BYTES / (size / whole["lines"]) / 60
+        figures = [f"{whole['lines']:,}", f"{half['cpu_s']:.1f}", f"{whole['cpu_s']:.1f}"]
+        more = [f"{further[name] * 1e6:.1f}", f"{hour_min:.1f}", f"{peak.worker:.0f}", f"{peak.jvm:.0f}"]
+        rows.append([name, *figures, *more])
     shutil.rmtree(folder)
-    figures = [f"{written:,}", f"{size / 1e9:.1f}", f"{seconds:.0f}", f"{written / seconds:,.0f}"]
+    base = further["in the driver, plain"]
     return Section(
         "Ingest of a broker's request log",
-        """`isr-batch ingest kafka-logs DIR --lake LAKE` on JSON lines of 1.6 kB as a broker writes them, one broker of
-        three, plain files; from the start of the process until rows and packed segments are written.""",
-        HEADINGS,
-        [[*figures, f"{peak.worker:.0f}", f"{peak.jvm:.0f}"]],
+        f"""A warm ingest of JSON lines of {size / whole["lines"] / 1000:.1f} kB as a broker writes them, one broker of
+        three: CPU time of all processes, of half the lines and of all, and by the difference of a further line. *10 GB*
+        is what as much log text costs at that rate: an hour of a busy broker. Up to half a gigabyte of text the
+        driver ingests by itself; both places do either size here. The pieces that a replay reads are packed later.""",
+        ("way", "lines", "CPU s, half", "CPU s, all", "us a further line", "10 GB, CPU min", "worker, MiB", "JVM, MiB"),
+        rows,
+        [(f"a further line {name}, by plain in the driver", each / base) for name, each in further.items()][1:],
     )
+
+
+def of_the_scanner(rounds: int) -> Section:
+    """Lines in memory, one thread."""
+    with gzip.open(SAMPLE / BROKER / "request.log.gz", "rb") as log:
+        text = log.read()
+    (block,) = list(lines.lines_of_file(str(SAMPLE / BROKER / "request.log.gz"), "", 1, block_bytes=len(text)))
+    count = block.num_rows
+    load_kernels()
+    contestants = [
+        Contestant("cut and scanned: every field that is read", _scanned(block)),
+        Contestant("to Arrow rows", lambda: request_log.requests_of(block)),
+    ]
+    if importlib.util.find_spec("simdjson"):
+        contestants.append(Contestant("pysimdjson, parsed and no value taken", _parsed(text)))
+    interleaved(contestants, max(rounds, 3), clock=time.thread_time)
+    bare = contestants[-1].best if contestants[-1].name.startswith("pysimdjson") else None
+    return Section(
+        "Lines of a request log, in memory",
+        f"""{count:,} lines of {len(text) / count / 1000:.1f} kB, one thread, its CPU time. pysimdjson is measured where
+        it is installed; the product does not use it.""",
+        ("way", "us a line, best", "us a line, median"),
+        [[c.name, *(f"{seconds / count * 1e6:.2f}" for seconds in (c.best, c.median))] for c in contestants],
+        [(f"{c.name}, by pysimdjson's bare parse", c.best / bare) for c in contestants[:-1]] if bare else [],
+    )
+
+
+def _scanned(block: pa.RecordBatch) -> Callable[[], object]:
+    values = block.column("value")
+    text = np.frombuffer(values.buffers()[2], np.uint8)
+    edges = np.frombuffer(values.buffers()[1], np.int32)[: len(values) + 1]
+
+    def run() -> object:
+        found = cut.room_for(len(values))
+        cut.cut_lines(text, edges, found)
+        begins = np.where(found.line_class == cut.JSON, found.begin, -1)
+        ends = edges[1:].astype(np.int64)
+        read = scan.room_for(len(values), len(text))
+        room = json_line.room_for(int((ends - begins).max()))
+        is_text = np.zeros(len(values), np.bool_)
+        scan.read_requests(text, begins, ends, is_text, found.stamp_us, np.empty(0, np.uint8), room, read)
+        return read
+
+    return run
+
+
+def _parsed(text: bytes) -> Callable[[], object]:
+    parser: Any = importlib.import_module("simdjson").Parser()
+    bodies = [line[line.index(b"{") : line.rindex(b"}") + 1] for line in text.splitlines()]
+
+    def run() -> None:
+        for body in bodies:
+            parser.parse(body)
+
+    return run
+
+
+def _packed(logs: Path, suffix: str) -> Path:
+    """Copy a folder with its request logs compressed."""
+    to = logs.with_name(f"{logs.name}{suffix}")
+    shutil.copytree(logs, to, ignore=shutil.ignore_patterns("request.log*"))
+    for path in (logs / BROKER).glob("request.log*"):
+        out = str(to / BROKER / f"{path.name}{suffix}")
+        with path.open("rb") as text, pa.output_stream(out, compression=PACKED[suffix]) as packed:
+            shutil.copyfileobj(text, packed, 1 << 20)
+    return to
+
+
+def _in_a_process(place: str, folders: list[Path]) -> list[dict[str, float]]:
+    command = [sys.executable, "-m", "benchmarks.ingest", place, *map(str, folders)]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def _main(place: str, *folders: str) -> None:
+    engine.MOST_BYTES = PLACES[place]
+    spark = start_session(SparkSettings())
+    cpu = CpuOfTree()
+    lake = Path(folders[0]).parent / f"lake-{place}"
+    for folder in folders:
+        shutil.rmtree(lake, ignore_errors=True)
+        begun = cpu()
+        done = broker_logs.ingest_kafka_logs(Lake(spark, str(lake), "bench"), Path(folder), "c")
+        sys.stdout.write(json.dumps({"lines": done.counts.rows_in, "cpu_s": cpu() - begun}) + "\n")
+    shutil.rmtree(lake)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

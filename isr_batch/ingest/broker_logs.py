@@ -1,6 +1,7 @@
 """Broker logs into a lake."""
 
 from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +29,9 @@ from isr_batch.ingest.ingested_files import (
 from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
-from isr_batch.ingest.kafka_logs.engine import engine_for
+from isr_batch.ingest.kafka_logs.engine import Engine, engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, packets_at_once
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
@@ -183,6 +185,12 @@ def _ingest(
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
     engine = engine_for(lake.spark, small.sql, sum(unpacked.values()))
+    with packets_at_once(lake.spark) if isinstance(engine, InSpark) else nullcontext():
+        return _read_and_write(small, engine, folder, work, cluster_id)
+
+
+def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: Plan, cluster_id: str) -> Ingest:
+    lake = small.lake
     logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
     account = logs.account()
     times = logs.times()
@@ -248,7 +256,7 @@ def _write(
         take_runs_apart(small.lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
     written, broken = replace_covered(
-        small.lake, tables, cluster_id, small=small,
+        small.lake, tables, cluster_id, small=small, computed=True,
         replaced={QUARANTINE.name: others}
         | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
         left_alone={

@@ -36,7 +36,7 @@ CUT_BY = (
 Span = tuple[str, str]
 
 
-def replace_covered(  # noqa: PLR0913 three of them have a default
+def replace_covered(  # noqa: PLR0913 four of them have a default
     lake: Lake,
     tables: Mapping[str, DataFrame | pa.Table],
     cluster_id: str,
@@ -44,6 +44,7 @@ def replace_covered(  # noqa: PLR0913 three of them have a default
     small: SmallTables | None = None,
     replaced: Mapping[str, str] | None = None,
     left_alone: Mapping[str, str] | None = None,
+    computed: bool = False,
 ) -> tuple[dict[str, int], int]:
     """Put rows of a cluster into input tables, in place of what was there for the time that they cover.
 
@@ -65,6 +66,8 @@ def replace_covered(  # noqa: PLR0913 three of them have a default
         default quarantine is replaced as a whole.
     left_alone : mapping of str to str, optional
         SQL condition of rows, by table, of which the lake keeps its own.
+    computed : bool, optional
+        Whether the frames only read what is computed, which costs less than to cache them.
 
     Returns
     -------
@@ -75,7 +78,7 @@ def replace_covered(  # noqa: PLR0913 three of them have a default
     left_alone = left_alone or {}
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        given = _look_at(lake, tables, small, replaced, pool)
+        given = _look_at(lake, tables, small, replaced, pool, cache=not computed)
         few, frames, spans = given.few, given.frames, given.spans
         # A table with few rows says little about what its log covers; requests come all the time.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
@@ -116,12 +119,14 @@ class _Given(NamedTuple):
     refused: int
 
 
-def _look_at(
+def _look_at(  # noqa: PLR0913 what `replace_covered` is given
     lake: Lake,
     tables: Mapping[str, DataFrame | pa.Table],
     small: SmallTables | None,
     replaced: Mapping[str, str],
     pool: ThreadPoolExecutor,
+    *,
+    cache: bool,
 ) -> _Given:
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     few = {name: rows for name, rows in tables.items() if small and isinstance(rows, pa.Table)}
@@ -132,7 +137,7 @@ def _look_at(
         ):  # fmt: skip
             del few[table.name]
     frames = {name: _in_spark(lake, rows) for name, rows in tables.items() if name not in few}
-    cached = {table.name: frames[table.name].persist() for table, _ in cuts if table.name in frames}
+    cached = {table.name: frames[table.name].persist() for table, _ in cuts if cache and table.name in frames}
     frames |= cached
     in_spark = [(table, time) for table, time in cuts if table.name in frames]
     broken = {table.name: _broken(table, replaced.get(table.name, "true")) for table, _ in in_spark}

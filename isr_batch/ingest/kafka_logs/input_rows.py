@@ -1,11 +1,13 @@
 """Rows with the columns of an input table: ``x_time`` from ``x_us``, the rest by name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.in_spark import frame_of
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.contract import Table
@@ -22,38 +24,43 @@ _INSTANTS = {
 }
 
 
-def conformed(rows: DataFrame | pa.Table, table: Table, constants: Mapping[str, str]) -> DataFrame | pa.Table:
+def conformed(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> pa.Table | DataFrame:
     """Select exactly the table's columns.
 
     Parameters
     ----------
-    rows : DataFrame or pa.Table
+    engine : Engine
+    rows : Rows
         With times in epoch microseconds.
     table : Table
         One of `isr_batch.lake.tables.inputs.INPUT_TABLES`.
     constants : mapping of str to str
         Values of columns that are the same in all rows.
+
+    Returns
+    -------
+    pa.Table or DataFrame
+        A Spark frame where the rows are in Spark's workers.
     """
-    names = {
-        column.name: _INSTANTS[table.name].get(column.name, column.name.removesuffix("_time") + "_us")
-        if column.type in ("TIMESTAMP", "DATE") else column.name
-        for column in table.columns
-    }  # fmt: skip
-    if isinstance(rows, pa.Table):
+    schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
+    found = engine.map(rows, partial(_with_columns, table, constants), schema)
+    if isinstance(found, pa.Table):
+        return pa.Table.from_arrays(found.columns, schema=arrow_schema(table))
+    return frame_of(found)
+
+
+def _with_columns(
+    table: Table, constants: Mapping[str, str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    instants = _INSTANTS[table.name]
+    for rows in batches:
         columns = []
         for field in arrow_schema(table):
             if field.name in constants:
                 columns.append(pa.repeat(pa.scalar(constants[field.name]), rows.num_rows))
-            elif names[field.name] != field.name:
-                columns.append(rows[names[field.name]].cast(pa.timestamp("us", "UTC")).cast(field.type, safe=False))
+            elif pa.types.is_temporal(field.type):
+                us = rows[instants.get(field.name, field.name.removesuffix("_time") + "_us")]
+                columns.append(us.cast(pa.timestamp("us", "UTC")).cast(field.type, safe=False))
             else:
                 columns.append(rows[field.name].cast(field.type))
-        return pa.Table.from_arrays(columns, schema=arrow_schema(table))
-    return rows.select(*(
-        (
-            F.lit(constants[column.name]) if column.name in constants
-            else F.timestamp_micros(F.col(names[column.name])).cast(column.type) if names[column.name] != column.name
-            else F.col(column.name).cast(column.type)
-        ).alias(column.name)
-        for column in table.columns
-    ))  # fmt: skip
+        yield pa.RecordBatch.from_arrays(columns, names=arrow_schema(table).names)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from isr_batch.ingest.kafka_logs import server_log
 from isr_batch.ingest.kafka_logs.broker_ids import Refused
@@ -58,7 +57,7 @@ def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
     ).cast(pa.schema([pa.field("log", pa.string()), *ROWS]))
 
 
-def quarantine(engine: Engine, known: pa.Table, requests: Rows, doubtful: Sequence[Rows]) -> pa.Table | DataFrame:
+def quarantine(engine: Engine, known: pa.Table, requests: Rows, doubtful: Sequence[Rows]) -> Rows:
     """Complete the rows with those of the request logs.
 
     Parameters
@@ -73,8 +72,8 @@ def quarantine(engine: Engine, known: pa.Table, requests: Rows, doubtful: Sequen
 
     Returns
     -------
-    pa.Table or DataFrame
-        A Spark frame only if there are more than `MOST_ROWS`.
+    Rows
+        In the driver unless there are more than `MOST_ROWS`.
     """
     refused = engine.sql(
         requests,
@@ -87,7 +86,6 @@ def quarantine(engine: Engine, known: pa.Table, requests: Rows, doubtful: Sequen
     kept = "SELECT source_file, source_line, reason, detail, CAST(NULL AS VARCHAR) AS raw, true AS rows_kept FROM rows"
     # Once: the rows are counted before they are written.
     rows = engine.keep(engine.union(refused, *(engine.sql(part, kept, ROWS) for part in doubtful)))
-    few = engine.collect(rows, MOST_ROWS + 1)
-    if isinstance(rows, pa.Table) or few.num_rows <= MOST_ROWS:
-        return pa.concat_tables([known, few.cast(ROWS)])
-    return rows.sparkSession.createDataFrame(known).unionAll(rows)
+    if engine.count(rows) > MOST_ROWS:
+        return engine.union(known, rows)
+    return pa.concat_tables([known, engine.collect(rows).cast(ROWS)])

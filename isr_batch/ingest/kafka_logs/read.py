@@ -232,7 +232,9 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     refused = refused_lines(sql, of_interest)
     tables = {
         contracts.FETCH_LOG.name: fetched,
-        contracts.APPEND_LOG.name: append_log.append_log(engine, produced, fetched, shrinks, led, stretches),
+        contracts.APPEND_LOG.name: engine.keep(
+            append_log.append_log(engine, produced, fetched, shrinks, led, stretches)
+        ),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
             sources, shrinks, known, led.filter(led["begins_mid_term"]),
@@ -248,7 +250,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     }  # fmt: skip
     constants = {"cluster_id": cluster_id, "ingest_run": run_id}
     return KafkaLogs(
-        {table.name: conformed(tables[table.name], table, constants) for table in contracts.INPUT_TABLES},
+        {table.name: conformed(engine, tables[table.name], table, constants) for table in contracts.INPUT_TABLES},
         found, by_file, of_interest, refused, notes(stretches, rows, _unnamed(rows, sources.topics)),
     )  # fmt: skip
 

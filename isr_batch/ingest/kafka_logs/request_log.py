@@ -239,7 +239,7 @@ def once(engine: Engine, requests: Rows) -> Rows:
         requests, f"SELECT {narrow} FROM rows WHERE line_hash IS NOT NULL", _columns(("line_hash", *_SAME_LINE))
     )
     repeated = engine.by_key(_LINE_KEY, _repeated, _columns(_LINE_KEY), lines=hashed)
-    if not engine.collect(repeated, 1).num_rows:
+    if not engine.count(repeated):
         return requests
     unhashed = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NULL", REQUESTS)
     lines_ = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NOT NULL", REQUESTS)

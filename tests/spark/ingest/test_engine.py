@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.kafka_logs import read_kafka_logs
-from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, InSpark, engine_for
+from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, engine_for
+from isr_batch.ingest.kafka_logs.in_spark import InSpark
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.lake.arrow_sql import ArrowSql

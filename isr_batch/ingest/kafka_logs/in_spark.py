@@ -1,0 +1,285 @@
+"""The rows of an ingest in Spark's workers, for logs that are too large for one process.
+
+Spark carries packets: some thousand rows each, as the bytes of an Arrow stream. To make rows of its own of them, and
+Arrow of these again for each worker, cost it more than the workers' work (docs/measurements/0020).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from isr_batch.ingest.kafka_logs.kernels import load_kernels
+from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.lake.arrow_sql import ArrowSql
+
+OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+OfTables = Callable[..., pa.Table]
+"""Takes an `ArrowSql`, and tables by name."""
+
+ROWS_AT_ONCE = 100_000
+"""Rows that a query is asked about, and that are cut into packets."""
+PACKET_ROWS = 5_000
+BUCKETS_A_SHARE = 4
+"""Spark cuts what it exchanges into shares, and puts small ones together."""
+PACKETS_AT_ONCE = 64
+"""Packets that go to a worker in one batch: they have 1 MB at most, unless lines have thousands of partitions."""
+
+_PACKETS = pa.schema(
+    [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
+)  # fmt: skip
+_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+class Spread(NamedTuple):
+    """Rows in Spark's workers: what a worker makes of its share of a frame.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        Packets, as a rule.
+    work : callable
+        Makes the rows of the frame's batches.
+    schema : pa.Schema
+        Of the rows.
+    """
+
+    frame: DataFrame
+    work: OfBatches
+    schema: pa.Schema
+
+
+Rows: TypeAlias = pa.Table | Spread
+
+
+@contextmanager
+def packets_at_once(spark: SparkSession) -> Iterator[None]:
+    """While packets are made and read: batches of few rows, each of which is large."""
+    usual = str(spark.conf.get(_AT_ONCE))
+    spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
+    try:
+        yield
+    finally:
+        spark.conf.set(_AT_ONCE, usual)
+
+
+class InSpark:
+    """Spark's workers, as an `isr_batch.ingest.kafka_logs.engine.Engine`.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        `packets_at_once` should hold for it.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.buckets = BUCKETS_A_SHARE * int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+
+    def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:  # noqa: D102 as `Engine`
+        if not parts.num_rows:
+            return schema.empty_table()
+        numbered = parts.append_column("task", pa.array(range(parts.num_rows), pa.int32()))
+        tasks = self.spark.createDataFrame(numbered).repartitionById(parts.num_rows, "task")
+        return Spread(tasks, partial(_mapped, work, schema), schema)
+
+    def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:  # noqa: D102
+        return self._then(rows, partial(_mapped, work, schema), schema)
+
+    def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:  # noqa: D102
+        return self._then(rows, partial(_answered, query, small, schema), schema)
+
+    def select(self, rows: Rows, names: Sequence[str]) -> Rows:  # noqa: D102
+        names = list(names)
+        return self._then(rows, partial(_selected, names), pa.schema([rows.schema.field(name) for name in names]))
+
+    def where(self, rows: Rows, condition: str) -> Rows:  # noqa: D102
+        return self._then(rows, partial(_meeting, condition), rows.schema)
+
+    def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:  # noqa: D102
+        together = self._together(keys, tables)
+        schemas = {name: rows.schema for name, rows in tables.items()}
+        return Spread(together, partial(_of_keys, work, schemas, schema), schema)
+
+    def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:  # noqa: D102
+        together = self._together(keys, {"rows": rows})
+        return Spread(together, partial(_sorted, [(name, "ascending") for name in order], rows.schema), rows.schema)
+
+    def union(self, *rows: Rows) -> Rows:  # noqa: D102
+        first, *others = (self._packets(each, _packed) for each in rows)
+        for other in others:
+            first = first.unionAll(other)
+        return Spread(first, _unpacked, rows[0].schema)
+
+    def collect(self, rows: Rows) -> pa.Table:  # noqa: D102
+        packets = self._packets(rows, _packed).select("packet").toArrow()
+        return table_of(_unpacked(iter(packets.to_batches())), rows.schema)
+
+    def count(self, rows: Rows) -> int:  # noqa: D102
+        ((counted,),) = self._packets(rows, _packed).agg(F.sum("rows")).collect()
+        return int(counted or 0)
+
+    def keep(self, rows: Rows) -> Rows:  # noqa: D102
+        # What follows is planned from these packets, and not again from the text of the logs. On disks: the heap would
+        # be full of them. It costs that a lost executor ends the ingest, which is then done again.
+        kept = self._packets(rows, _packed).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        return Spread(kept, _unpacked, rows.schema)
+
+    def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
+        if isinstance(rows, pa.Table):
+            return table_of(work(iter(rows.to_batches())), schema)
+        return Spread(rows.frame, partial(_both, rows.work, work), schema)
+
+    def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
+        """Bring the rows of all tables with equal keys to one task."""
+        first, *_ = tables.values()
+        types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
+        every, *others = (
+            self._packets(rows, partial(_in_buckets, name, types, self.buckets)) for name, rows in tables.items()
+        )
+        for other in others:
+            every = every.unionAll(other)
+        return every.repartition("bucket")
+
+    def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
+        if isinstance(rows, pa.Table):
+            return self.spark.createDataFrame(table_of(pack(iter(rows.to_batches())), _PACKETS))
+        if pack is _packed and rows.work is _unpacked:
+            return rows.frame
+        return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
+
+
+def frame_of(rows: Spread) -> DataFrame:
+    """Give the rows as Spark writes them."""
+    return rows.frame.mapInArrow(partial(_worked, rows.work), from_arrow_schema(rows.schema))
+
+
+def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give rows the columns and types of a schema."""
+    return rows.select(schema.names).cast(schema)
+
+
+def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
+    """Keep the rows that meet a condition; only the columns that it names go through the engine."""
+    return rows.filter(sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"])
+
+
+def table_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Put batches together as a table with the columns and types of a schema."""
+    return pa.concat_tables([schema.empty_table(), *(cast(pa.table(batch), schema) for batch in batches)])
+
+
+@lru_cache(maxsize=1)
+def _worker_sql() -> ArrowSql:
+    return log_sql()
+
+
+def _worked(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    load_kernels()
+    yield from work(batches)
+
+
+def _both(first: OfBatches, then: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return then(first(batches))
+
+
+def _some(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+    """Put batches together, as long as they have so many rows at most."""
+    parts: list[pa.RecordBatch] = []
+    for batch in batches:
+        if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
+            yield pa.Table.from_batches(parts)
+            parts = []
+        parts.append(batch)
+    if parts:
+        yield pa.Table.from_batches(parts)
+
+
+def _mapped(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in work(batches):
+        yield from cast(pa.table(batch), schema).to_batches()
+
+
+def _answered(
+    query: str, small: dict[str, pa.Table], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for rows in _some(batches):
+        yield from cast(_worker_sql()(query, rows=rows, **small), schema).to_batches()
+
+
+def _meeting(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in _some(batches):
+        yield from meeting(_worker_sql(), rows, condition).to_batches()
+
+
+def _selected(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.select(names)
+
+
+def _packet(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows.combine_chunks())
+    values = ([bucket], [name], [rows.num_rows], [sink.getvalue().to_pybytes()])
+    return pa.RecordBatch.from_arrays(
+        [pa.array(value, type_) for value, type_ in zip(values, _PACKETS.types, strict=True)], schema=_PACKETS
+    )
+
+
+def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in _some(batches, PACKET_ROWS):
+        for begin in range(0, rows.num_rows, PACKET_ROWS):
+            yield _packet(0, "", rows.slice(begin, PACKET_ROWS))
+
+
+def _in_buckets(
+    name: str, keys: pa.Schema, buckets: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Make packets of rows whose keys have one hash."""
+    query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
+    for rows in _some(batches):
+        number = _worker_sql()(query, rows=cast(rows, keys))["bucket"].to_numpy()
+        sorted_ = rows.take(pa.array(np.argsort(number, kind="stable")))
+        begin = 0
+        for bucket, size in enumerate(np.bincount(number, minlength=buckets).tolist()):
+            for at in range(begin, begin + size, PACKET_ROWS):
+                yield _packet(bucket, name, sorted_.slice(at, min(PACKET_ROWS, begin + size - at)))
+            begin += size
+
+
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for packet in batch.column("packet"):
+            # Copied: numbers that begin anywhere are not what the kernels are compiled for.
+            yield from pa.ipc.open_stream(packet.as_py())
+
+
+def _of_keys(
+    work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a task to the function, a table each."""
+    parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
+    for batch in batches:
+        for name in schemas:
+            parts[name] += _unpacked(iter([batch.filter(pc.equal(batch["of_table"], name))]))
+    if any(parts.values()):
+        tables = {name: table_of(iter(found), schemas[name]) for name, found in parts.items()}
+        yield from cast(work(_worker_sql(), **tables), schema).to_batches()
+
+
+def _sorted(
+    order: list[tuple[str, str]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    rows = table_of(_unpacked(batches), schema).combine_chunks()
+    places = pc.sort_indices(rows, sort_keys=order)
+    for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # not twice in memory
+        yield from rows.take(places.slice(begin, ROWS_AT_ONCE)).combine_chunks().to_batches()

@@ -1,0 +1,86 @@
+"""Rows as packets: what workers hand each other."""
+
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+
+from isr_batch.ingest.kafka_logs import in_spark
+from isr_batch.lake.arrow_sql import ArrowSql
+
+KEYS = pa.schema([("topic", pa.string()), ("partition_id", pa.int32())])
+
+
+def rows(count: int, number_type: pa.DataType) -> pa.Table:
+    return pa.table({
+        "topic": pa.array([None if n % 11 == 0 else f"t{n % 7}" for n in range(count)], pa.string()),
+        "partition_id": pa.array([n % 5 for n in range(count)], number_type),
+        "later_by": pa.array([None if n % 3 == 0 else [n, -n] for n in range(count)], pa.list_(pa.int32())),
+        "number": pa.array(range(count), pa.int64()),
+    })  # fmt: skip
+
+
+def by_bucket(name: str, table: pa.Table, buckets: int) -> dict[int, pa.Table]:
+    parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    for packet in in_spark._in_buckets(name, KEYS, buckets, iter(table.to_batches(max_chunksize=700))):
+        (bucket,), (of_table,) = packet["bucket"].to_pylist(), packet["of_table"].to_pylist()
+        assert of_table == name
+        found = list(in_spark._unpacked(iter([packet])))
+        assert packet["rows"].to_pylist() == [sum(batch.num_rows for batch in found)]
+        parts[bucket] += found
+    return {bucket: pa.Table.from_batches(found) for bucket, found in parts.items()}
+
+
+@pytest.mark.parametrize("count", [0, 1, in_spark.PACKET_ROWS, 3 * in_spark.PACKET_ROWS + 1])
+def test_rows_come_out_of_packets_as_they_went_in(count: int) -> None:
+    table = rows(count, pa.int32())
+    packets = list(in_spark._packed(iter(table.to_batches(max_chunksize=777))))
+    assert all(0 < packet["rows"][0].as_py() <= in_spark.PACKET_ROWS for packet in packets)
+    assert in_spark.table_of(in_spark._unpacked(iter(packets)), table.schema).equals(table)
+
+
+def test_equal_keys_meet_whatever_table_they_come_from() -> None:
+    first, other = rows(4_000, pa.int32()), rows(300, pa.int64())
+    found, others = by_bucket("a", first, 8), by_bucket("b", other, 8)
+    assert len(found) > 1
+    of_key = {
+        key: bucket
+        for bucket, part in found.items()
+        for key in zip(*part.select(KEYS.names).to_pydict().values(), strict=True)
+    }
+    for bucket, part in [*found.items(), *others.items()]:
+        keys = zip(*part.select(KEYS.names).to_pydict().values(), strict=True)
+        assert {of_key[key] for key in keys} == {bucket}
+    for table, parts in ((first, found), (other, others)):
+        assert pa.concat_tables(parts.values()).sort_by("number").equals(table)
+
+
+def test_a_function_of_keys_gets_all_tables_of_a_task() -> None:
+    def joined(sql: ArrowSql, a: pa.Table, b: pa.Table) -> pa.Table:
+        return sql("SELECT a.number, b.number AS other FROM a JOIN b USING (number)", a=a, b=b)
+
+    first, other, schema = rows(50, pa.int32()), rows(0, pa.int32()), pa.schema([("number", pa.int64())])
+    packets = list(in_spark._in_buckets("a", KEYS, 1, iter(first.to_batches())))
+    schemas = {"a": first.schema, "b": other.schema}
+    assert not sum(batch.num_rows for batch in in_spark._of_keys(joined, schemas, schema, iter(packets)))
+    packets += in_spark._in_buckets("b", KEYS, 1, iter(first.slice(7, 3).to_batches()))
+    found = in_spark.table_of(in_spark._of_keys(joined, schemas, schema, iter(packets)), schema)
+    assert sorted(found["number"].to_pylist()) == [7, 8, 9]
+
+
+def test_rows_that_meet_a_condition(sql: ArrowSql) -> None:
+    table = rows(10, pa.int32())
+    assert in_spark.meeting(sql, table, "partition_id > 2")["number"].to_pylist() == [3, 4, 8, 9]
+    assert in_spark.meeting(sql, table, "topic = 't1'")["number"].to_pylist() == [1, 8]
+
+
+def test_a_share_is_sorted_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_spark, "ROWS_AT_ONCE", 64)
+    table = rows(1_000, pa.int32())
+    packets = [
+        *in_spark._packed(iter(table.slice(500).to_batches())),
+        *in_spark._packed(iter(table[:500].to_batches())),
+    ]
+    order = [("partition_id", "ascending"), ("number", "ascending")]
+    found = pa.Table.from_batches(in_spark._sorted(order, table.schema, iter(packets)))
+    assert found.equals(table.sort_by(order))
