@@ -21,9 +21,9 @@ CAUSES = (
     "unknown",
 )  # fmt: skip
 IN_FLIGHT_US = 600_000  # before its end a log lacks requests that are not answered yet
+OTHERS_LINE = -2  # code of a check of which a line about another partition tells
 SLACK_US = 2000  # how far from its schedule a logged check may lie
-COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)
-"""What falls due at the same instant happens in this order; input rows come last."""
+COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)  # order at one instant; input rows are last
 
 Step = tuple[int, int, int, Callable[[], None]]
 
@@ -74,7 +74,7 @@ class Leader:
         self.isr_changed_us = term.start_us
         self.isr_written_us: int | None = None
         self.doubts = Doubts(self)
-        self.check_logged = False
+        self.check_logged = ""
         self.waiting: dict[int, Fetch] = {}  # fetches that arrived and are not completed yet
         for replica in term.replicas:
             self.truth.caught_us[replica] = term.start_us
@@ -184,7 +184,7 @@ class Leader:
                 self.shrink(dropped)
         if self.rule.period_ms:
             self.check_due_us = self.check_us = self._scheduled_from(max(self.check_due_us, self.now_us) + 1)
-            self.check_logged = False
+            self.check_logged = ""
             self._defer_check()
         else:
             self.advance_hw(self.now_ms)
@@ -228,7 +228,7 @@ class Leader:
         elif row.kind == CHECK:
             if row.time_us - SLACK_US <= self.check_us <= row.until_us + SLACK_US:
                 self.check_us = row.until_us
-                self.check_logged = True
+                self.check_logged = "others" if row.code == OTHERS_LINE else "own"
         elif row.kind == APPEND:
             if row.code in (0, 1):
                 self.truth.acknowledged_at_once = max(self.truth.acknowledged_at_once, row.offset)

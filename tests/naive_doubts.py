@@ -27,6 +27,7 @@ class Doubts:
         lacks_since = truth.missing_since_us(follower.replica)
         # Only the schedule of a periodic check can be wrong by more than stamps are, and not where a line tells it.
         by_schedule = leader.rule.period_ms > 0 and not leader.check_logged
+        others = leader.rule.period_ms > 0 and leader.check_logged == "others"
         at_any_time = by_schedule and not leader.term.phase_known
         wakes_up = by_schedule and bool(truth.silences) and now_us == truth.silences[-1][1]
         self.doubted.pop(follower.replica, None)
@@ -37,7 +38,7 @@ class Doubts:
         elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
             self._depends(follower.replica, now_us, "check_time")
         else:
-            until_us = now_us + error_us + (AWAKE_US if wakes_up else 0)
+            until_us = now_us + error_us + (AWAKE_US if wakes_up or others else 0)
             if at_any_time:
                 until_us = now_us + leader.rule.period_ms * 1000
             self.doubted[follower.replica] = now_us, now_us + error_us, until_us

@@ -159,7 +159,9 @@ class _Builder:
         period_us = max(1000, self.lag_us // (1 + what % 2) // 1000 * 1000)
         due_us = self.phase_us + -((self.phase_us - self.now_us) // period_us) * period_us
         due_us = max(self.now_us, due_us + (0, 1, -1, 1999, 2000, 2001, -1999, -2000, -2001)[what // 2 % 9])
-        self.rows.append(Row(due_us, CHECK, until_us=due_us + self.duration_us(how >> 4, how & 15)))
+        of_others = what // 18 % 3 == 1  # a line about another partition tells it
+        ran_us = due_us + self.duration_us(how >> 4, how & 15)
+        self.rows.append(Row(due_us, CHECK, code=-2 if of_others else -1, until_us=ran_us))
 
     def finish(self, cut: int) -> Term:
         """End the term, perhaps before its last rows."""

@@ -21,6 +21,7 @@ from udfs.records import (
     ELIGIBLE,
     FETCH,
     GOES_ON,
+    OTHERS_LINE,
     REMOVED,
     SILENCE,
     TERM_STARTS,
@@ -30,6 +31,9 @@ from udfs.records import (
 
 TOUCHING_MS = 1_000
 """Between the last request of one log and the first one of the next: followers fetch twice a second."""
+
+LATE_MS = 10
+"""A check that printed its first line so much later than it was due ran late."""
 
 CHECK_LEAD_US = 1_000
 """A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
@@ -98,7 +102,7 @@ def facts(lake: Lake) -> DataFrame:
     parts = (
         _removals(terms, changes),
         _silences(terms, broker_events),
-        _checks(changes, broker_events),
+        _checks(terms, changes, broker_events),
         _eligibility(terms, broker_events),
     )
     rows = terms_of(terms)
@@ -190,19 +194,27 @@ def _silences(terms: DataFrame, broker_events: DataFrame) -> DataFrame:
     return _rows(within, SILENCE, time_us=_us("event_time"), until_us=_us("end_time"))
 
 
-def _checks(changes: DataFrame, broker_events: DataFrame) -> DataFrame:
+def _checks(terms: DataFrame, changes: DataFrame, broker_events: DataFrame) -> DataFrame:
     """When isr-expiration came to a partition, where the leader printed it.
 
     It visits one partition after the other, and a leader that just woke up takes tens of milliseconds
-    for that. A partition without a line of its own is checked when the check was due. A line about two
-    replicas is told twice, to the same effect.
+    for that. A line about two replicas is told twice, to the same effect. A partition without a line of its own is
+    checked when the check was due, or, if that printed its first line late, at that line.
     """
     checks = broker_events.where("kind = 'check'").withColumnRenamed("broker_id", "leader_id").drop("event_date")
     lines = changes.where("kind = 'shrink' AND made_by = 'leader'").select(*SET_COLUMNS, "change_time")
     visited = lines.join(F.broadcast(checks), ["cluster_id", "leader_id"]).where(
         "change_time >= end_time AND change_time < end_time + INTERVAL 1 SECOND"
     )
-    return _rows(visited, CHECK, time_us=_us("event_time") - CHECK_LEAD_US, until_us=_us("change_time"))
+    late = checks.where(f"end_time > event_time + INTERVAL {LATE_MS} MILLISECONDS")
+    led = terms.select(*SET_COLUMNS, "start_time", F.col("end_time").alias("term_end_time"))
+    others = led.join(F.broadcast(late), ["cluster_id", "leader_id"]).where(
+        "event_time >= start_time AND end_time < term_end_time"
+    )
+    due_us = _us("event_time") - CHECK_LEAD_US
+    return _rows(visited, CHECK, time_us=due_us, until_us=_us("change_time")).unionByName(
+        _rows(others, CHECK, time_us=due_us, until_us=_us("end_time"), code=F.lit(int(OTHERS_LINE)))
+    )
 
 
 def _eligibility(terms: DataFrame, broker_events: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ import numpy as np
 
 from udfs.jit import kernel
 from udfs.kernel.follower_truth import overlap
-from udfs.records import DOUBT, NEVER_US
+from udfs.records import DOUBT, NEVER_US, NO_LINE, OTHERS
 
 DEPENDS_ON = (None, "event_order", "check_time", "check_phase")
 NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE = np.arange(len(DEPENDS_ON))
@@ -80,16 +80,14 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     if follower.last_caught_up_time_ms * 1000 < mine.joined_us:
         # It has not been caught up since it came back from a possible shrink: it may have been out all the time.
         return mine.joined_by
-    if params.check_period_ms == 0 or leader.check_logged != 0:
-        known = True
-    elif term.phase_unknown != 0:
+    if params.check_period_ms == 0:
+        return NOTHING
+    if term.phase_unknown != 0 and leader.check_logged == NO_LINE:
         mine.doubt_until_us = now_us + params.check_period_ms * 1000
-        known = False
-    else:
-        known = True
-        if now_us == term.silent_until_us:
-            mine.doubt_until_us += AWAKE_US
-    return CHECK_TIME if known and ran_late and params.check_period_ms != 0 else NOTHING
+        return NOTHING
+    if leader.check_logged == OTHERS or (leader.check_logged == NO_LINE and now_us == term.silent_until_us):
+        mine.doubt_until_us += AWAKE_US
+    return CHECK_TIME if ran_late else NOTHING
 
 
 @kernel

@@ -25,6 +25,9 @@ from udfs.records import (
     NEVER_US,
     NOBODY_WAITS,
     NOT_DUE,
+    OTHERS,
+    OTHERS_LINE,
+    OWN_LINE,
     READ,
     RECORDED,
     REMOVED,
@@ -305,7 +308,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     and now_us - CHECK_SLACK_US <= leader.check_us <= rows.until_us[i] + CHECK_SLACK_US
                 ):
                     leader.check_us = rows.until_us[i]
-                    leader.check_logged = 1
+                    leader.check_logged = OTHERS if rows.code[i] == OTHERS_LINE else OWN_LINE
                     await_rule(term, state.due_us, r, leader.check_us)
             return
         p = position_of(state, rows.replica_id[i])

@@ -10,7 +10,7 @@ import numpy as np
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.isr import RuleCalls, await_rule
-from udfs.records import ARRIVED, NEVER_US, RECORDED
+from udfs.records import ARRIVED, NEVER_US, NO_LINE, RECORDED
 from udfs.rules.base import Rule, never_gives_up
 
 
@@ -67,7 +67,7 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
         else:
             leader.check_due_us = phase_us + ((after_us - phase_us) // period_us + 1) * period_us
         leader.check_us = leader.check_due_us
-        leader.check_logged = 0
+        leader.check_logged = NO_LINE
         defer_check(state, r)
 
     @kernel

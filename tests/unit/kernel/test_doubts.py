@@ -87,6 +87,8 @@ def test_a_leader_that_wakes_up() -> None:
     assert shrink(silence, caught_up(8_160)).depends_on is None
     logged = Row(at(7_999), CHECK, -1, -1, -1, until_us=at(DROPPED_MS))
     assert shrink(silence, logged, caught_up(8_060)).depends_on is None, "a line tells when it ran"
+    of_another = logged._replace(code=-2)
+    assert shrink(silence, of_another, caught_up(8_060)).depends_on == "check_time", "a line about another partition"
 
 
 def test_the_phase_of_the_check_is_not_known() -> None:
