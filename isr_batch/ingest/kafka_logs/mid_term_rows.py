@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import mid_term
-from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
+from isr_batch.ingest.kafka_logs.coverage import GAP_US, Stretch, stretch_number
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partition_of
@@ -130,12 +130,16 @@ def vouched_for(
 
 
 def _stretch_of(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Find the stretch that a term begins in, and the time at which a gap cuts it; None if it begins in none."""
+    """Find the stretch that a term begins in, and the time at which a gap cuts it; None if it begins in none.
+
+    The last stretch may end long before the broker's other logs: the request log was switched off, or is a part.
+    """
     for number, stretch in enumerate(stretches):
         last = number == len(stretches) - 1
         begun = stretch.from_start or row["start_us"] >= stretch.first_us
-        if begun and (last or row["start_us"] <= stretch.until_us):
-            return number, None if last else stretch.until_us
+        to_the_end = last and (row["end_us"] or 0) <= stretch.until_us + GAP_US
+        if begun and (to_the_end or row["start_us"] <= stretch.until_us):
+            return number, None if to_the_end else stretch.until_us
     return None
 
 

@@ -1,5 +1,6 @@
 """Terms that had begun before the log: who led, who was in sync, where the log ended."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from isr_batch.ingest.kafka_logs.mid_term import (
     log_end_at,
     terms_in_progress,
 )
+from isr_batch.ingest.kafka_logs.mid_term_rows import vouched_for
 
 MINUTE = 60_000_000
 BEGIN = 10 * MINUTE
@@ -214,3 +216,22 @@ def test_who_was_passed_by_the_high_watermark_was_not_in_sync(
 )
 def test_a_partition_s_fetcher_follows_from_its_name(topic: str, partition: int, fetchers: int, thread: int) -> None:
     assert fetcher_of(topic, partition, fetchers) == thread
+
+
+@pytest.mark.parametrize(
+    ("end_us", "kept"),
+    [
+        (END + 1_000_000, [(END + 1_000_000, False)]),  # requests in flight when the log ends
+        (END + MINUTE, [(END, True)]),  # server.log goes on, and no request of that time is there
+    ],
+)
+def test_a_term_is_known_as_long_as_its_request_log_lasts(end_us: int, kept: list[tuple[int, bool]]) -> None:
+    nothing: Any = SimpleNamespace(replicas={}, isr={})
+    term = {
+        "leader_id": 1, "topic": "t", "partition_id": 0, "leader_epoch": 1, "start_us": BEGIN + MINUTE,
+        "end_us": end_us, "next_us": end_us, "begins_mid_term": False, "assigned": [1, 2],
+    }  # fmt: skip
+    found = vouched_for([term], [WHOLE], nothing)
+    assert [(row["end_us"], row["ends_mid_term"]) for row in found] == kept
+    after = term | {"start_us": END + MINUTE, "end_us": END + 2 * MINUTE}
+    assert vouched_for([after], [WHOLE], nothing) == [], "a term of which no request was logged"
