@@ -17,6 +17,7 @@ _LINES: Final = {"leader": "#252525", "high watermark": "#969696"}
 _FOLLOWERS: Final = ("#2166ac", "#1b7837", "#762a83", "#c51b7d")
 _MARKS: Final = {"caught up": "#636363", "shrink": "#b2182b", "back": "#4d9221"}
 _SILENT: Final = "#b2182b"
+_UNLOGGED: Final = "#d9d9d9"
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -156,14 +157,15 @@ def _stays(scene: Scene, story: Story) -> alt.LayerChart:
     rows += [
         {
             "row": leader,
-            "what": "silent",
+            "what": what,
             "from": max(start, scene.from_us) / 1000,
             "until": min(end, scene.until_us) / 1000,
         }
-        for start, end in scene.silences
+        for what, spans in (("silent", scene.silences), ("no log", scene.unlogged))
+        for start, end in spans
     ]
     names = [leader, *(f"fetches of {replica}" for replica in scene.fetches)]
-    scale = alt.Scale(domain=["silent", *PHASES], range=[_SILENT, *PHASES.values()])
+    scale = alt.Scale(domain=["silent", "no log", *PHASES], range=[_SILENT, _UNLOGGED, *PHASES.values()])
     bars = (
         alt.Chart({"values": rows})
         .mark_bar(clip=True, height=_ROW - 4)

@@ -1,8 +1,8 @@
 """Collect what happened on a partition around a shrink, for `isr_batch.explain.swimlane` to draw."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
@@ -35,6 +35,8 @@ class Scene:
         By follower, in order of arrival.
     silences : tuple of Span
         Of the leader.
+    unlogged : tuple of Span
+        Before and after the leader's request log, where the term went on.
     members : dict
         By follower and run, and for `BROKERS`: when it was in the ISR.
     """
@@ -44,6 +46,7 @@ class Scene:
     leader: tuple[tuple[int, int, int], ...]
     fetches: dict[int, tuple[Fetch, ...]]
     silences: tuple[Span, ...]
+    unlogged: tuple[Span, ...]
     members: dict[tuple[int, str], tuple[Span, ...]]
 
 
@@ -57,8 +60,16 @@ def scene(lake: Lake, story: Story) -> Scene:
         leader=_leader(lake, story, within),
         fetches={replica: _fetches(lake, term, replica, story.change_us, within) for replica in followers},
         silences=silences(lake, term, *within),
+        unlogged=unlogged(term, within),
         members=_members(lake, term, followers, within),
     )
+
+
+def unlogged(term: Mapping[str, Any] | Row, within: Span) -> tuple[Span, ...]:
+    """Find the parts of a time range that lie outside a term which begins, or ends, in the middle of what happened."""
+    before = (within[0], min(within[1], term["start_us"])) if term["begins_mid_term"] else (0, 0)
+    after = (max(within[0], term["end_us"]), within[1]) if term["ends_mid_term"] else (0, 0)
+    return tuple((start, end) for start, end in (before, after) if start < end)
 
 
 def stretch(story: Story) -> Span:
