@@ -21,8 +21,6 @@ CAUSES = (
     "unknown",
 )  # fmt: skip
 IN_FLIGHT_US = 600_000  # before its end a log lacks requests that are not answered yet
-OTHERS_LINE = -2  # code of a check of which a line about another partition tells
-SLACK_US = 2000  # how far from its schedule a logged check may lie
 COMPLETION, RELINQUISHMENT, COMMIT, CHECK_STEP, READ_OR_RECORD = range(5)  # order at one instant; input rows are last
 
 Step = tuple[int, int, int, Callable[[], None]]
@@ -226,9 +224,7 @@ class Leader:
             self.truth.silences.append((row.time_us, row.until_us))
             self._defer_check()
         elif row.kind == CHECK:
-            if row.time_us - SLACK_US <= self.check_us <= row.until_us + SLACK_US:
-                self.check_us = row.until_us
-                self.check_logged = "others" if row.code == OTHERS_LINE else "own"
+            self.doubts.note_check(row)
         elif row.kind == APPEND:
             if row.code in (0, 1):
                 self.truth.acknowledged_at_once = max(self.truth.acknowledged_at_once, row.offset)

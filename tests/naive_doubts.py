@@ -4,9 +4,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.naive import Follower, Leader
+    from tests.naive_truth import Row
 
 AWAKE_US = 100_000
 """How long a leader takes after a silence until it has checked everybody."""
+
+OTHERS_LINE = -2  # code of a check of which a line about another partition tells
+SLACK_US = 2000  # how far from its schedule a logged check may lie
 
 
 class Doubts:
@@ -19,6 +23,15 @@ class Doubts:
         """By replica: when it was dropped; which fetches are of the same moment; which may be before the check."""
         self.back: dict[int, tuple[int, str]] = {}
         """By replica, if it came back from a possible shrink: when, and what that depended on."""
+
+    def note_check(self, row: "Row") -> None:
+        """A line tells when a check ran; one about another partition says less than when the leader woke up."""
+        leader, of_others = self.leader, row.code == OTHERS_LINE
+        if of_others and leader.truth.silences and leader.check_us == leader.truth.silences[-1][1]:
+            return
+        if row.time_us - SLACK_US <= leader.check_us <= row.until_us + SLACK_US:
+            leader.check_us = row.until_us
+            leader.check_logged = "others" if of_others else "own"
 
     def note_shrink(self, follower: "Follower") -> None:
         """Say at once what the shrink depends on, or until when a fetch may still show that it does."""

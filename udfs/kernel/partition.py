@@ -282,6 +282,17 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 return p
         return -1
 
+    @kernel
+    def note_check(state, r, due_us, ran_us, of_others):
+        """A line tells when a check ran; of another partition it says less than when the leader woke up."""
+        term, leader = state.term[0], state.leaders[r]
+        if state.params[r].check_period_ms == 0 or (of_others and leader.check_us == term.silent_until_us):
+            return
+        if due_us - CHECK_SLACK_US <= leader.check_us <= ran_us + CHECK_SLACK_US:
+            leader.check_us = ran_us
+            leader.check_logged = OTHERS if of_others else OWN_LINE
+            await_rule(term, state.due_us, r, leader.check_us)
+
     @inlined
     def take_in_row(state, rows, i, out):
         """One row of the log, at its time."""
@@ -302,14 +313,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             return
         if kind == CHECK:
             for r in range(term.runs):
-                leader = state.leaders[r]
-                if (
-                    state.params[r].check_period_ms != 0
-                    and now_us - CHECK_SLACK_US <= leader.check_us <= rows.until_us[i] + CHECK_SLACK_US
-                ):
-                    leader.check_us = rows.until_us[i]
-                    leader.check_logged = OTHERS if rows.code[i] == OTHERS_LINE else OWN_LINE
-                    await_rule(term, state.due_us, r, leader.check_us)
+                note_check(state, r, now_us, rows.until_us[i], rows.code[i] == OTHERS_LINE)
             return
         p = position_of(state, rows.replica_id[i])
         if p < 0:
