@@ -122,6 +122,7 @@ def term_of(plan: Plan, partition: int) -> dict[str, Any]:
         "begins_mid_term": False,
         "ends_mid_term": False,
         "offsets_known": True,
+        "phase_known": True,
         "held_at_start": None,
     }
 

@@ -44,7 +44,8 @@ _TERM = """{'leader_epoch': leader_epoch, 'end_us': epoch_us(end_time), 'high_wa
     'replica_lag_time_max_ms': replica_lag_time_max_ms, 'min_insync_replicas': min_insync_replicas::BIGINT,
     'check_origin_ms': check_origin_ms, 'isr_write_ms': coalesce(isr_write_ms, 0),
     'begins_mid_term': begins_mid_term,
-    'ends_mid_term': ends_mid_term, 'offsets_known': start_offset IS NOT NULL, 'held_at_start': held_at_start}"""
+    'ends_mid_term': ends_mid_term, 'offsets_known': start_offset IS NOT NULL,
+    'phase_known': check_origin_source <> 'unknown', 'held_at_start': held_at_start}"""
 
 
 ROWS_A_SHARE = 15_000_000
