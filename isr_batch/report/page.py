@@ -108,12 +108,14 @@ def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
     """Say what server.log alone tells of each cluster in which a replica left an ISR, and what request logs add."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
+    clusters = sorted(set(rows["cluster_id"].to_pylist()))
+    known = from_requests(lake, clusters) if clusters else {}
     said = {}
-    for name in sorted(set(rows["cluster_id"].to_pylist())):
+    for name in clusters:
         of_cluster = rows.filter(pc.equal(rows["cluster_id"], name))
         said[name] = {
             "lines": answer(of_cluster, request_log=True),
-            "questions": question_rows(questions(of_cluster, from_requests(lake, name))),
+            "questions": question_rows(questions(of_cluster, known[name])),
         }
     return said
 

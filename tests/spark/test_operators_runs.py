@@ -67,7 +67,7 @@ def test_the_lag_time_that_is_said_to_be_enough_is_enough(lake: Lake) -> None:
     may = {tuple(row[name] for name in place) for each, row in zip(enough, found, strict=True) if each > chosen}
     assert still
     assert still <= may
-    wrote = from_requests(lake, "c").clients
+    wrote = from_requests(lake, ["c"])["c"].clients
     assert {(row["client_id"], row["topic"]) for row in wrote} == {
         ("drv-1-acks1", "bursty"), ("drv-0-acksall", "busy"), ("drv-2-acksall", "sparse"),
     }  # fmt: skip
