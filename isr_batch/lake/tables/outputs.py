@@ -32,7 +32,7 @@ _CHANGE = columns("""
     last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
     lag_ms BIGINT -- change_time less last_caught_up_time_ms; null when it never was
     made_by STRING NOT NULL -- rule, or controller (fencing, shutdown, reassignment)
-    certainty STRING NOT NULL -- certain: wherever the log's stamps leave it open when the check ran, the rule makes
+    certainty STRING -- certain: wherever the log's stamps leave it open when the check ran, the rule makes
         -- this change; possible: it hangs on that. An expand that undoes a possible shrink is possible
     depends_on STRING -- why it is possible: event_order (a fetch or an append of the same moment may have come before
         -- the check), check_time (the check may have run earlier, or later, on a leader that was silent or late),
