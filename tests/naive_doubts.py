@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 AWAKE_US = 100_000
 """How long a leader takes after a silence until it has checked everybody."""
 
+DAY_US = 86_400_000_000
 OTHERS_LINE = -2  # code of a check of which a line about another partition tells
 SLACK_US = 2000  # how far from its schedule a logged check may lie
 
@@ -75,7 +76,7 @@ class Doubts:
         dropped_us, surely_us, until_us = self.doubted[follower.replica]
         fetch = self.leader.truth.fetches[follower.replica][-1].row
         arrived_us, earliest_us = fetch.time_us, dropped_us - (surely_us - dropped_us)
-        if arrived_us > until_us:
+        if arrived_us > until_us or self._another_day(dropped_us):
             del self.doubted[follower.replica]
         elif not self._out_of_sync_at(follower, max(fetch.handled_us, earliest_us)):
             del self.doubted[follower.replica]
@@ -85,7 +86,7 @@ class Doubts:
         """It is back by a fetch that may have been before the check."""
         dropped_us, surely_us, until_us = self.doubted.pop(follower.replica, (0, 0, -1))
         arrived_us = self.leader.truth.fetches[follower.replica][-1].row.time_us
-        if arrived_us <= until_us:
+        if arrived_us <= until_us and not self._another_day(dropped_us):
             self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
         self.back.pop(follower.replica, None)
         began_us = self.leader.term.start_us
@@ -93,6 +94,10 @@ class Doubts:
         own = [one for one in shrinks if one.replica_id == follower.replica and one.made_by == "rule"]
         if own and own[-1].depends_on is not None:
             self.back[follower.replica] = self.leader.now_us, own[-1].depends_on
+
+    def _another_day(self, dropped_us: int) -> bool:
+        """Rows of a UTC day are written when it is over."""
+        return self.leader.now_us // DAY_US != dropped_us // DAY_US
 
     def _on(self, arrived_us: int, surely_us: int) -> str:
         if arrived_us <= surely_us:

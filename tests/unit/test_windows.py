@@ -55,7 +55,10 @@ def in_windows(rows: Sequence[dict[str, Any]], runs: list[RuleRun], cuts: Sequen
         # A run writes its own days only; a day of scores begins at midnight.
         for row in told:
             of_day = row["time_us"] + (DAY_US - 1 if "score" in row["result"] else 0)
-            assert row["result"] == STATE or (since_us <= of_day and row["time_us"] < until_us), (since_us, until_us)
+            # A doubt has the time of its shrink, and is of its day; outside of this test windows are days.
+            assert (
+                row["result"] == STATE or row["kind"] == "doubt" or (since_us <= of_day and row["time_us"] < until_us)
+            ), (since_us, until_us)
         found += [row for row in told if row["result"] != STATE]
     return found
 

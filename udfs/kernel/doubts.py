@@ -13,6 +13,7 @@ import numpy as np
 
 from udfs.jit import kernel
 from udfs.kernel.follower_truth import overlap
+from udfs.kernel.ledger import DAY_US
 from udfs.records import DOUBT, NEVER_US, NO_LINE, OTHERS
 
 DEPENDS_ON = (None, "event_order", "check_time", "check_phase")
@@ -91,6 +92,12 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
 
 
 @kernel
+def is_over(mine, fetch, now_us):
+    """Whether no fetch can raise a doubt any more: it came later, or on another day, whose rows are written apart."""
+    return fetch.arrival_us > mine.doubt_until_us or now_us // DAY_US != mine.dropped_us // DAY_US
+
+
+@kernel
 def what_it_depends_on(mine, term, fetch):
     """A fetch that arrived within the interval of the check shows the follower in sync."""
     if fetch.arrival_us <= mine.order_until_us:
@@ -101,7 +108,7 @@ def what_it_depends_on(mine, term, fetch):
 @kernel
 def note_expand(mine, term, fetch, r, p, now_us, out):
     """It joins, perhaps by a fetch that may have been before the check: it may have been a member all the time."""
-    if mine.doubt_until_us != 0 and fetch.arrival_us <= mine.doubt_until_us:
+    if mine.doubt_until_us != 0 and not is_over(mine, fetch, now_us):
         write_doubt(out, mine, r, p, what_it_depends_on(mine, term, fetch))
     mine.doubt_until_us = 0
     mine.joined_us = now_us if mine.depends_on != NOTHING else 0

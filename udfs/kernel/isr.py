@@ -183,7 +183,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         The fetch may have been recorded as soon as it was handled, and the check have run right then.
         """
         mine, fetch, term = state.ledger.followers[r, p], state.fetches[p], state.term[0]
-        if fetch.arrival_us > mine.doubt_until_us:
+        if doubts.is_over(mine, fetch, now_us):
             mine.doubt_until_us = 0
             return
         leader, follower = state.leaders[r], state.followers[r, p]
