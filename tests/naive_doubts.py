@@ -20,6 +20,7 @@ class Doubts:
     def __init__(self, leader: "Leader") -> None:
         """Begin with none."""
         self.leader = leader
+        self.first = len(leader.changes)  # of this term
         self.doubted: dict[int, tuple[int, int, int]] = {}
         """By replica: when it was dropped; which fetches are of the same moment; which may be before the check."""
         self.back: dict[int, tuple[int, str]] = {}
@@ -89,8 +90,7 @@ class Doubts:
         if arrived_us <= until_us and not self._another_day(dropped_us):
             self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
         self.back.pop(follower.replica, None)
-        began_us = self.leader.term.start_us
-        shrinks = [one for one in self.leader.changes if one.kind == "shrink" and one.time_us >= began_us]
+        shrinks = [one for one in self.leader.changes[self.first :] if one.kind == "shrink"]
         own = [one for one in shrinks if one.replica_id == follower.replica and one.made_by == "rule"]
         if own and own[-1].depends_on is not None:
             self.back[follower.replica] = self.leader.now_us, own[-1].depends_on
