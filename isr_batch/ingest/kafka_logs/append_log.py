@@ -127,6 +127,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     fetched: Rows,
     shrinks: pa.Table,
     terms: pa.Table,
+    begun: pa.Table,
     stretches: Sequence[Stretch] = (),
 ) -> Rows:
     """Build the columns of append_log, as `APPENDS`; times are still microseconds.
@@ -139,7 +140,9 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     fetched : Rows
         As `isr_batch.ingest.kafka_logs.fetch_log.fetches_of` gives them, without those that have a reason.
     shrinks, terms : pa.Table
-        Shrinking lines with their term; all terms.
+        Shrinking lines with their term; terms within the time of their leader's request log.
+    begun : pa.Table
+        All terms, also those after it: where one begins the one before it ended.
     stretches : sequence of Stretch
         Of the brokers' logs; the rows of all tables have the number of their stretch.
     """
@@ -147,7 +150,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
         [*PARTITION, "leader_epoch", "log_stretch", "leader_log_end_offset", "high_watermark", "at_us", "source_file"]
     )
     of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
-    starts = terms.select(["topic", "partition_id", "leader_epoch", "start_offset"])
+    starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset"])
     last = is_last(stretches, "leader_id", "log_stretch")
     return engine.by_key(
         PARTITION, partial(_appends, starts=starts, last=last), APPENDS,

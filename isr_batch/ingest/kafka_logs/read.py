@@ -233,7 +233,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     tables = {
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: engine.keep(
-            append_log.append_log(engine, produced, fetched, shrinks, led, stretches)
+            append_log.append_log(engine, produced, fetched, shrinks, led, known, stretches)
         ),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
