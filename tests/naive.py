@@ -171,7 +171,7 @@ class Leader:
 
     def _next_check_us(self) -> int | None:
         if self.rule.period_ms:
-            return self.check_us
+            return self.doubts.check_us()
         return min((us for f in self.remote if (us := self.rule.crossing_us(f, self)) is not None), default=None)
 
     def _check(self) -> None:

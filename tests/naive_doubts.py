@@ -11,6 +11,7 @@ AWAKE_US = 100_000
 
 DAY_US = 86_400_000_000
 OTHERS_LINE = -2  # code of a check of which a line about another partition tells
+STAMP_US = 1000  # stamps are cut to milliseconds
 SLACK_US = 2000  # how far from its schedule a logged check may lie
 
 
@@ -25,6 +26,14 @@ class Doubts:
         """By replica: when it was dropped; which fetches are of the same moment; which may be before the check."""
         self.back: dict[int, tuple[int, str]] = {}
         """By replica, if it came back from a possible shrink: when, and what that depended on."""
+        self.awaited: tuple[int, int] | None = None
+        """Of a check with a line of its own: the log end that the line names, and the last instant of its stamp."""
+
+    def check_us(self) -> int:
+        """When the next check runs: not before the append that its line knows, if the line's stamp allows that."""
+        if self.awaited is None or self.leader.check_logged != "own" or self.leader.leo >= self.awaited[0]:
+            return self.leader.check_us
+        return max(self.leader.check_us, self.awaited[1])
 
     def note_check(self, row: "Row") -> None:
         """A line tells when a check ran; one about another partition says less than when the leader woke up."""
@@ -34,6 +43,8 @@ class Doubts:
         if row.time_us - SLACK_US <= leader.check_us <= row.until_us + SLACK_US:
             leader.check_us = row.until_us
             leader.check_logged = "others" if of_others else "own"
+            if row.offset > leader.leo:
+                self.awaited = (row.offset, row.until_us + STAMP_US - 1)
 
     def note_shrink(self, follower: "Follower") -> None:
         """Say at once what the shrink depends on, or until when a fetch may still show that it does."""

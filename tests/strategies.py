@@ -161,7 +161,8 @@ class _Builder:
         due_us = max(self.now_us, due_us + (0, 1, -1, 1999, 2000, 2001, -1999, -2000, -2001)[what // 2 % 9])
         of_others = what // 18 % 3 == 1  # a line about another partition tells it
         ran_us = due_us + self.duration_us(how >> 4, how & 15)
-        self.rows.append(Row(due_us, CHECK, code=-2 if of_others else -1, until_us=ran_us))
+        named = -1 if of_others else (self.leo + 1, -1, self.leo, self.leo + 2)[how % 4]
+        self.rows.append(Row(due_us, CHECK, -1, named, -2 if of_others else -1, until_us=ran_us))
 
     def finish(self, cut: int) -> Term:
         """End the term, perhaps before its last rows."""

@@ -56,6 +56,7 @@ class Rows(NamedTuple):
     FETCH    request arrived     follower                       fetch offset    Kafka error code
     ======== =================== ============================== =============== ===================
 
+    The offset of a check is the log end that its line names, or UNKNOWN.
     The offset of a fetch is UNKNOWN where no line names it: a session that began before the log, in which the
     partition was never listed. With an answer without records the follower was at the leader's log end, and stays where
     it was until its offset is named. With records (code SENT_FROM_UNKNOWN) it was behind, nobody knows how far.
@@ -189,6 +190,8 @@ TERM = int64_record(
     "log_end_offset",
     "silent_from_us",
     "silent_until_us",
+    "awaited_offset",  # a check whose line names this log end waits for it, as far as the line's stamp lets it
+    "awaited_until_us",
     "late_us",  # how long the leader took lately to record a fetch, or to send its answer, at the most
     "late_at_us",  # when it had done so
     "day_ends_us",  # midnight at which the open pages of the ledger are closed

@@ -81,6 +81,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         term.log_end_offset = term.start_offset
         term.silent_from_us = 0
         term.silent_until_us = 0
+        term.awaited_offset = 0
         term.late_us = 0
         term.late_at_us = 0
         term.rules_due_us = NEVER_US
@@ -142,6 +143,17 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         ledger.show_leaders(state, term.start_us, out)
 
     @kernel
+    def end_wait(state, now_us):
+        """The log end has come to what the line of a waiting check names: the check runs now."""
+        term = state.term[0]
+        if term.log_end_offset >= term.awaited_offset:
+            for r in range(term.runs):
+                if state.leaders[r].check_us == term.awaited_until_us:
+                    state.leaders[r].check_us = now_us
+                    await_rule(term, state.due_us, r, now_us)
+            term.awaited_offset = 0
+
+    @kernel
     def take_in_append(state, log_end_offset, acks, now_us, out):
         """The leader's log has grown."""
         term = state.term[0]
@@ -154,6 +166,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         if log_end_offset <= term.log_end_offset:
             return
         term.log_end_offset = log_end_offset
+        if term.awaited_offset != 0:
+            end_wait(state, now_us)
         held_by_all = log_end_offset
         for p in range(term.replicas):
             if p != term.leader:
@@ -264,6 +278,13 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 commit(state, which, due_us)
                 show_all(state, which, due_us, out)
                 schedule_crossing(state, which, due_us)
+            elif (
+                term.log_end_offset < term.awaited_offset
+                and due_us < term.awaited_until_us
+                and state.leaders[which].check_logged == OWN_LINE
+            ):
+                state.leaders[which].check_us = term.awaited_until_us
+                set_anew(state.due_us, state.leaders, which)
             else:
                 check(state, which, due_us, out)
                 # A check that the log has a little early must not run again when it was due.
@@ -283,8 +304,11 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         return -1
 
     @kernel
-    def note_check(state, r, due_us, ran_us, of_others):
-        """A line tells when a check ran; of another partition it says less than when the leader woke up."""
+    def note_check(state, r, due_us, ran_us, of_others, log_end_offset):
+        """A line tells when a check ran; of another partition it says less than when the leader woke up.
+
+        The stamp of the line is cut to a millisecond. Within that, the check came after the append that the line knows.
+        """
         term, leader = state.term[0], state.leaders[r]
         if state.params[r].check_period_ms == 0 or (of_others and leader.check_us == term.silent_until_us):
             return
@@ -292,6 +316,9 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             leader.check_us = ran_us
             leader.check_logged = OTHERS if of_others else OWN_LINE
             await_rule(term, state.due_us, r, leader.check_us)
+            if log_end_offset > term.log_end_offset:
+                term.awaited_offset = log_end_offset
+                term.awaited_until_us = ran_us + doubts.STAMP_US - 1
 
     @inlined
     def take_in_row(state, rows, i, out):
@@ -313,7 +340,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             return
         if kind == CHECK:
             for r in range(term.runs):
-                note_check(state, r, now_us, rows.until_us[i], rows.code[i] == OTHERS_LINE)
+                note_check(state, r, now_us, rows.until_us[i], rows.code[i] == OTHERS_LINE, rows.offset[i])
             return
         p = position_of(state, rows.replica_id[i])
         if p < 0:

@@ -91,6 +91,31 @@ def test_a_leader_that_wakes_up() -> None:
     assert shrink(silence, of_another, caught_up(8_060)).depends_on == "check_time", "a line about another partition"
 
 
+@pytest.mark.parametrize(
+    ("named", "appended_ms", "dropped_ms"),
+    [
+        (26, 8_000.133, 8_000.133),  # the append that the line knows came first
+        (-1, 8_000.133, None),  # the line names no log end
+        (25, 8_000.133, None),  # the line does not know the append yet
+        (26, 8_001.500, None),  # stamped later than the line allows: the check ran without it
+    ],
+)
+def test_a_check_runs_after_the_append_that_its_line_knows(
+    named: int, appended_ms: float, dropped_ms: float | None
+) -> None:
+    """A leader that was stopped wakes up: in one millisecond come an append, its check, and the follower's fetch."""
+    line = Row(at(7_999), CHECK, -1, named, -1, until_us=at(DROPPED_MS))
+    grown = [row for row in appends() if row.time_us < at(ASLEEP_MS)] + [Row(at(appended_ms), APPEND, -1, 26, -1)]
+    silence = Row(at(2_600), SILENCE, -1, -1, -1, until_us=at(DROPPED_MS))
+    fetched = [fetch(2_520, 25), fetch(8_000.3, 25), fetch(8_001.7, 26)]
+    rows = tuple(sorted([*awake(), *grown, silence, line, *fetched], key=lambda row: (row.time_us, row.kind)))
+    log = Log((Term((1, 2), 1, START_US, at(12_000), 0, 0, (1, 2), leader_is_new=True, rows=rows),), LAG_MS)
+    assert_agree(log, [RUN])
+    (result,) = replay(log, [RUN])
+    dropped = [change.time_us for change in result["changes"] if change.kind == "shrink"]
+    assert dropped == ([at(dropped_ms)] if dropped_ms else [])
+
+
 def test_the_phase_of_the_check_is_not_known() -> None:
     assert shrink(caught_up(9_500), phase_known=False).depends_on == "check_phase"
     assert shrink(caught_up(10_500), phase_known=False).depends_on is None, "a whole period later"
