@@ -222,6 +222,7 @@ class Leader:
         self.crossed_us = self.now_us
         if row.kind == SILENCE:
             self.truth.silences.append((row.time_us, row.until_us))
+            self.doubts.fall_silent()
             self._defer_check()
         elif row.kind == CHECK:
             self.doubts.note_check(row)

@@ -26,6 +26,8 @@ class Doubts:
         """By replica: when it was dropped; which fetches are of the same moment; which may be before the check."""
         self.back: dict[int, tuple[int, str]] = {}
         """By replica, if it came back from a possible shrink: when, and what that depended on."""
+        self.named: dict[int, int] = {}
+        """By replica: the stamp of the last line that says that the leader dropped it."""
         self.awaited: tuple[int, int] | None = None
         """Of a check with a line of its own: the log end that the line names, and the last instant of its stamp."""
 
@@ -38,13 +40,27 @@ class Doubts:
     def note_check(self, row: "Row") -> None:
         """A line tells when a check ran; one about another partition says less than when the leader woke up."""
         leader, of_others = self.leader, row.code == OTHERS_LINE
+        self.named[row.replica_id] = row.until_us
         if of_others and leader.truth.silences and leader.check_us == leader.truth.silences[-1][1]:
             return
         if row.time_us - SLACK_US <= leader.check_us <= row.until_us + SLACK_US:
             leader.check_us = row.until_us
             leader.check_logged = "others" if of_others else "own"
-            if row.offset > leader.leo:
-                self.awaited = (row.offset, row.until_us + STAMP_US - 1)
+            self._await(row)
+
+    def fall_silent(self) -> None:
+        """A leader that falls silent while its check waits for an append waits no longer: it checks when it wakes."""
+        if self.leader.check_us <= self.leader.now_us:
+            self.leader.check_us = self.check_us()
+
+    def _await(self, row: "Row") -> None:
+        """The line shows a log end: it names it, or somebody whom it dropped, who must lack something."""
+        followers = [follower.replica for follower in self.leader.remote]
+        shown, until_us = row.offset, row.until_us + STAMP_US - 1
+        if shown == -1 and row.replica_id in followers:
+            shown = self.leader.truth.position(row.replica_id) + 1
+        before = self.awaited[0] if self.awaited and self.awaited[1] == until_us else 0
+        self.awaited = (max(before, shown), until_us)
 
     def note_shrink(self, follower: "Follower") -> None:
         """Say at once what the shrink depends on, or until when a fetch may still show that it does."""
@@ -57,6 +73,9 @@ class Doubts:
         at_any_time = by_schedule and not leader.term.phase_known
         wakes_up = by_schedule and bool(truth.silences) and now_us == truth.silences[-1][1]
         self.doubted.pop(follower.replica, None)
+        stamp_us = self.named.get(follower.replica, -STAMP_US)
+        if leader.check_logged == "own" and stamp_us <= now_us < stamp_us + STAMP_US:
+            return  # the line says that it was dropped there
         if lacks_since is not None and lacks_since >= now_us - error_us:
             self._depends(follower.replica, now_us, "event_order")
         elif follower.replica in self.back and follower.cu * 1000 < self.back[follower.replica][0]:

@@ -154,7 +154,7 @@ class _Builder:
             self.silent_until_us = self.now_us + self.duration_us(what, how) + 1
             self.rows.append(Row(self.now_us, SILENCE, until_us=self.silent_until_us))
 
-    def check(self, _who: int, what: int, how: int, _more: bytes) -> None:
+    def check(self, who: int, what: int, how: int, _more: bytes) -> None:
         """Near the schedule of one rule or another."""
         period_us = max(1000, self.lag_us // (1 + what % 2) // 1000 * 1000)
         due_us = self.phase_us + -((self.phase_us - self.now_us) // period_us) * period_us
@@ -162,7 +162,8 @@ class _Builder:
         of_others = what // 18 % 3 == 1  # a line about another partition tells it
         ran_us = due_us + self.duration_us(how >> 4, how & 15)
         named = -1 if of_others else (self.leo + 1, -1, self.leo, self.leo + 2)[how % 4]
-        self.rows.append(Row(due_us, CHECK, -1, named, -2 if of_others else -1, until_us=ran_us))
+        replica = -1 if of_others else self.replica(who)
+        self.rows.append(Row(due_us, CHECK, replica, named, -2 if of_others else -1, until_us=ran_us))
 
     def finish(self, cut: int) -> Term:
         """End the term, perhaps before its last rows."""

@@ -56,7 +56,7 @@ class Rows(NamedTuple):
     FETCH    request arrived     follower                       fetch offset    Kafka error code
     ======== =================== ============================== =============== ===================
 
-    The offset of a check is the log end that its line names, or UNKNOWN.
+    Of a check, the offset is the log end that its line names, or UNKNOWN, and the replica the one that it dropped.
     The offset of a fetch is UNKNOWN where no line names it: a session that began before the log, in which the
     partition was never listed. With an answer without records the follower was at the leader's log end, and stays where
     it was until its offset is named. With records (code SENT_FROM_UNKNOWN) it was behind, nobody knows how far.
@@ -170,6 +170,7 @@ FETCH_STATE = int64_record(
     # of all rule runs together
     "outsider_in",  # so many of them
     "doubt_until_us",  # no fetch that arrived later may have come before a check that dropped it
+    "named_us",  # the last check whose line says that the leader dropped it
     "quiet",  # each judges it, and none has looked for a miss since it was last caught up
 )
 """What the log says of a follower whatever the rule: its latest fetch, and what it lacks."""
@@ -190,7 +191,7 @@ TERM = int64_record(
     "log_end_offset",
     "silent_from_us",
     "silent_until_us",
-    "awaited_offset",  # a check whose line names this log end waits for it, as far as the line's stamp lets it
+    "awaited_offset",  # a check whose line shows this log end waits for it, as far as the line's stamp lets it
     "awaited_until_us",
     "late_us",  # how long the leader took lately to record a fetch, or to send its answer, at the most
     "late_at_us",  # when it had done so

@@ -204,7 +204,7 @@ def _checks(terms: DataFrame, changes: DataFrame, broker_events: DataFrame) -> D
     """
     checks = broker_events.where("kind = 'check'").withColumnRenamed("broker_id", "leader_id").drop("event_date")
     lines = changes.where("kind = 'shrink' AND made_by = 'leader'").select(
-        *SET_COLUMNS, "change_time", "leader_log_end_offset"
+        *SET_COLUMNS, "change_time", "leader_log_end_offset", "replica_id"
     )
     visited = lines.join(F.broadcast(checks), ["cluster_id", "leader_id"]).where(
         "change_time >= end_time AND change_time < end_time + INTERVAL 1 SECOND"
@@ -215,8 +215,11 @@ def _checks(terms: DataFrame, changes: DataFrame, broker_events: DataFrame) -> D
         "event_time >= start_time AND end_time < term_end_time"
     )
     due_us = _us("event_time") - CHECK_LEAD_US
-    log_end = F.coalesce("leader_log_end_offset", F.lit(int(UNKNOWN)))
-    return _rows(visited, CHECK, time_us=due_us, until_us=_us("change_time"), offset=log_end).unionByName(
+    shown = {
+        "offset": F.coalesce("leader_log_end_offset", F.lit(int(UNKNOWN))),
+        "replica_id": F.col("replica_id"),
+    }
+    return _rows(visited, CHECK, time_us=due_us, until_us=_us("change_time"), **shown).unionByName(
         _rows(others, CHECK, time_us=due_us, until_us=_us("end_time"), code=F.lit(int(OTHERS_LINE)))
     )
 

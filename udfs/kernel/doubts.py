@@ -5,6 +5,9 @@ has an interval and not an instant: as wide as the error of stamps, and as the l
 check that no line tells of, by a leader that was silent when it was due, ran some time after the leader woke up. Where
 the log does not tell the phase of the periodic check, it ran at some time within a period.
 
+Where a line says that the leader dropped this very follower, the order is known: no fetch had come before that check
+which would have kept it.
+
 A shrink that the rule makes wherever in this interval the check ran is certain. Else it is possible: a row of kind
 DOUBT follows, with the time of the shrink, and says what it depends on.
 """
@@ -14,7 +17,7 @@ import numpy as np
 from udfs.jit import kernel
 from udfs.kernel.follower_truth import overlap
 from udfs.kernel.ledger import DAY_US
-from udfs.records import DOUBT, NEVER_US, NO_LINE, OTHERS
+from udfs.records import DOUBT, NEVER_US, NO_LINE, OTHERS, OWN_LINE
 
 DEPENDS_ON = (None, "event_order", "check_time", "check_phase")
 NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE = np.arange(len(DEPENDS_ON))
@@ -72,9 +75,12 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     ran_late : bool
         The rule would not have dropped it if the check had run as early as the stamps allow.
     """
-    late_us = error_us(term, now_us)
     mine.dropped_us = now_us
     mine.depends_on = NOTHING
+    if leader.check_logged == OWN_LINE and fetch.named_us <= now_us < fetch.named_us + STAMP_US:
+        mine.order_until_us = mine.doubt_until_us = 0
+        return NOTHING
+    late_us = error_us(term, now_us)
     mine.order_until_us = mine.doubt_until_us = now_us + late_us
     if fetch.missing_since_us != NEVER_US and fetch.missing_since_us >= now_us - late_us:
         return EVENT_ORDER

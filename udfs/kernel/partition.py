@@ -82,6 +82,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         term.silent_from_us = 0
         term.silent_until_us = 0
         term.awaited_offset = 0
+        term.awaited_until_us = 0
         term.late_us = 0
         term.late_at_us = 0
         term.rules_due_us = NEVER_US
@@ -97,6 +98,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         for p in range(term.replicas):
             state.fetches[p].outsider_in = 0
             state.fetches[p].doubt_until_us = 0
+            state.fetches[p].named_us = LONG_AGO
             for r in range(term.runs):
                 state.fetches[p].outsider_in += 1 - state.followers[r, p].in_isr
         since = out.filled[0]
@@ -307,7 +309,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
     def note_check(state, r, due_us, ran_us, of_others, log_end_offset):
         """A line tells when a check ran; of another partition it says less than when the leader woke up.
 
-        The stamp of the line is cut to a millisecond. Within that, the check came after the append that the line knows.
+        The stamp of the line is cut to a millisecond. Within that, the check came after the append that it shows.
         """
         term, leader = state.term[0], state.leaders[r]
         if state.params[r].check_period_ms == 0 or (of_others and leader.check_us == term.silent_until_us):
@@ -316,9 +318,12 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             leader.check_us = ran_us
             leader.check_logged = OTHERS if of_others else OWN_LINE
             await_rule(term, state.due_us, r, leader.check_us)
-            if log_end_offset > term.log_end_offset:
+            until_us = ran_us + doubts.STAMP_US - 1
+            if term.awaited_until_us != until_us:
+                term.awaited_offset = 0
+            if log_end_offset > max(term.log_end_offset, term.awaited_offset):
                 term.awaited_offset = log_end_offset
-                term.awaited_until_us = ran_us + doubts.STAMP_US - 1
+            term.awaited_until_us = until_us
 
     @inlined
     def take_in_row(state, rows, i, out):
@@ -338,11 +343,17 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 if state.params[r].check_period_ms != 0:
                     defer_check(state, r)
             return
-        if kind == CHECK:
-            for r in range(term.runs):
-                note_check(state, r, now_us, rows.until_us[i], rows.code[i] == OTHERS_LINE, rows.offset[i])
-            return
         p = position_of(state, rows.replica_id[i])
+        if kind == CHECK:
+            log_end_offset = rows.offset[i]
+            if p >= 0:
+                state.fetches[p].named_us = rows.until_us[i]
+                if log_end_offset == UNKNOWN:
+                    # Nobody is dropped who lacks nothing.
+                    log_end_offset = state.fetches[p].log_end_offset + 1
+            for r in range(term.runs):
+                note_check(state, r, now_us, rows.until_us[i], rows.code[i] == OTHERS_LINE, log_end_offset)
+            return
         if p < 0:
             term.ignored += 1
             return

@@ -81,6 +81,12 @@ def test_a_leader_that_is_late_with_fetches_is_late_with_its_check() -> None:
     assert shrink(late, caught_up(8_500)).depends_on is None
 
 
+def test_a_line_that_names_the_follower_leaves_no_doubt() -> None:
+    line = Row(at(7_999), CHECK, 2, -1, -1, until_us=at(DROPPED_MS))
+    assert shrink(caught_up(8_000.4, 8_000.6), line).depends_on is None
+    assert shrink(caught_up(8_000.4, 8_000.6), line._replace(replica_id=-1)).depends_on == "event_order"
+
+
 def test_a_leader_that_wakes_up() -> None:
     silence = Row(at(3_000), SILENCE, -1, -1, -1, until_us=at(DROPPED_MS))
     assert shrink(silence, caught_up(8_060)).depends_on == "check_time"
@@ -92,19 +98,20 @@ def test_a_leader_that_wakes_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "appended_ms", "dropped_ms"),
+    ("named", "dropped", "appended_ms", "dropped_ms"),
     [
-        (26, 8_000.133, 8_000.133),  # the append that the line knows came first
-        (-1, 8_000.133, None),  # the line names no log end
-        (25, 8_000.133, None),  # the line does not know the append yet
-        (26, 8_001.500, None),  # stamped later than the line allows: the check ran without it
+        (26, -1, 8_000.133, 8_000.133),  # the append that the line knows came first
+        (-1, 2, 8_000.133, 8_000.133),  # the line names no log end; but it dropped a follower, which lacked something
+        (-1, -1, 8_000.133, None),  # the line shows nothing
+        (25, 2, 8_000.133, None),  # the line does not know the append yet
+        (26, 2, 8_001.500, None),  # stamped later than the line allows: the check ran without it
     ],
 )
 def test_a_check_runs_after_the_append_that_its_line_knows(
-    named: int, appended_ms: float, dropped_ms: float | None
+    named: int, dropped: int, appended_ms: float, dropped_ms: float | None
 ) -> None:
     """A leader that was stopped wakes up: in one millisecond come an append, its check, and the follower's fetch."""
-    line = Row(at(7_999), CHECK, -1, named, -1, until_us=at(DROPPED_MS))
+    line = Row(at(7_999), CHECK, dropped, named, -1, until_us=at(DROPPED_MS))
     grown = [row for row in appends() if row.time_us < at(ASLEEP_MS)] + [Row(at(appended_ms), APPEND, -1, 26, -1)]
     silence = Row(at(2_600), SILENCE, -1, -1, -1, until_us=at(DROPPED_MS))
     fetched = [fetch(2_520, 25), fetch(8_000.3, 25), fetch(8_001.7, 26)]
@@ -112,8 +119,8 @@ def test_a_check_runs_after_the_append_that_its_line_knows(
     log = Log((Term((1, 2), 1, START_US, at(12_000), 0, 0, (1, 2), leader_is_new=True, rows=rows),), LAG_MS)
     assert_agree(log, [RUN])
     (result,) = replay(log, [RUN])
-    dropped = [change.time_us for change in result["changes"] if change.kind == "shrink"]
-    assert dropped == ([at(dropped_ms)] if dropped_ms else [])
+    shrinks = [change.time_us for change in result["changes"] if change.kind == "shrink"]
+    assert shrinks == ([at(dropped_ms)] if dropped_ms else [])
 
 
 def test_the_phase_of_the_check_is_not_known() -> None:
