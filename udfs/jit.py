@@ -54,7 +54,7 @@ def table(functions: Sequence[Compiled]) -> Compiled:
     compiled function ``(code, *arguments)``
         ``code`` is an int64 index into ``functions``.
     """
-    texts = [_text(function) for function in functions]
+    texts = [text_of(function) for function in functions]
     first = [texts.index(text) for text in texts]
     places = sorted(set(first))
     unique = [functions[place] for place in places]
@@ -70,8 +70,8 @@ def table(functions: Sequence[Compiled]) -> Compiled:
     return call
 
 
-def _text(function: Any) -> object:
-    """All that a function does: its code, and what the global names in it stand for."""
+def text_of(function: Any) -> object:
+    """All that a compiled function does: its code, and what the global names in it stand for; to be compared only."""
     python = getattr(function, "py_func", None)
     if python is None or python.__closure__:
         return function
@@ -83,7 +83,7 @@ def _text(function: Any) -> object:
 
 
 def _value(value: Any) -> object:
-    return (type(value), value) if isinstance(value, int | float | np.int64) else _text(value)
+    return (type(value), value) if isinstance(value, int | float | np.int64) else text_of(value)
 
 
 def _either(branch: int, function: Any, rest: Any) -> Any:
