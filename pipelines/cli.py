@@ -39,6 +39,7 @@ from pipelines.job import (
 )
 from pipelines.nightly_cli import backfill, maintain, status
 from pipelines.output import Output
+from pipelines.rules_cli import rules_app
 from pipelines.sweep_cli import sweep
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
@@ -53,7 +54,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-rules_app = typer.Typer(no_args_is_help=True, help="Which rules there are, and what they mean.")
 config_app = typer.Typer(no_args_is_help=True, help="What is set.")
 app.add_typer(ingest_app, name="ingest")
 app.command(epilog="Example: isr-batch look data/samples")(look)
@@ -306,40 +306,6 @@ app.command(epilog="Example: isr-batch explain --topic busy --partition 0 --at 2
 
 
 app.command(epilog="Example: isr-batch export --lake build/lake --out isr_batch.prom")(export)
-
-
-@rules_app.command("list", epilog="Example: isr-batch rules list")
-def list_rules(as_json: Json = False) -> None:
-    """Show every rule in a line."""
-    from udfs.rules import REGISTRY
-
-    rows = [{"rule": rule.id, "in_force": rule.in_force, "what_it_says": rule.summary} for rule in REGISTRY.values()]
-    Output(as_json=as_json).table("", rows, ("rule", "in_force", "what_it_says"))
-
-
-@rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
-def show_rule(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
-    """Tell a rule's story and its parameters."""
-    from udfs.rules import COMMON_PARAMS, REGISTRY
-
-    if name not in REGISTRY:
-        raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
-    rule = REGISTRY[name]
-    out = Output(as_json=as_json)
-    params = [
-        {
-            "parameter": name,
-            "default": "" if param.default is None else param.name_of(param.default),
-            "what": param.says,
-        }
-        for name, param in {**rule.params, **COMMON_PARAMS}.items()
-    ]
-    if as_json:
-        out.say(rule=rule.id, in_force=rule.in_force, source=rule.source, params=params, doc=rule.doc)
-        return
-    out.text(rule.doc + "\n")
-    out.say(in_force=rule.in_force, source=rule.source)
-    out.table("", params, ("parameter", "default", "what"))
 
 
 @config_app.command("show", epilog="Example: isr-batch config show --set kafka-3.7.replica_lag_time_max_ms=10000")

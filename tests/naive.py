@@ -179,7 +179,7 @@ class Leader:
         if self.under_way is None and not self.rule.brakes(self):
             dropped = [f for f in self.remote if f.replica in self.isr and self.rule.out_of_sync(f, self)]
             if dropped:
-                self.shrink(dropped)
+                self.rule.drop(self, dropped)
         if self.rule.period_ms:
             self.check_due_us = self.check_us = self._scheduled_from(max(self.check_due_us, self.now_us) + 1)
             self.check_logged = ""
@@ -320,8 +320,11 @@ class Leader:
         return in_epoch and not fetch.gave_up
 
     def _relinquish(self, fetch: Fetch) -> None:
-        """Give up leadership. The replay goes on with this leader, who knows nothing of its followers any more."""
         fetch.gave_up = True
+        self.give_up_leadership()
+
+    def give_up_leadership(self) -> None:
+        """Go on with this leader, who knows nothing of its followers any more."""
         if self.isr == {self.term.leader}:
             return
         self.changes.append(

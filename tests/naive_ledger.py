@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tests.naive import Follower, Leader, Step
 from tests.naive_rows import PartitionRow
 from tests.naive_rules import RULES
-from tests.naive_truth import APPEND, FETCH, REMOVED, Fetch, Row, Term
+from tests.naive_truth import APPEND, FETCH, REMOVED, Row, Term
 from tests.strategies import Log, Setting
 
 DAY_US = 86_400_000_000
@@ -150,9 +150,9 @@ class Bookkeeper(Leader):
         self.isr_writes.append(self.now_us)
         super()._ask_for(isr)
 
-    def _relinquish(self, fetch: Fetch) -> None:
+    def give_up_leadership(self) -> None:
         changes = len(self.changes)
-        super()._relinquish(fetch)
+        super().give_up_leadership()
         if len(self.changes) > changes:
             self.isr_writes.append(self.now_us)
 

@@ -65,6 +65,10 @@ class Rule:
         """Say whether nobody is dropped now, in sync or not."""
         return False
 
+    def drop(self, leader: Leader, dropped: list[Follower]) -> None:
+        """Do something about those that a check finds out of sync."""
+        leader.shrink(dropped)
+
     def crossing_us(self, _follower: Follower, _leader: Leader) -> int | None:
         """When to look at a follower; for rules without periodic checks."""
         return None

@@ -3,6 +3,15 @@
 from typing import ClassVar
 
 from tests.naive import Follower, Leader
+from tests.naive_elsewhere import (
+    Kafka19996Expand,
+    LeaderHealth,
+    Majority,
+    NoShrinkUnderMinIsr,
+    PeerOutlier,
+    PhiAccrual,
+    TransferAtMinIsr,
+)
 from tests.naive_releases import Kafka0102, Kafka08, Kafka09, Kafka21, Kafka27, Kafka33, Kafka37, Rule
 from tests.naive_truth import Fetch
 
@@ -204,9 +213,16 @@ RULES: dict[str, type[Rule]] = {
     "kafka-3.7": Kafka37,
     "kafka-10853-acked": Kafka10853Acked,
     "kafka-10853-hw": Kafka10853HW,
+    "kafka-19996-expand": Kafka19996Expand,
     "kip-16-catch-up-time": Kip16CatchUpTime,
     "kip-501-pending": Kip501Pending,
     "kip-501-relinquish": Kip501Relinquish,
     "shulou-braked": ShulouBraked,
+    "leader-health": LeaderHealth,
+    "majority": Majority,
+    "no-shrink-under-min-isr": NoShrinkUnderMinIsr,
+    "peer-outlier": PeerOutlier,
+    "phi-accrual": PhiAccrual,
+    "transfer-at-min-isr": TransferAtMinIsr,
     "true-lag": TrueLag,
 }

@@ -72,6 +72,22 @@ VARIANTS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
     ("kip-501-relinquish", (("follower_fetch_process_time_max_ms", 30), ("isr_write_latency_ms", 40))),
     ("kip-16-catch-up-time", ()),
     ("shulou-braked", (("isr_change_brake_ms", 50), ("isr_write_brake_ms", 150))),
+    ("kafka-19996-expand", ()),
+    ("kafka-19996-expand", (("isr_write_latency_ms", 40),)),
+    ("leader-health", (("prompt_ms", 30), ("most_lateness", 2))),
+    ("majority", ()),
+    ("no-shrink-under-min-isr", ()),
+    ("peer-outlier", ()),
+    (
+        "phi-accrual",
+        (("phi_threshold", 1), ("silence_is", 0), ("least_mean_gap_ms", 5), ("gaps_remembered", 3)),
+    ),
+    (
+        "phi-accrual",
+        (("phi_threshold", 1), ("silence_is", 1), ("least_mean_gap_ms", 5), ("gaps_remembered", 3)),
+    ),
+    ("transfer-at-min-isr", (("candidates", 0),)),
+    ("transfer-at-min-isr", (("candidates", 1), ("isr_write_latency_ms", 40))),
     ("true-lag", ()),
 )
 """Every rule under every generation of it, with parameters that make something happen within a hundred milliseconds."""

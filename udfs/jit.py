@@ -1,8 +1,10 @@
 """The one door to numba, and a table of compiled functions."""
 
 from collections.abc import Callable, Sequence
+from dis import get_instructions
 from typing import Any, TypeVar
 
+import numpy as np
 from numba import njit
 
 from udfs.linking import ForCallers
@@ -40,7 +42,7 @@ def table(functions: Sequence[Compiled]) -> Compiled:
     """Make one compiled function that calls ``functions[code]`` with the remaining arguments.
 
     numba has no cheap call through a pointer into compiled code, but it does inline a chain of
-    comparisons. Functions that several rules share are compiled once.
+    comparisons. What several rules have, each in its own file, is compiled once.
 
     Parameters
     ----------
@@ -52,11 +54,11 @@ def table(functions: Sequence[Compiled]) -> Compiled:
     compiled function ``(code, *arguments)``
         ``code`` is an int64 index into ``functions``.
     """
-    unique: list[Compiled] = []
-    for function in functions:
-        if function not in unique:
-            unique.append(function)
-    branch_of_code = tuple(unique.index(function) for function in functions)
+    texts = [text_of(function) for function in functions]
+    first = [texts.index(text) for text in texts]
+    places = sorted(set(first))
+    unique = [functions[place] for place in places]
+    branch_of_code = tuple(places.index(place) for place in first)
     chain: Any = _last(unique[-1])
     for branch in range(len(unique) - 2, -1, -1):
         chain = _either(branch, unique[branch], chain)
@@ -66,6 +68,22 @@ def table(functions: Sequence[Compiled]) -> Compiled:
         return chain(branch_of_code[code], *arguments)
 
     return call
+
+
+def text_of(function: Any) -> object:
+    """All that a compiled function does: its code, and what the global names in it stand for; to be compared only."""
+    python = getattr(function, "py_func", None)
+    if python is None or python.__closure__:
+        return function
+    code = python.__code__
+    constants = code.co_consts[1:] if code.co_consts[:1] == (python.__doc__,) else code.co_consts
+    used = [step.argval for step in get_instructions(code) if step.opname == "LOAD_GLOBAL"]
+    values = [_value(python.__globals__[name]) for name in used if name in python.__globals__]
+    return code.co_code, repr(constants), code.co_names, tuple(values)
+
+
+def _value(value: Any) -> object:
+    return (type(value), value) if isinstance(value, int | float | np.int64) else text_of(value)
 
 
 def _either(branch: int, function: Any, rest: Any) -> Any:

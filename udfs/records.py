@@ -101,6 +101,8 @@ FOLLOWER = int64_record(
     "eligible",  # the controller would let it join
     "pending_fetch",  # KIP-501: its latest fetch keeps it in sync until it is answered
     "acknowledged_at_read",  # KAFKA-10853: what was acknowledged when its latest fetch was read
+    "fetch_gaps",  # phi-accrual: so many gaps between its fetches are remembered
+    "fetch_gaps_ms",  # and this is their sum
     # as last written to the timeline
     "shown_log_end_offset",
     "shown_last_caught_up_time_ms",
@@ -116,6 +118,7 @@ LEADER = int64_record(
     "isr_size",
     "replicas",  # size of the assignment
     "acknowledged_offset",  # end of the last append with acks 0 or 1: acknowledged at once
+    "health_multiplier",  # leader-health: 0 when all goes well
     "last_append_time_ms",
     "last_isr_change_time_ms",
     "last_isr_write_time_ms",  # of this leader's own; LONG_AGO: none in this term

@@ -153,7 +153,7 @@ def _high_watermark(rule: str) -> Spec:
             [row for name in [*rules, CLAIRVOYANT] for row in _out(name, results[name]["changes"], who, story)],
             [*rules, CLAIRVOYANT],
             f"broker {who} out",
-            [],
+            _given_up([(name, results[name]["changes"]) for name in rules]) if who == 2 else [],
             last=who == 2,
         )
         for who in (3, 2)

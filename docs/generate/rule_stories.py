@@ -264,6 +264,48 @@ SEEN: Final = {
         "The follower is back at 97 s, and until 157 s nobody is dropped. That spares it when the leader wakes up (6), "
         "and where it gets nothing for half a minute (5).",
     ),
+    "kafka-19996-expand": Seen(
+        "high-watermark",
+        ("kafka-3.7",),
+        "The high watermark stands where broker 2 left off, so today its first fetch after 37 s lets it join, 370 "
+        "records behind (3). Here it joins with the second one, which asks for the log end.",
+    ),
+    "phi-accrual": Seen(
+        "troubles",
+        ("kafka-3.7",),
+        "Alive without getting a record is not silent: it stays (5). Dead is silent (4), and so is whoever fetches "
+        "from a leader that pauses or is slow to read, as no fetch of his is dealt with (6, 7).",
+    ),
+    "peer-outlier": Seen(
+        "high-watermark",
+        ("kafka-3.7",),
+        "One follower is dead, the other is not: an outlier, dropped as today (1). Once broker 2 is the only follower "
+        "in the ISR nobody is left to compare it with, and today's rule decides (3).",
+    ),
+    "leader-health": Seen(
+        "troubles",
+        ("kafka-3.7", "kip-501-pending"),
+        "The check when the leader wakes up is 12 s late, a sign of bad health: 20 s instead of 10 (6). While it reads "
+        "for 22 s no fetch is completed, so it knows nothing of its own slowness yet (7).",
+    ),
+    "no-shrink-under-min-isr": Seen(
+        "high-watermark",
+        ("kafka-3.7",),
+        "With broker 2 dead one member would be left of two that are wanted: it stays. The high watermark stands all "
+        "the same, as it waits for broker 2 (3).",
+    ),
+    "transfer-at-min-isr": Seen(
+        "high-watermark",
+        ("kafka-3.7", "no-shrink-under-min-isr"),
+        "Triangles: the leader hands over to broker 2, which is dead and not fenced yet, and again a lag time later "
+        "(3). In this log the trouble is not the leader's.",
+    ),
+    "majority": Seen(
+        "high-watermark",
+        ("kafka-3.7",),
+        "One of three may be dead or shut down without anybody waiting (1, 2). With two of three dead nothing is "
+        "committed, and no ISR can shrink to make it so (3).",
+    ),
     "true-lag": Seen(
         "troubles",
         ("kafka-3.7",),

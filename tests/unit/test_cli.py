@@ -44,6 +44,7 @@ COMMANDS = [
     "export",
     "rules list",
     "rules show",
+    "rules diff",
     "config show",
     "doctor",
 ]
@@ -106,6 +107,7 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
         (["generate", "quiet-fleet", "--lake", "x", "--idle-share", "1.5"], "--idle-share"),
         (["validate", "--lake", "x", "--env", "nowhere"], "environment nowhere"),
         (["rules", "show", "kafka-3.8"], "did you mean kafka-3.7?"),
+        (["rules", "diff", "kafka-3.7", "kafka-3.8"], "did you mean kafka-3.7?"),
         (["compare", "kafka-3.7", "kafka-3.8", "--lake", "x"], "did you mean kafka-3.7?"),
         (["explain", "--lake", "x", "--topic", "t", "--partition", "0", "--at", "noon"], "2026-01-31T12:00:00"),
         (["explain", "--lake", "x", "--topic", "t"], "give --topic, --partition and --at"),
@@ -218,7 +220,10 @@ def test_rules(isr_batch: Run) -> None:
     code, out, _ = isr_batch("rules", "list", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0
-    assert {"kafka-3.7", "true-lag"} <= {row["rule"] for row in rows}
+    kinds = ["released", "proposed", "elsewhere", "reference"]
+    assert rows == sorted(rows, key=lambda row: (kinds.index(row["kind"]), row["year"]))
+    rules = [row["rule"] for row in rows]
+    assert (rules[0], rules[-1]) == ("kafka-0.8", "true-lag")
     code, out, _ = isr_batch("rules", "show", "kafka-3.7")
     assert code == 0
     assert "replica_lag_time_max_ms" in out

@@ -15,7 +15,7 @@ from udfs.kernel.ledger import ISR_WRITES, settle_follower, show_leader
 from udfs.kernel.shared_runs import join, part, stands_in
 from udfs.kernel.timeline_rows import active_place, show
 from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, LONG_AGO, NEVER_US, RELINQUISH, SHRINK
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, GIVE_UP_LEADERSHIP, SHRINK_ISR, TRY_TO_JOIN, Rule
 
 NO_CAUSE = np.int64(0)
 
@@ -38,6 +38,9 @@ class RuleCalls(NamedTuple):
     on_append: Callable[..., Any]
     may_join: Callable[..., Any]
     out_of_sync: Callable[..., Any]
+    spares: Callable[..., Any]
+    at_shrink: Callable[..., Any]
+    outvoted: Callable[..., Any]
     overdue_at_ms: Callable[..., Any]
     holds_high_watermark: Callable[..., Any]
     may_advance: Callable[..., Any]
@@ -91,11 +94,19 @@ def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader,
 def isr_calls(calls: RuleCalls) -> IsrCalls:
     """Compile the ISR's own logic around the rules' functions."""
     may_join = calls.may_join
-    out_of_sync = calls.out_of_sync
+    out_of_sync, spares, at_shrink, outvoted = calls.out_of_sync, calls.spares, calls.at_shrink, calls.outvoted
     holds_high_watermark = calls.holds_high_watermark
     may_advance = calls.may_advance
     advances_on_commit = calls.advances_on_commit
     begin_rule_term = calls.begin_term
+
+    @inlined
+    def has_to_leave(state, r, p, now_ms, params):
+        """It is out of sync, and nothing about the others speaks for it."""
+        code, leader = state.codes[r], state.leaders[r]
+        return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
+            code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
+        )
 
     @inlined
     def advance_high_watermark(state, r, clock_ms):
@@ -111,8 +122,10 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             if p == state.term[0].leader:
                 continue
             follower = state.followers[r, p]
-            if follower.log_end_offset < candidate and holds_high_watermark(
-                code, follower, leader, state.fetches[p], clock_ms, params
+            if (
+                follower.log_end_offset < candidate
+                and holds_high_watermark(code, follower, leader, state.fetches[p], clock_ms, params)
+                and not outvoted(code, state.followers[r], p, state.term[0].leader, leader)
             ):
                 candidate = follower.log_end_offset
                 if candidate <= leader.high_watermark:
@@ -192,7 +205,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
         follower.in_isr = 1
         clock_us = max(fetch.handled_us, 2 * mine.dropped_us - mine.order_until_us)
-        late = out_of_sync(state.codes[r], follower, leader, fetch, clock_us // 1000, state.params[r])
+        late = has_to_leave(state, r, p, clock_us // 1000, state.params[r])
         leader.last_isr_change_time_ms, leader.last_isr_write_time_ms = changed_ms, written_ms
         follower.in_isr = in_isr
         if not late:
@@ -239,63 +252,6 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         show(out, since, p, now_us, follower, leader)
 
     @kernel
-    def check(state, r, now_us, out):
-        """isr-expiration: drop every member that is out of sync, judge each, write the new ISR."""
-        params = state.params[r]
-        if state.leaders[r].commit_us != NEVER_US:
-            return
-        place = stands_in(state, r)
-        leader = state.leaders[place]
-        isr = leader.isr
-        for p in range(leader.replicas):
-            follower = state.followers[place, p]
-            if (
-                p != state.term[0].leader
-                and follower.in_isr != 0
-                and out_of_sync(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, params)
-            ):
-                isr &= ~(1 << p)
-        if isr == leader.isr:
-            if params.check_period_ms == 0:
-                # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
-                advance_high_watermark(state, r, now_us // 1000)
-                show_leader(state, r, now_us, out)
-            join(state, r, now_us)
-            return
-        part(state, r)
-        leader = state.leaders[r]
-        for p in range(leader.replicas):
-            if (leader.isr & ~isr) >> p & 1:
-                fetch = state.fetches[p]
-                causes = causes_of_shrink(state, r, p, now_us)
-                follower, mine = state.followers[r, p], state.ledger.followers[r, p]
-                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes)
-                earliest_us = now_us - doubts.error_us(state.term[0], now_us)
-                ran_late = not out_of_sync(state.codes[r], follower, leader, fetch, earliest_us // 1000, params)
-                depends_on = doubts.begin(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
-                if depends_on != doubts.NOTHING:
-                    doubts.write_doubt(out, mine, r, p, depends_on)
-                fetch.doubt_until_us = max(fetch.doubt_until_us, mine.doubt_until_us)
-        if not advances_on_commit(state.codes[r], False, params):
-            advance_high_watermark(state, r, now_us // 1000)
-        _write_isr(state, r, isr, now_us)
-        show_all(state, r, now_us, out)
-
-    @kernel
-    def remove(state, r, p, now_us, out):
-        """The controller took the replica out of the ISR, whatever the rule thinks."""
-        leader = state.leaders[r]
-        follower = state.followers[r, p]
-        if follower.in_maximal_isr == 0:
-            return
-        isr = leader.isr & ~(1 << p)
-        if follower.in_isr != 0:
-            _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, state.fetches[p], CONTROLLER)
-        install(state, r, isr, now_us)
-        advance_high_watermark(state, r, now_us // 1000)
-        show_all(state, r, now_us, out)
-
-    @kernel
     def relinquish(state, r, now_us, out):
         """The next member of the ISR takes over: an epoch of its own begins, with the ISR as it stands."""
         leader = state.leaders[r]
@@ -320,6 +276,71 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 begin_rule_term(
                     state.codes[r], follower, leader, follower.in_isr != 0, True, now_us // 1000, state.params[r]
                 )
+        advance_high_watermark(state, r, now_us // 1000)
+        show_all(state, r, now_us, out)
+
+    @kernel
+    def check(state, r, now_us, out):
+        """isr-expiration: drop every member that is out of sync, judge each, write the new ISR."""
+        params = state.params[r]
+        if state.leaders[r].commit_us != NEVER_US:
+            return
+        place = stands_in(state, r)
+        leader = state.leaders[place]
+        isr, remaining = leader.isr, leader.isr_size
+        for p in range(leader.replicas):
+            if (
+                p != state.term[0].leader
+                and state.followers[place, p].in_isr != 0
+                and has_to_leave(state, place, p, now_us // 1000, params)
+            ):
+                isr &= ~(1 << p)
+                remaining -= 1
+        if isr != leader.isr:
+            todo = at_shrink(state.codes[r], leader, remaining, params)
+            if todo == GIVE_UP_LEADERSHIP:
+                part(state, r)
+                relinquish(state, r, now_us, out)
+                return
+            if todo != SHRINK_ISR:
+                isr = leader.isr
+        if isr == leader.isr:
+            if params.check_period_ms == 0:
+                # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
+                advance_high_watermark(state, r, now_us // 1000)
+                show_leader(state, r, now_us, out)
+            join(state, r, now_us)
+            return
+        part(state, r)
+        leader = state.leaders[r]
+        for p in range(leader.replicas):
+            if (leader.isr & ~isr) >> p & 1:
+                fetch = state.fetches[p]
+                causes = causes_of_shrink(state, r, p, now_us)
+                follower, mine = state.followers[r, p], state.ledger.followers[r, p]
+                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes)
+                earliest_us = now_us - doubts.error_us(state.term[0], now_us)
+                ran_late = not has_to_leave(state, r, p, earliest_us // 1000, params)
+                depends_on = doubts.begin(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
+                if depends_on != doubts.NOTHING:
+                    doubts.write_doubt(out, mine, r, p, depends_on)
+                fetch.doubt_until_us = max(fetch.doubt_until_us, mine.doubt_until_us)
+        if not advances_on_commit(state.codes[r], False, params):
+            advance_high_watermark(state, r, now_us // 1000)
+        _write_isr(state, r, isr, now_us)
+        show_all(state, r, now_us, out)
+
+    @kernel
+    def remove(state, r, p, now_us, out):
+        """The controller took the replica out of the ISR, whatever the rule thinks."""
+        leader = state.leaders[r]
+        follower = state.followers[r, p]
+        if follower.in_maximal_isr == 0:
+            return
+        isr = leader.isr & ~(1 << p)
+        if follower.in_isr != 0:
+            _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, state.fetches[p], CONTROLLER)
+        install(state, r, isr, now_us)
         advance_high_watermark(state, r, now_us // 1000)
         show_all(state, r, now_us, out)
 

@@ -105,6 +105,7 @@ def stands_in(state, r):
     group = state.leaders[leader.group]
     group.last_isr_change_time_ms = leader.last_isr_change_time_ms
     group.last_isr_write_time_ms = leader.last_isr_write_time_ms
+    group.check_due_us = leader.check_due_us
     return leader.group
 
 

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 import re
 
-from udfs.rules.base import COMMON_PARAMS, CONTINUOUS, Param, Rule
+from udfs.rules.base import COMMON_PARAMS, CONTINUOUS, KINDS, Param, Rule
 
 
 def _find() -> dict[str, Rule]:
@@ -17,23 +17,23 @@ def _find() -> dict[str, Rule]:
             message = f"two modules in udfs/rules define the rule {rule.id!r}"
             raise ValueError(message)
         found[rule.id] = rule
-    return dict(sorted(found.items(), key=lambda item: _release_order(item[0])))
+    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
 
 
-def _release_order(rule_id: str) -> tuple[int, list[int], str]:
-    """Releases of Kafka by number, then proposals by name, the clairvoyant last."""
-    version = rule_id.removeprefix("kafka-")
-    if "." in version:
-        return 0, [int(part) for part in version.split(".")], ""
-    return (2 if rule_id == "true-lag" else 1), [], rule_id
+def _place(rule: Rule) -> tuple[int, int, list[int], str]:
+    """By kind, then by time; releases of one year by number."""
+    return KINDS.index(rule.kind), rule.year, release_numbers(rule), rule.id
+
+
+def release_numbers(rule: Rule) -> list[int]:
+    """Of the first release of Kafka that had it; empty if none had."""
+    return [int(part) for part in re.findall(r"\d+", rule.id)] if rule.kind == "released" else []
 
 
 REGISTRY = _find()
-"""Rules by id, in the order of their releases."""
+"""Rules by id: by kind (``udfs.rules.base.KINDS``), then by time."""
 
-RELEASED_RULES = [
-    (numbers, rule) for rule_id, rule in REGISTRY.items() for kind, numbers, _ in [_release_order(rule_id)] if kind == 0
-]
+RELEASED_RULES = [(release_numbers(rule), rule) for rule in REGISTRY.values() if rule.kind == "released"]
 """The rules that Kafka had, each with the numbers of its first release, oldest first."""
 
 BASELINE = "kafka-3.7"
@@ -56,4 +56,7 @@ def rule_of_release(version: str) -> str:
     return older[-1]
 
 
-__all__ = ["BASELINE", "COMMON_PARAMS", "CONTINUOUS", "REGISTRY", "RELEASED_RULES", "Param", "Rule", "rule_of_release"]
+__all__ = [
+    "BASELINE", "COMMON_PARAMS", "CONTINUOUS", "KINDS", "REGISTRY", "RELEASED_RULES", "Param", "Rule",
+    "rule_of_release",
+]  # fmt: skip

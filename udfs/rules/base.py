@@ -20,6 +20,10 @@ NOTHING, SHOW, TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 0, 1, 2, 4
 """What a leader does after an instant of a fetch, as bits; SHOW: only write down what has changed."""
 
 
+SHRINK_ISR, KEEP_ISR, GIVE_UP_LEADERSHIP = 0, 1, 2
+"""What a check does about members that are out of sync."""
+
+
 @dataclass(frozen=True)
 class Param:
     """A parameter of a rule; in compiled code an int64.
@@ -102,6 +106,24 @@ def after_any_write(_expanding, _params):
 
 
 @kernel
+def never_spares(_followers, _p, _leader_at, _leader, _now_ms, _params):
+    """Each follower is judged by itself."""
+    return False
+
+
+@kernel
+def always_shrink(_leader, _remaining, _params):
+    """Who is out of sync leaves."""
+    return SHRINK_ISR
+
+
+@kernel
+def never_outvoted(_followers, _p, _leader_at, _leader):
+    """The high watermark waits for all that hold it."""
+    return False
+
+
+@kernel
 def never_gives_up(_fetch, _params):
     """The rule does not give up leadership."""
     return NEVER_US
@@ -111,6 +133,10 @@ def never_gives_up(_fetch, _params):
 def never_overdue(_follower, _leader, _fetch, _params):
     """A rule with a periodic check has no instant of its own."""
     return NEVER_US
+
+
+KINDS = ("released", "proposed", "elsewhere", "reference")
+"""Where rules are from: Kafka's releases, proposals for Kafka, other systems and forks; or only to compare with."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +151,9 @@ class Rule:
     id : str
         As users name it.
     in_force : str
-        Releases that decided so, or "proposed".
+        Releases of Kafka that decided so, "proposed" or "rejected" for Kafka, "elsewhere", or "reference".
+    year : int
+        Of the first release, of the proposal, or of the source.
     source : str
         KIP, JIRA, release.
     begin_term : ``(follower, leader, in_isr, leader_is_new, now_ms, params)``
@@ -138,6 +166,14 @@ class Rule:
         The leader's log has grown; the result is not used.
     may_join, out_of_sync, holds_high_watermark : ``(follower, leader, fetch, now_ms, params) -> bool``
         Expand the ISR by this follower? Shrink it by this member? Must the high watermark wait for it?
+    spares : ``(followers, p, leader_at, leader, now_ms, params) -> bool``
+        Does the state of the others speak for the follower at position ``p``, which is out of sync? ``followers`` is
+        that of all replicas, by position in the assignment; the leader's own, at ``leader_at``, is not to be read.
+    at_shrink : ``(leader, remaining, params) -> int``
+        What a check does that would leave ``remaining`` members, the leader among them: SHRINK_ISR, KEEP_ISR,
+        GIVE_UP_LEADERSHIP.
+    outvoted : ``(followers, p, leader_at, leader) -> bool``
+        May the high watermark pass the follower at position ``p``, which holds it, for what the others have?
     overdue_at_ms : ``(follower, leader, fetch, params) -> int``
         First ms at which a member is out of sync if nothing happens; for continuous rules only.
     may_advance : ``(leader, params) -> bool``
@@ -157,6 +193,7 @@ class Rule:
 
     id: str
     in_force: str
+    year: int
     source: str
     begin_term: Function
     on_recorded: Function
@@ -168,6 +205,9 @@ class Rule:
     on_read: Function = nothing
     on_completed: Function = nothing
     on_append: Function = nothing
+    spares: Function = never_spares
+    at_shrink: Function = always_shrink
+    outvoted: Function = never_outvoted
     overdue_at_ms: Function = never_overdue
     may_advance: Function = never_frozen
     advances_on_commit: Function = after_shrink
@@ -185,6 +225,13 @@ class Rule:
     def param(self, name: str) -> Param | None:
         """One of its own parameters, or of the common ones."""
         return self.params.get(name) or COMMON_PARAMS.get(name)
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        if self.in_force[:1].isdigit():
+            return "released"
+        return "proposed" if self.in_force == "rejected" else self.in_force
 
     @property
     def summary(self) -> str:

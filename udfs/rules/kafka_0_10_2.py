@@ -84,6 +84,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 RULE = Rule(
     id="kafka-0.10.2",
     in_force="0.10.2.0 - 2.0.1",
+    year=2017,
     source="KAFKA-4485; 2.0.1: KAFKA-7128",
     begin_term=begin_term,
     on_recorded=on_recorded,

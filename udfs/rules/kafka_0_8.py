@@ -75,6 +75,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 RULE = Rule(
     id="kafka-0.8",
     in_force="0.8.0 - 0.8.2.2",
+    year=2013,
     source="KAFKA-1097; 0.8.2: KAFKA-1555",
     begin_term=begin_term,
     on_read=on_read,

@@ -65,6 +65,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 RULE = Rule(
     id="kafka-0.9",
     in_force="0.9.0.0 - 0.10.1.1",
+    year=2015,
     source="KIP-16, KAFKA-1546",
     begin_term=begin_term,
     on_recorded=on_recorded,

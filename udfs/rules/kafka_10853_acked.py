@@ -108,6 +108,7 @@ def may_advance(leader, params):
 RULE = Rule(
     id="kafka-10853-acked",
     in_force="proposed",
+    year=2020,
     source="KAFKA-10853",
     begin_term=begin_term,
     on_read=on_read,

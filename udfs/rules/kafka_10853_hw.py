@@ -102,6 +102,7 @@ def may_advance(leader, params):
 RULE = Rule(
     id="kafka-10853-hw",
     in_force="rejected",
+    year=2020,
     source="KAFKA-10853",
     begin_term=begin_term,
     on_recorded=on_recorded,

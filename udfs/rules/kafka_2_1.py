@@ -90,6 +90,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 RULE = Rule(
     id="kafka-2.1",
     in_force="2.1.0 - 2.6.3",
+    year=2018,
     source="KAFKA-7152, KAFKA-7128; 2.4: KAFKA-8841",
     begin_term=begin_term,
     on_recorded=on_recorded,

@@ -87,6 +87,7 @@ def advances_on_commit(expanding, params):
 RULE = Rule(
     id="kafka-2.7",
     in_force="2.7.0 - 3.2.3",
+    year=2020,
     source="KIP-497; 3.1: KAFKA-13091",
     begin_term=begin_term,
     on_recorded=on_recorded,

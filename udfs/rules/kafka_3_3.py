@@ -107,6 +107,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 RULE = Rule(
     id="kafka-3.3",
     in_force="3.3.0 - 3.6.2",
+    year=2022,
     source="KAFKA-13790, KIP-841; 3.5: KIP-903; 3.6: KAFKA-15021",
     begin_term=begin_term,
     on_recorded=on_recorded,

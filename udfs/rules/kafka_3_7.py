@@ -1,6 +1,6 @@
 """kafka-3.7: the high watermark stands still while the ISR is smaller than min.insync.replicas.
 
-In force from 3.7.0 to 4.2.0: what runs today, and the baseline. Everything else is as in 3.6: a follower
+In force from 3.7.0 to 4.4.0: what runs today, and the baseline. Everything else is as in 3.6: a follower
 is out of sync if it lacks something and was not caught up within the lag time; it may join if it is
 eligible and has everything below the high watermark and the start of the leader's epoch; the high
 watermark waits for the maximal ISR and for caught-up followers that may join. The freeze
@@ -10,7 +10,7 @@ What it broke: with the ISR under min.insync.replicas even acks=1 records stay i
 What it did not fix: a leader that is slow or stopped still blames its followers (KIP-501), and most
 of all in the first milliseconds after it wakes up.
 
-Source: Partition.isFollowerOutOfSync, maybeIncrementLeaderHW, effectiveMinIsr of 3.7.2 and 4.1.0.
+Source: Partition.isFollowerOutOfSync, maybeIncrementLeaderHW, effectiveMinIsr of 3.7.2, 4.1.0 and 4.3.1.
 """
 
 from udfs.jit import kernel
@@ -104,7 +104,8 @@ def may_advance(leader, params):
 
 RULE = Rule(
     id="kafka-3.7",
-    in_force="3.7.0 - 4.2.0",
+    in_force="3.7.0 - 4.4.0",
+    year=2024,
     source="KIP-966, KAFKA-15583",
     begin_term=begin_term,
     on_recorded=on_recorded,

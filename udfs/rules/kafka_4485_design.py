@@ -94,6 +94,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 RULE = Rule(
     id="kafka-4485-design",
     in_force="proposed",
+    year=2016,
     source="KAFKA-4485",
     begin_term=begin_term,
     on_recorded=on_recorded,

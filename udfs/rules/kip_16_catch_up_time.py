@@ -76,6 +76,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 RULE = Rule(
     id="kip-16-catch-up-time",
     in_force="rejected",
+    year=2015,
     source="KIP-16",
     begin_term=begin_term,
     on_recorded=on_recorded,

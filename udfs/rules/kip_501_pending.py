@@ -132,6 +132,7 @@ def may_advance(leader, params):
 RULE = Rule(
     id="kip-501-pending",
     in_force="proposed",
+    year=2019,
     source="KIP-501, solution 1",
     begin_term=begin_term,
     on_arrival=on_arrival,

@@ -147,6 +147,7 @@ def gives_up_at_us(fetch, params):
 RULE = Rule(
     id="kip-501-relinquish",
     in_force="proposed",
+    year=2019,
     source="KIP-501, solution 2",
     begin_term=begin_term,
     on_arrival=on_arrival,

@@ -105,6 +105,7 @@ def may_advance(leader, params):
 RULE = Rule(
     id="shulou-braked",
     in_force="proposed",
+    year=2025,
     source="an article, 2025",
     begin_term=begin_term,
     on_recorded=on_recorded,

@@ -69,6 +69,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 RULE = Rule(
     id="true-lag",
     in_force="reference",
+    year=2016,
     source="KAFKA-4485",
     begin_term=begin_term,
     on_arrival=on_arrival,

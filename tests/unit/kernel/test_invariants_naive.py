@@ -13,6 +13,7 @@ from tests.invariants import (
     Invariant,
     Results,
     Violation,
+    a_majority_reaches_high_watermark,
     high_watermark_never_falls,
     high_watermark_waits_for_eligible_who_was_caught_up,
     high_watermark_waits_for_isr,
@@ -21,6 +22,7 @@ from tests.invariants import (
     leader_is_in_isr,
     members_fall_below_high_watermark_by_their_own_fetch,
     members_reach_high_watermark,
+    nobody_is_dropped,
     nobody_who_keeps_pace_is_dropped,
     nobody_within_the_lag_time_is_dropped,
     violations,
@@ -29,8 +31,10 @@ from tests.invariants import (
     who_lacks_acknowledged_leaves,
     who_lags_leaves_at_once,
     who_lags_leaves_at_the_next_check,
+    who_lags_leaves_in_stretched_time,
     who_lags_leaves_unless_braked,
     who_lags_leaves_unless_fetching,
+    who_lags_leaves_unless_too_few_remain,
 )
 from tests.naive import Leader
 from tests.naive_rows import Change
@@ -83,6 +87,22 @@ PROMISES: dict[str, tuple[Invariant, ...]] = {
     "kip-501-pending": (*SINCE_3_6, who_lags_leaves_unless_fetching),
     "kip-501-relinquish": (*SINCE_3_6, who_lags_leaves_unless_fetching),
     "shulou-braked": (*SINCE_3_6, who_lags_leaves_unless_braked),
+    "kafka-19996-expand": (*SINCE_3_6, who_lags_leaves_at_the_next_check),
+    "leader-health": (*SINCE_3_6, who_lags_leaves_in_stretched_time),
+    # A follower may join below HW and fall below it: HW is what a majority has.
+    "majority": (
+        high_watermark_never_falls,
+        leader_is_in_isr,
+        isr_is_assigned,
+        a_majority_reaches_high_watermark,
+        nobody_is_dropped,
+    ),
+    "no-shrink-under-min-isr": (*SINCE_3_6, who_lags_leaves_unless_too_few_remain),
+    # Who lags no more than others stays, whatever that is.
+    "peer-outlier": SINCE_3_6,
+    # Who fetches stays; and see ``promised``.
+    "phi-accrual": SINCE_3_6,
+    "transfer-at-min-isr": (*SINCE_3_6, who_lags_leaves_unless_too_few_remain),
     # HW waits for the ISR alone. Positions count from the arrival of a fetch, lags from the append of what is lacking.
     "true-lag": (*SINCE_0_9, nobody_who_keeps_pace_is_dropped, who_lags_leaves_at_once),
 }
@@ -102,7 +122,10 @@ def broken(log: Log, setting: Setting, *invariants: Invariant) -> dict[str, list
 
 
 def promised(setting: Setting) -> tuple[Invariant, ...]:
-    """Up to 3.5 HW waits for everybody, eligible or not."""
+    """Up to 3.5 HW waits for everybody, eligible or not; where silence is enough, it drops within the lag time."""
+    if setting.rule == "phi-accrual" and dict(setting.flags)["silence_is"]:
+        kept = [promise for promise in PROMISES[setting.rule] if promise is not nobody_within_the_lag_time_is_dropped]
+        return (*kept, who_lags_leaves_at_the_next_check)
     if setting.rule == "kafka-3.3" and not dict(setting.flags)["only_eligible_hold_high_watermark"]:
         return (*PROMISES[setting.rule], high_watermark_waits_for_who_was_caught_up)
     return PROMISES[setting.rule]

@@ -97,6 +97,7 @@ def test_no_rule_breaks_what_all_keep(
     """Members are below HW by fetches of their own only.
 
     In a later term a rule may believe in an older position, and up to 0.8.1 one believes in that of a failed fetch.
+    To a majority HW is what most have, so the others may lack it.
     """
     log, runs = case
     log = data.draw(logs_over_midnight(log._replace(terms=log.terms[:1])))
@@ -106,7 +107,7 @@ def test_no_rule_breaks_what_all_keep(
         failed = sum(row.kind == FETCH and row.code != 0 for row in log.terms[0].rows)
         believes_errors = "recorded_before_read" in dict(setting.flags)
         excused = fetches_from_lower_offsets(log) + failed * believes_errors
-        assert sum(s.members_below_high_watermark for s in scores) <= excused
+        assert sum(s.members_below_high_watermark for s in scores) <= excused or setting.rule == "majority"
 
 
 @generated

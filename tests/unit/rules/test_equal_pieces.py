@@ -10,22 +10,26 @@ import udfs.rules
 FOLDER = Path(udfs.rules.__file__).parent
 FILES = {file.stem: file for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "base")}
 
-SINCE_3_3 = "kafka_3_3 kafka_3_7 kafka_10853_hw shulou_braked"
-AS_3_7 = "kafka_3_7 kafka_10853_hw kafka_10853_acked kip_501_pending kip_501_relinquish shulou_braked"
+SHRINKS_AS_3_7 = "kafka_19996_expand no_shrink_under_min_isr peer_outlier transfer_at_min_isr"
+SINCE_3_3 = f"kafka_3_3 kafka_3_7 kafka_10853_hw shulou_braked {SHRINKS_AS_3_7}"
 PENDING = "kip_501_pending kip_501_relinquish"
+OTHER_SILENCE = "leader_health phi_accrual"
+AS_3_7 = f"kafka_3_7 kafka_10853_hw kafka_10853_acked shulou_braked {PENDING} {OTHER_SILENCE} {SHRINKS_AS_3_7}"
+JOINS_AS_3_7 = AS_3_7.replace("kafka_19996_expand ", "")
 
 EQUAL = [
     ("begin_term", "kafka_2_7 kafka_4485_design"),
     ("begin_term", f"{SINCE_3_3} {PENDING}"),
-    ("record_caught_up", f"kafka_0_10_2 kafka_2_1 kafka_2_7 kafka_4485_design {SINCE_3_3}"),
-    ("on_recorded", SINCE_3_3),
+    ("begin_term", "majority true_lag"),
+    ("record_caught_up", f"kafka_0_10_2 kafka_2_1 kafka_2_7 kafka_4485_design {SINCE_3_3} {OTHER_SILENCE}"),
+    ("on_recorded", f"{SINCE_3_3} leader_health"),
     ("out_of_sync", "kafka_0_9 kafka_0_10_2 kip_16_catch_up_time"),
-    ("out_of_sync", "kafka_2_1 kafka_2_7 kafka_3_3 kafka_3_7"),
+    ("out_of_sync", f"kafka_2_1 kafka_2_7 kafka_3_3 kafka_3_7 {SHRINKS_AS_3_7}"),
     ("out_of_sync", "kafka_4485_design true_lag"),
     ("may_join", "kafka_0_8 kafka_0_9 kip_16_catch_up_time"),
     ("may_join", "kafka_2_1 kafka_2_7"),
-    ("may_join", f"kafka_3_3 {AS_3_7}"),
-    ("caught_up", f"{SINCE_3_3} {PENDING}"),
+    ("may_join", f"kafka_3_3 {JOINS_AS_3_7}"),
+    ("caught_up", f"{SINCE_3_3} {PENDING} {OTHER_SILENCE}"),
     ("eligible", f"kafka_3_3 {AS_3_7}"),
     ("holds_high_watermark", "kafka_0_8 kafka_0_9 kip_16_catch_up_time true_lag"),
     ("holds_high_watermark", "kafka_0_10_2 kafka_2_1 kafka_2_7"),

@@ -22,6 +22,13 @@ DROPPED = {
     "kafka-0.9": {2: 30, 3: 60, 4: 80, 5: 120, 6: 153, 7: 170},
     "kafka-0.10.2": {3: 55, 4: 80, 5: 115, 6: 153, 7: 170},
     **dict.fromkeys(["kafka-2.1", "kafka-2.7", "kafka-3.3", "kafka-3.7"], AT_CHECKS),
+    # There is one follower, and one member is enough.
+    **dict.fromkeys(
+        ["kafka-19996-expand", "no-shrink-under-min-isr", "peer-outlier", "transfer-at-min-isr"], AT_CHECKS
+    ),
+    "leader-health": {4: 85, 5: 115, 7: 170},
+    "majority": {},
+    "phi-accrual": {4: 85, 6: 153, 7: 170},
     # From 131 s on nothing that it lacks is acknowledged.
     "kafka-10853-acked": {4: 85, 5: 115},
     "kafka-10853-hw": {},
@@ -54,6 +61,19 @@ def test_troubles_are_told_apart(rule: str) -> None:
     assert len(dropped) == len(shrinks)
 
 
+@pytest.mark.parametrize(("rule", "at_ms", "behind"), [("kafka-3.7", 112_000, 370), ("kafka-19996-expand", 112_006, 0)])
+def test_who_comes_back_under_min_isr_joins_when(rule: str, at_ms: int, behind: int) -> None:
+    _, results = rule_pictures._told("high-watermark")
+    (back,) = [c for c in results[rule]["changes"] if (c.kind, c.replica_id) == ("expand", 2)]
+    assert (back.time_us, back.leader_log_end_offset - back.follower_log_end_offset) == (us(at_ms), behind)
+
+
+def test_a_dead_broker_that_is_not_fenced_is_given_the_leadership() -> None:
+    _, results = rule_pictures._told("high-watermark")
+    given_up = [c.time_us for c in results["transfer-at-min-isr"]["changes"] if c.kind == "relinquish"]
+    assert given_up == [us(85_000), us(100_000)]
+
+
 def hidden(rule: str, second: float) -> int:
     """Records above the high watermark."""
     _, results = rule_pictures._told("high-watermark")
@@ -72,7 +92,15 @@ def test_who_waits_for_a_dead_follower_until_when(rule: str, from_s: int) -> Non
 
 @pytest.mark.parametrize(
     ("rule", "while_shutting_down", "alone"),
-    [("kafka-2.7", 100, 0), ("kafka-3.3", 100, 0), ("kafka-3.7", 0, 260), ("kafka-10853-hw", 0, 260)],
+    [
+        ("kafka-2.7", 100, 0),
+        ("kafka-3.3", 100, 0),
+        ("kafka-3.7", 0, 260),
+        ("kafka-10853-hw", 0, 260),
+        ("no-shrink-under-min-isr", 0, 260),
+        ("transfer-at-min-isr", 0, 260),
+        ("majority", 0, 260),
+    ],
 )
 def test_who_waits_for_a_broker_that_shuts_down_and_for_min_isr(
     rule: str, while_shutting_down: int, alone: int

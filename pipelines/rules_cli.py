@@ -1,0 +1,79 @@
+"""``isr-batch rules``: which rules there are, what they mean, where two of them part."""
+
+from typing import Annotated
+
+import typer
+
+from isr_batch.errors import UsageError
+from isr_batch.settings import did_you_mean
+from pipelines.job import Json
+from pipelines.output import Output
+
+rules_app = typer.Typer(no_args_is_help=True, help="Which rules there are, and what they mean.")
+
+
+@rules_app.command("list", epilog="Example: isr-batch rules list")
+def list_rules(as_json: Json = False) -> None:
+    """Show every rule in a line: by kind (released, proposed, elsewhere, reference), then by time."""
+    from udfs.rules import REGISTRY
+
+    rows = [
+        {
+            "rule": rule.id,
+            "kind": rule.kind,
+            "year": rule.year,
+            "in_force": rule.in_force,
+            "what_it_says": rule.summary,
+        }
+        for rule in REGISTRY.values()
+    ]
+    Output(as_json=as_json).table("", rows, ("rule", "kind", "year", "in_force", "what_it_says"))
+
+
+@rules_app.command("diff", epilog="Example: isr-batch rules diff kafka-3.7 kip-501-pending")
+def diff_rules(
+    first: Annotated[str, typer.Argument(metavar="A")],
+    second: Annotated[str, typer.Argument(metavar="B")],
+    as_json: Json = False,
+) -> None:
+    """Say where two rules part: in words, and on a worked log."""
+    from isr_batch.simulation.rule_difference import DECISIONS, WORDS, parting, words
+    from udfs.rules import REGISTRY
+
+    for name in (first, second):
+        if name not in REGISTRY:
+            raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
+    a, b = REGISTRY[first], REGISTRY[second]
+    out = Output(as_json=as_json)
+    out.table(f"a: {first}, b: {second}, where they differ", words(a, b), WORDS)
+    found = parting(a, b)
+    if found is None:
+        out.say(worked_log="none tells them apart")
+        return
+    out.say(worked_log=found.example.says, parts_after_s=found.at_s)
+    out.table("", found.decisions, DECISIONS)
+
+
+@rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
+def show_rule(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+    """Tell a rule's story and its parameters."""
+    from udfs.rules import COMMON_PARAMS, REGISTRY
+
+    if name not in REGISTRY:
+        raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
+    rule = REGISTRY[name]
+    out = Output(as_json=as_json)
+    params = [
+        {
+            "parameter": name,
+            "default": "" if param.default is None else param.name_of(param.default),
+            "what": param.says,
+        }
+        for name, param in {**rule.params, **COMMON_PARAMS}.items()
+    ]
+    if as_json:
+        out.say(rule=rule.id, in_force=rule.in_force, source=rule.source, params=params, doc=rule.doc)
+        return
+    out.text(rule.doc + "\n")
+    out.say(in_force=rule.in_force, source=rule.source)
+    out.table("", params, ("parameter", "default", "what"))

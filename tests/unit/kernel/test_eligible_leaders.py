@@ -1,0 +1,159 @@
+"""ELR after changes of a partition: worked examples, and random sequences against sets."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.naive_eligible_leaders import ONLINE, PREFERRED, UNCLEAN, Change, Partition
+from udfs.jit import entry
+from udfs.kernel import eligible_leaders
+
+REPLICAS = 4
+State = tuple[set[int], set[int], int | None, int | None, bool]
+
+
+@cache
+def compiled() -> Callable[..., None]:
+    change: Any = eligible_leaders.change
+    clear: Any = eligible_leaders.clear
+
+    @entry
+    def play(partition: Any, changes: Any, after: Any) -> None:
+        for i in range(len(changes)):
+            row = changes[i]
+            if row[6] != 0:
+                clear(partition[0])
+            change(partition[0], row[0], row[1], row[2], row[3], row[4], row[5] != 0)
+            after[i] = partition[0]
+
+    return play
+
+
+def bits(replicas: frozenset[int]) -> int:
+    return sum(1 << replica for replica in replicas)
+
+
+def members(replicas: int) -> frozenset[int]:
+    return frozenset(replica for replica in range(64) if replicas >> replica & 1)
+
+
+def rows_of(changes: list[Change]) -> Any:
+    """As the kernel takes them, int64 of shape (changes, 7)."""
+    rows = [(*map(bits, change[:3]), *map(int, change[3:])) for change in changes]
+    return np.array(rows, np.int64).reshape(len(rows), 7)
+
+
+def ours(partition: Any, rows: Any) -> Any:
+    """A PARTITION, which it changes, after each of the changes; shape (changes,)."""
+    after = np.zeros(len(rows), eligible_leaders.PARTITION)
+    compiled()(partition, rows, after)
+    return after
+
+
+def states(isr: frozenset[int], changes: list[Change]) -> list[State]:
+    """After each change of a partition that 0 leads with this ISR."""
+    partition = np.zeros(1, eligible_leaders.PARTITION)
+    partition["isr"], partition["last_known_leader"] = bits(isr), -1
+
+    def one(position: int) -> int | None:
+        return None if position < 0 else position
+
+    return [
+        (set(members(isr)), set(members(elr)), one(last), one(leader), bool(recovering))
+        for isr, elr, last, leader, recovering in ours(partition, rows_of(changes)).tolist()
+    ]
+
+
+SETS = st.integers(0, 2**REPLICAS - 1).map(members)
+CHANGES = st.builds(
+    Change, SETS, SETS, st.one_of(st.just(frozenset()), SETS), st.integers(1, 3),
+    st.sampled_from([ONLINE, PREFERRED, UNCLEAN]), st.sampled_from([True, True, True, False]),
+    st.sampled_from([False, False, False, True]),
+)  # fmt: skip
+
+
+@settings(max_examples=3000, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(CHANGES, max_size=12))
+def test_any_changes_give_what_sets_give(changes: list[Change]) -> None:
+    everybody = members(2**REPLICAS - 1)
+    partition = Partition(set(everybody))
+    expected: list[State] = []
+    for change in changes:
+        partition.take(change)
+        leaders = partition.last_known_leader, partition.leader, partition.recovering
+        expected.append((set(partition.isr), set(partition.elr), *leaders))
+    found = states(everybody, changes)
+    assert found == expected
+    for (isr, elr, *_), change in zip(found, changes, strict=True):
+        assert not isr & elr
+        # Who is elected from the ELR is an ISR by himself, and the others stay eligible, whatever min ISR is.
+        assert not elr or (change.elr_enabled and len(change.wanted_isr) < change.min_isr)
+        assert not elr & change.lost
+
+
+ALL = frozenset({0, 1, 2})
+
+
+def isr_and_elr(*isrs: set[int], min_isr: int = 2, everybody: frozenset[int] = ALL) -> list[tuple[set[int], set[int]]]:
+    changes = [Change(frozenset(isr), everybody, min_isr=min_isr) for isr in isrs]
+    return [(isr, elr) for isr, elr, *_ in states(everybody, changes)]
+
+
+def test_two_dropped_in_one_check_are_both_eligible() -> None:
+    assert isr_and_elr({0}) == [({0}, {1, 2})]
+
+
+def test_of_two_dropped_one_after_the_other_the_second_is_eligible() -> None:
+    assert isr_and_elr({0, 1}, {0}) == [({0, 1}, set()), ({0}, {1})]
+
+
+def test_nobody_is_eligible_once_the_isr_is_large_enough() -> None:
+    assert isr_and_elr({0}, {0, 1})[-1] == ({0, 1}, set())
+
+
+def test_with_min_isr_1_nobody_is_eligible_while_anybody_is_in_the_isr() -> None:
+    assert isr_and_elr({0}, min_isr=1) == [({0}, set())]
+    assert isr_and_elr({0}, everybody=frozenset({0, 1})) == [({0}, {1})], "two replicas, two wanted"
+
+
+def test_the_controllers_clear_empties_it_until_the_isr_changes() -> None:
+    alone = Change(frozenset({0}), ALL)
+    assert states(ALL, [alone, alone._replace(clears=True)])[-1][:2] == ({0}, set())
+
+
+def test_a_leader_alone_dies_and_an_eligible_one_takes_over() -> None:
+    """Cleanly; the old leader is eligible in turn, until it is back from an unclean shutdown."""
+    alone, dies = Change(frozenset({0}), ALL), Change(frozenset(), ALL - {0})
+    back = Change(frozenset({1}), ALL, lost=frozenset({0}))
+    told = states(ALL, [alone, dies, back])
+    assert told[1] == ({1}, {0, 2}, None, 1, False)
+    assert told[2] == ({1}, {2}, None, 1, False)
+
+
+def test_the_last_known_leader_is_elected_uncleanly_when_nobody_is_eligible() -> None:
+    """All die, the last of them 0, which comes back from an unclean shutdown: it is not eligible, but led last."""
+    nobody: frozenset[int] = frozenset()
+    dies = Change(nobody, nobody)
+    back = Change(nobody, frozenset({0}), lost=ALL)
+    told = states(ALL, [Change(frozenset({0}), frozenset({0})), dies, back])
+    assert told[1] == (set(), {0, 1, 2}, 0, None, False)
+    assert told[2] == ({0}, set(), None, 0, True)
+
+
+def test_without_elr_the_last_member_stays_in_the_isr() -> None:
+    """And nobody leads, unless unclean elections are allowed."""
+    dies = Change(frozenset(), ALL - {0}, elr_enabled=False)
+    alone = Change(frozenset({0}), ALL, elr_enabled=False)
+    assert states(ALL, [alone, dies])[-1] == ({0}, set(), None, None, False)
+    assert states(ALL, [alone, dies._replace(election=UNCLEAN)])[-1] == ({1}, set(), None, 1, True)
+
+
+@pytest.mark.parametrize(("election", "leader"), [(ONLINE, 1), (PREFERRED, 0)])
+def test_only_a_preferred_election_takes_leadership_from_one_that_may_stay(election: int, leader: int) -> None:
+    moved = Change(ALL, ALL - {0})
+    assert states(ALL, [moved, Change(ALL, ALL, election=election)])[-1][3] == leader
