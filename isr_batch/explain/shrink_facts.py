@@ -13,7 +13,7 @@ from isr_batch.explain.shrink_text import NOT_NAMED, Dropped, Fetch, Stand, Stor
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
-from isr_batch.replay.event_stream import terms_joined
+from isr_batch.replay.terms import terms_joined
 from isr_batch.scoring.disagreements import (
     FOLLOWER,
     KEPT,

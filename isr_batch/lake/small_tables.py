@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from isr_batch.errors import SchemaError
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.arrow_sql import ArrowSql, quoted
+from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
 from isr_batch.lake.lake import RETRIES, Lake, conflict
 from isr_batch.lake.tables.contract import Table
 
@@ -47,7 +47,7 @@ class SmallTables:
         self.lake = lake
         self.sql = sql
 
-    def takes(self, table: Table, days: Days | None = None) -> bool:
+    def takes(self, table: Table, days: Days | None = None, *, whole: bool = False) -> bool:
         """Whether `replace` can write a table: a small one in a local folder, with nothing that only Spark can write.
 
         The table is created if it is not there.
@@ -57,10 +57,12 @@ class SmallTables:
         table : Table
         days : (str, str), optional
             As for `replace`; files of other days do not count.
+        whole : bool
+            Whether all rows are replaced. Only then a change feed can be told by whole files, as Spark tells it too.
         """
         self.lake.ensure(table)
         folder = self.lake.folder(table.name)
-        if folder is None or table.change_feed or not self.lake.is_plain(table.name):
+        if folder is None or not self.lake.is_plain(table.name) or (table.change_feed and not whole):
             return False
         size: int = sum(file["size_bytes"] for file in _files(deltalake.DeltaTable(folder), days))
         return size <= MOST_BYTES
@@ -166,10 +168,7 @@ def _select(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]
-    known = rows.select(plain)
-    for number, field in enumerate(known.schema):
-        if pa.types.is_timestamp(field.type):
-            known = known.set_column(number, field.name, known[field.name].cast(pa.timestamp("us")))
+    known = without_zones(rows.select(plain))
     text = re.sub(r"'((?:[^'\\]|\\.)*)'", lambda found: quoted(re.sub(r"\\(.)", r"\1", found[1])), where)
     return rows.filter(sql(f"SELECT coalesce({text}, false) AS meets FROM stored", stored=known)["meets"])
 
