@@ -10,6 +10,7 @@ from udfs.arrow_types import ARROW_TYPES
 TYPES: Final = {
     **ARROW_TYPES,
     "DOUBLE": pa.float64(),
+    "MAP<STRING, BIGINT>": pa.map_(pa.string(), pa.int64()),
     "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
     "ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>>": pa.list_(
         pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())])

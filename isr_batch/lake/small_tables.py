@@ -9,7 +9,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from isr_batch.errors import SchemaError
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -141,6 +141,42 @@ class SmallTables:
             else:
                 break
         return int(rows.num_rows)
+
+    def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
+        """Append a row unless an append with the same key was done before, as `Lake.append_once`.
+
+        Raises
+        ------
+        SchemaError
+            When the row breaks the contract.
+        """
+        rows = pa.Table.from_pylist([row], arrow_schema(table))
+        self.lake.ensure(table)
+        folder = self.lake.folder(table.name)
+        if folder is None or table.change_feed or not self.lake.is_plain(table.name):
+            self.lake.append_once(table, self.lake.spark.createDataFrame(rows), key)
+            return
+        if self.count_broken(table, rows):
+            raise SchemaError(f"the row breaks the contract of {table.name}")
+        added: list[AddAction | RemoveAction] = [*_written(folder, table, rows)]
+        for attempt in range(RETRIES + 1):
+            there = deltalake.DeltaTable(folder)
+            if there.transaction_version(key) is not None:
+                return
+            try:
+                there.create_write_transaction(
+                    added, "append", there.schema(), list(table.partitioned_by),
+                    commit_properties=CommitProperties(
+                        custom_metadata={"userMetadata": self.lake.metadata()},
+                        app_transactions=[Transaction(key, 1, _now_ms())],
+                    ),
+                )  # fmt: skip
+            except CommitFailedError as error:
+                # Also who came second with the same key: the next look finds it.
+                if attempt == RETRIES:
+                    raise conflict(table.name) from error
+            else:
+                return
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
         """Keep the rows that meet a condition that both engines understand."""
