@@ -17,8 +17,6 @@ from pipelines.output import Output
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import SparkSession
-
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import Run
     from udfs.batches.replay import RuleRun
@@ -96,7 +94,9 @@ def open_job(  # noqa: PLR0913 two of them have a default
     logs: Path | None = None,
     new: bool = False,
 ) -> Job:
-    """Open a lake, and start Spark, or let what needs it start it; only a ``new`` one may be missing. Of ``logs`` that are read, the size is looked at.
+    """Open a lake; Spark starts when it is needed. Only a ``new`` lake may be missing.
+
+    Of ``logs`` that are read, the size is looked at.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
 
-    def start() -> "SparkSession":
+    def start() -> Any:
         with out.step("start Spark"):
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
