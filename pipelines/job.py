@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # help and small commands should not wait for Spark, so comma
 
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import Run
+    from isr_batch.session import Session
     from udfs.batches.replay import RuleRun
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
@@ -112,7 +113,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
 
-    def start() -> Any:
+    def start() -> "Session":
         with out.step("start Spark"):
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session

@@ -6,14 +6,16 @@ by other names has Spark's.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from importlib.resources import files
+from itertools import accumulate, pairwise
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns, stored_bytes
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -28,11 +30,16 @@ from isr_batch.lake.tables.outputs import TABLES
 _MACROS: Final = (
     "CREATE MACRO unix_micros(instant) AS epoch_us(instant)",
     "CREATE MACRO timestamp_micros(micros) AS make_timestamp(micros)",
+    "CREATE MACRO get_json_object(document, path) AS json_extract_string(document, path)",
+    "CREATE MACRO percentile(number, share) AS quantile_cont(number, share)",
+    "CREATE MACRO explode(list) AS unnest(list)",
+    "CREATE MACRO conv(digits, from_base, to_base) AS CAST('0x' || digits AS BIGINT)",
 )
 
 Rows = Any
 """Rows of a table or an answer, in the form of an engine, which alone has a use for them."""
 Days = tuple[date, date]
+OfTable = Callable[[pa.Table], pa.Table]
 
 _FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id")
 _INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
@@ -87,6 +94,9 @@ class LakeEngine(Protocol):
         Rows
             The columns of the span, and ``append_us``.
         """
+
+    def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
+        """Give what a function makes of all rows with equal keys; it is given those of one key at a time."""
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
         """Run a SELECT statement, in which ``{name}`` stands for a table."""
@@ -168,13 +178,27 @@ class InProcess:
         names = [*_FOLLOWER[:-1], "append_time", "event_date"]
         return self(_appends(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
 
+    def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
+        """As `LakeEngine.by_key`."""
+        table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
+        sizes = self._sql(
+            f"SELECT count(*) AS n FROM rows GROUP BY {', '.join(keys)} ORDER BY {', '.join(keys)}", rows=table
+        )["n"].to_pylist()
+        ends = [0, *accumulate(sizes)]
+        done = [work(table.slice(start, end - start)) for start, end in pairwise(ends)]
+        return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in done)])
+
     def _reads(self, name: str) -> bool:
         return not self._lake.has(name) or (self._lake.folder(name) is not None and self._lake.is_plain(name))
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
         """As `LakeEngine.__call__`."""
         used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
-        return self._sql(text.format_map({name: name for name in used}), **used)
+        found = self._sql(text.format_map({name: name for name in used}), **used)
+        for number, field in enumerate(found.schema):
+            if pa.types.is_decimal(field.type) and field.type.scale == 0:  # how sums of whole numbers come
+                found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
+        return found
 
     def keep(self, rows: Rows) -> Rows:
         """As `LakeEngine.keep`."""
@@ -235,6 +259,15 @@ class BySpark:
     def appends(self, spans: DataFrame, days: Days) -> DataFrame:
         """As `LakeEngine.appends`."""
         return self(_appends(days), append_log=self.table(APPEND_LOG.name), spans=spans)
+
+    def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
+        """As `LakeEngine.by_key`."""
+        names = schema.names
+
+        def of_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from work(pa.Table.from_batches(batches)).select(names).to_batches()
+
+        return rows.groupBy(*keys).applyInArrow(of_key, from_arrow_schema(schema))
 
     def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
         """As `LakeEngine.__call__`."""
