@@ -63,18 +63,15 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
     Returns
     -------
     ds.Dataset, pa.Table or None
-        The columns, with times in UTC but without a zone; no rows if the lake lacks the table; None if the files cannot
-        be read here.
+        The columns with the types of the contract; no rows if the lake lacks the table; None if the files cannot be
+        read here.
 
     Raises
     ------
     SchemaError
         When the table's columns or types differ from the contract.
     """
-    schema = pa.schema([
-        pa.field(field.name, pa.timestamp("us") if pa.types.is_timestamp(field.type) else field.type)
-        for field in contract_schema(name, columns)
-    ])  # fmt: skip
+    schema = contract_schema(name, columns)
     if not lake.has(name):
         return schema.empty_table()
     lake.ensure(TABLES[name])

@@ -14,12 +14,14 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns, stored_bytes
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.arrow_sql import ArrowSql, without_zones
+from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
+from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import MOST_BYTES, SmallTables
@@ -33,6 +35,10 @@ _MACROS: Final = (
     "CREATE MACRO get_json_object(document, path) AS json_extract_string(document, path)",
     "CREATE MACRO percentile(number, share) AS quantile_cont(number, share)",
     "CREATE MACRO explode(list) AS unnest(list)",
+    "CREATE MACRO struct(a, b) AS row(a, b)",
+    "CREATE MACRO array_sort(list) AS list_sort(list)",
+    "CREATE MACRO array_intersect(a, b) AS list_intersect(a, b)",
+    "CREATE MACRO collect_list(item) AS coalesce(list(item) FILTER (WHERE item IS NOT NULL), [])",
     "CREATE MACRO conv(digits, from_base, to_base) AS CAST('0x' || digits AS BIGINT)",
 )
 
@@ -101,20 +107,28 @@ class LakeEngine(Protocol):
     def __call__(self, text: str, **tables: Rows) -> Rows:
         """Run a SELECT statement, in which ``{name}`` stands for a table."""
 
+    def literal(self, value: str | int) -> str:
+        """Write a value as this engine's SQL has it."""
+
     def keep(self, rows: Rows) -> Rows:
         """Compute rows once that are used several times."""
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
         """Rows as dictionaries."""
 
-    def replace(self, table: Table, rows: Rows) -> int:
-        """Put rows in place of all that a table has; returns how many."""
+    def replace(self, table: Table, rows: Rows, where: str = "true") -> int:
+        """Put rows in place of those that meet a condition; returns how many."""
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
     """Choose by the size of the tables that a query holds in memory."""
     few = sum(stored_bytes(lake, name) for name in names) <= MOST_BYTES
     return InProcess(lake) if few else BySpark(lake)
+
+
+def engine_for_a_partition(lake: Lake) -> LakeEngine:
+    """Choose for queries that ask for one partition's rows: files that can be read here are, however large."""
+    return InProcess(lake) if lake.folder(FETCH_LOG.name) and lake.is_plain(FETCH_LOG.name) else BySpark(lake)
 
 
 class InProcess:
@@ -136,7 +150,8 @@ class InProcess:
         """As `LakeEngine.table`; files that can be read here are read as a query goes on."""
         columns = columns or TABLES[name].column_names
         opened = open_columns(self._lake, name, columns)
-        return without_zones(read_columns(self._lake, name, columns)) if opened is None else opened
+        opened = read_columns(self._lake, name, columns) if opened is None else opened
+        return without_zones(opened) if isinstance(opened, pa.Table) else opened
 
     def rows(self, given: pa.Table) -> Rows:
         """As `LakeEngine.rows`."""
@@ -194,11 +209,15 @@ class InProcess:
     def __call__(self, text: str, **tables: Rows) -> Rows:
         """As `LakeEngine.__call__`."""
         used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
-        found = self._sql(text.format_map({name: name for name in used}), **used)
+        found = self._sql(text.format_map({name: _named(name, rows) for name, rows in used.items()}), **used)
         for number, field in enumerate(found.schema):
             if pa.types.is_decimal(field.type) and field.type.scale == 0:  # how sums of whole numbers come
                 found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
         return found
+
+    def literal(self, value: str | int) -> str:
+        """As `LakeEngine.literal`."""
+        return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: Rows) -> Rows:
         """As `LakeEngine.keep`."""
@@ -208,10 +227,10 @@ class InProcess:
         """As `LakeEngine.listed`."""
         return rows.to_pylist()  # type: ignore[no-any-return]
 
-    def replace(self, table: Table, rows: Rows) -> int:
+    def replace(self, table: Table, rows: Rows, where: str = "true") -> int:
         """As `LakeEngine.replace`, without Spark where that can be done."""
         arrow = rows.select(table.column_names).cast(arrow_schema(table))
-        return replace_arrow(self._lake, self._sql, table, arrow)
+        return replace_arrow(self._lake, self._sql, table, arrow, where)
 
 
 class BySpark:
@@ -274,6 +293,10 @@ class BySpark:
         used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
         return self._lake.spark.sql(text, **used)  # type: ignore[arg-type]
 
+    def literal(self, value: str | int) -> str:
+        """As `LakeEngine.literal`."""
+        return literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
+
     def keep(self, rows: DataFrame) -> DataFrame:
         """As `LakeEngine.keep`."""
         self._kept.append(rows.persist())
@@ -283,9 +306,16 @@ class BySpark:
         """As `LakeEngine.listed`."""
         return [row.asDict() for row in rows.collect()]
 
-    def replace(self, table: Table, rows: DataFrame) -> int:
+    def replace(self, table: Table, rows: DataFrame, where: str = "true") -> int:
         """As `LakeEngine.replace`."""
-        return self._lake.replace(table, rows, "true")
+        return self._lake.replace(table, rows, where)
+
+
+def _named(name: str, rows: pa.Table | ds.Dataset) -> str:
+    """Name rows in a query; times of files lose their zone, as in `without_zones`."""
+    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
+    plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)
+    return f"(SELECT * REPLACE ({plain}) FROM {name})" if times else name
 
 
 def _appends(days: Days) -> str:
@@ -298,12 +328,12 @@ def _appends(days: Days) -> str:
     """
 
 
-def replace_arrow(lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table) -> int:
-    """Put rows in place of all that a table has, without Spark where that can be done; returns how many."""
+def replace_arrow(lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
+    """Put rows in place of those that meet a condition, without Spark where that can be done; returns how many."""
     small = SmallTables(lake, sql)
-    if small.takes(table, whole=True):
-        return small.replace(table, rows, "true")
-    return lake.replace(table, lake.spark.createDataFrame(rows), "true")
+    if small.takes(table, whole=where == "true"):
+        return small.replace(table, rows, where)
+    return lake.replace(table, lake.spark.createDataFrame(rows), where)
 
 
 def text_of(package: str, name: str, **values: object) -> str:

@@ -194,7 +194,11 @@ class SmallTables:
             As for `replace`.
         """
         holds = [f"coalesce({condition}, true)" for condition in table.constraints.values()]
-        holds += [f"{column.name} IS NOT NULL" for column in table.columns if not column.nullable]
+        # Maps do not go into queries.
+        required = [column for column in table.columns if not column.nullable]
+        holds += [f"{column.name} IS NOT NULL" for column in required if not column.type.startswith("MAP")]
+        if any(rows[column.name].null_count for column in required if column.type.startswith("MAP")):
+            return int(rows.num_rows)
         holds.append(f"coalesce({where}, false)")
         return int(rows.num_rows - _select(self.sql, rows, " AND ".join(f"({each})" for each in holds)).num_rows)
 
