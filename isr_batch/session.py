@@ -8,7 +8,7 @@ import tempfile
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyspark
 from delta import configure_spark_with_delta_pip
@@ -20,6 +20,8 @@ from pyspark.sql import SparkSession
 from isr_batch import jvm
 from isr_batch.errors import UsageError
 from isr_batch.settings import SparkSettings
+
+Session: TypeAlias = SparkSession
 
 _EVERYWHERE: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

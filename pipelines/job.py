@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # help and small commands should not wait for Spark, so comma
 
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import Run
+    from isr_batch.session import Session
     from udfs.batches.replay import RuleRun
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="Folder or URI of the Delta tables.", show_default=False)]
@@ -94,7 +95,9 @@ def open_job(  # noqa: PLR0913 two of them have a default
     logs: Path | None = None,
     new: bool = False,
 ) -> Job:
-    """Start Spark on a lake; only a ``new`` one may be missing. Of ``logs`` that are read, the size is looked at.
+    """Open a lake; Spark starts when it is needed. Only a ``new`` lake may be missing.
+
+    Of ``logs`` that are read, the size is looked at.
 
     Raises
     ------
@@ -107,16 +110,28 @@ def open_job(  # noqa: PLR0913 two of them have a default
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
     if lake and not new:
         require_path(lake, "isr-batch run --logs DIR --lake LAKE makes a lake")
-    with out.step("start Spark"):
-        from isr_batch import jvm
-        from isr_batch.lake.lake import Lake
-        from isr_batch.lake.run_log import new_run_id
-        from isr_batch.session import running_tasks, start_session
+    from isr_batch.lake.lake import Lake
+    from isr_batch.lake.run_log import new_run_id
 
-        little = (logs is not None or not new) and is_little(lake, logs)
-        spark = start_session(settings.spark, java=jvm.options(little=little))
-    out.watched = lambda: running_tasks(spark)
-    return Job(out, settings, Lake(spark, lake or catalog or "", new_run_id(), catalog=catalog is not None))
+    def start() -> "Session":
+        with out.step("start Spark"):
+            from isr_batch import jvm
+            from isr_batch.session import running_tasks, start_session
+
+            little = (logs is not None or not new) and is_little(lake, logs)
+            spark = start_session(settings.spark, java=jvm.options(little=little))
+        out.watched = lambda: running_tasks(spark)
+        return spark
+
+    # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
+    on_disk = lake is not None and not new and _is_here(lake)
+    return Job(
+        out, settings, Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
+    )
+
+
+def _is_here(path: str) -> bool:
+    return not is_address(path) and not any(name in os.environ for name in (*_CLUSTER, "SPARK_HOME"))
 
 
 def is_little(lake: str | None, logs: Path | None = None) -> bool:

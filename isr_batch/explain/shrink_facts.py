@@ -1,19 +1,19 @@
 """Collect the data about one shrink from the lake, for `isr_batch.explain.shrink_text`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import date, timedelta
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from isr_batch.errors import NoInputError
 from isr_batch.explain.shrink_text import NOT_NAMED, Dropped, Fetch, Stand, Story
-from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.engines import LakeEngine, Rows, engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
-from isr_batch.replay.event_stream import terms_joined
+from isr_batch.replay.terms import JOINED
 from isr_batch.scoring.disagreements import (
     FOLLOWER,
     KEPT,
@@ -34,7 +34,15 @@ LAST_FETCHES: Final = 8
 """Number of fetches that an explanation shows."""
 HINTS: Final = 8
 """Number of partitions that an error message names."""
-_INSTANTS = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
+NEAR_US: Final = 3_600_000_000
+"""Where fetches and appends are looked for first: a term may last for months."""
+FETCH: Final = (
+    "arrival_us, handled_us, processed_us, released_us, completed_us, "
+    f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"
+)
+"""Columns of `shrink_text.Fetch`, in SQL on the rows of `fetches_of`."""
+
+Row = Mapping[str, Any]
 
 
 def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> Story:
@@ -59,50 +67,48 @@ def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> St
         If the lake has no such topic or partition, no replay of the rule, or no shrink by it.
     """
     require_rules(rule)
-    shrinks = _nearest(lake, topic, partition, at_us, rule)
-    one = shrinks[0]
-    term = term_of(lake, one)
-    dropped = tuple(_dropped(lake, term, shrink) for shrink in shrinks)
-    return Story(
-        rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_ms(one),
-        **{name: one[name] for name in SET_KEY},
-        term_start_us=term["start_us"], term_end_us=term["end_us"],
-        min_insync_replicas=_param(one, "min_insync_replicas"), broker_version=term["broker_version"],
-        change_us=one["change_us"], isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
-        high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
-        silences=silences(lake, one, _blamed_from_us(one, term, dropped), one["change_us"]),
-        dropped=dropped,
-    )  # fmt: skip
+    with engine_for_a_partition(lake) as engine:
+        asked = {"rule": rule, "topic": topic, "partition_id": partition}
+        shrinks = _nearest(engine, lake, asked, at_us)
+        one = shrinks[0]
+        term = term_of(engine, one)
+        dropped = tuple(_dropped(engine, term, shrink) for shrink in shrinks)
+        return Story(
+            rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_ms(one),
+            **{name: one[name] for name in SET_KEY},
+            term_start_us=term["start_us"], term_end_us=term["end_us"],
+            min_insync_replicas=_param(one, "min_insync_replicas"), broker_version=term["broker_version"],
+            change_us=one["change_us"], isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
+            high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
+            silences=silences(engine, one, _blamed_from_us(one, term, dropped), one["change_us"]),
+            dropped=dropped,
+        )  # fmt: skip
 
 
-def silences(lake: Lake, key: Row, from_us: int, until_us: int) -> tuple[tuple[int, int], ...]:
+def silences(engine: LakeEngine, key: Row, from_us: int, until_us: int) -> tuple[tuple[int, int], ...]:
     """List the silences of the leader that overlap a time range."""
-    rows = (
-        lake.read("broker_events")
-        .where((F.col("cluster_id") == key["cluster_id"]) & (F.col("broker_id") == key["leader_id"]))
-        .where("kind = 'silent'")
-        .where((F.unix_micros("event_time") < until_us) & (F.unix_micros("end_time") > from_us))
-        .select(*_us("event_time", "end_time"))
-        .distinct()
-        .orderBy("event_us")
-        .collect()
-    )
+    text = f"""
+        SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}
+        WHERE cluster_id = {engine.literal(key["cluster_id"])} AND broker_id = {key["leader_id"]} AND kind = 'silent'
+          AND unix_micros(event_time) < {until_us} AND unix_micros(end_time) > {from_us}
+        ORDER BY event_us
+    """
+    rows = engine.listed(engine(text, broker_events=engine.table("broker_events")))
     return tuple((row["event_us"], row["end_us"]) for row in rows)
 
 
-def fetches_of(lake: Lake, term: Row, replica_id: int) -> DataFrame:
-    """Select a follower's fetches in a term; a fetch belongs to a term by its time, as in the replay."""
-    of_replica = lake.read("fetch_log").where(F.col("replica_id") == replica_id)
-    return (
-        single_fetches(of_replica)
-        .where(_in_term(term, "arrival_time"))
-        .select(
-            *_us(*_INSTANTS),
-            F.coalesce("fetch_offset", F.lit(NOT_NAMED)).alias("fetch_offset"),
-            "leader_log_end_offset",
-            "error_code",
-        )
-    )
+def fetches_of(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
+    """Select a follower's fetches under way in a span; a fetch belongs to a term by its time, as in the replay."""
+    span = {"replica_id": replica_id, "from_us": max(from_us, term["start_us"]),
+            "until_us": min(until_us, term["end_us"])}  # fmt: skip
+    types = {"cluster_id": pa.string(), "topic": pa.string(), "from_us": pa.int64(), "until_us": pa.int64()}
+    key = {name: term[name] for name in ("cluster_id", "topic", "partition_id", "leader_id")}
+    spans = {name: pa.array([value], types.get(name, pa.int32())) for name, value in {**key, **span}.items()}
+    # The day of a fetch is the one on which it was handled.
+    days = (_day(span["from_us"]) - timedelta(days=1), _day(span["until_us"]) + timedelta(days=1))
+    found = engine.fetches(engine.rows(pa.table(spans)), days)
+    in_term = f"arrival_us BETWEEN {term['start_us']} AND {term['end_us']}"
+    return engine(f"SELECT * FROM {{found}} WHERE {in_term}", found=found)
 
 
 def released(run: str) -> tuple[int, str]:
@@ -111,65 +117,68 @@ def released(run: str) -> tuple[int, str]:
     return list(REGISTRY).index(rule) if rule in REGISTRY else len(REGISTRY), run
 
 
-def _nearest(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> list[Row]:
+def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at_us: int) -> list[dict[str, Any]]:
     """Select the rows of ``shrink_verdicts`` of the nearest shrink, one per follower, with ``change_us``."""
-    verdicts = lake.read("shrink_verdicts").where(F.col("rule") == rule)
-    here = verdicts.where((F.col("topic") == topic) & (F.col("partition_id") == partition)).select(
-        *_us("change_time", "restored_time"), "*"
-    )
-    distance = F.abs(F.col("change_us") - at_us)
-    found = (
-        here.orderBy(distance, "change_us", "cluster_id", "params_json", "made_by", "leader_epoch").limit(1).collect()
-    )
+    here = rows_of(engine, "shrink_verdicts", asked)
+    times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
+    found = engine.listed(engine(f"SELECT *, {times} FROM {{here}}", here=here))
     if not found:
-        _say_what_there_is(lake, topic, partition, rule)
-    (one,) = found
+        _say_what_there_is(engine, lake, **asked)
+    order = ("change_us", "cluster_id", "params_json", "made_by", "leader_epoch")
+    one = min(found, key=lambda row: (abs(row["change_us"] - at_us), *(row[name] for name in order)))
     same = (*SET_KEY, "params_json", "change_us", "made_by")
-    return where_equal(here, one, same).orderBy("replica_id").collect()
+    shrinks = [row for row in found if all(row[name] == one[name] for name in same)]
+    return sorted(shrinks, key=lambda row: int(row["replica_id"]))
 
 
-def _say_what_there_is(lake: Lake, topic: str, partition: int, rule: str) -> None:
-    terms = lake.read("leader_epochs").select("topic", "partition_id").distinct()
-    topics = sorted(row["topic"] for row in terms.select("topic").distinct().collect())
+def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, partition_id: int) -> None:
+    text = "SELECT DISTINCT topic, partition_id FROM {terms} ORDER BY topic, partition_id"
+    terms = engine.listed(engine(text, terms=engine.table("leader_epochs")))
+    topics = list(dict.fromkeys(row["topic"] for row in terms))
     if topic not in topics:
         raise NoInputError(f"{lake.root} has no topic {topic}", did_you_mean(topic, topics))
-    partitions = sorted(row["partition_id"] for row in terms.where(F.col("topic") == topic).collect())
-    if partition not in partitions:
-        raise NoInputError(f"topic {topic} has no partition {partition}", f"it has {', '.join(map(str, partitions))}")
+    partitions = [row["partition_id"] for row in terms if row["topic"] == topic]
+    if partition_id not in partitions:
+        raise NoInputError(
+            f"topic {topic} has no partition {partition_id}", f"it has {', '.join(map(str, partitions))}"
+        )
     require_replayed(lake, rule)
-    rows = (
-        lake.read("shrink_verdicts").where(F.col("rule") == rule).groupBy("topic", "partition_id").count()
-        .orderBy(F.desc(F.col("topic") == topic), F.desc("count"), "topic", "partition_id").limit(HINTS).collect()
-    )  # fmt: skip
-    there = ", ".join(f"{row['topic']}-{row['partition_id']} ({row['count']})" for row in rows)
+    rows = engine.listed(engine(
+        f"""
+        SELECT topic, partition_id, count(*) AS shrinks FROM {{verdicts}} WHERE rule = {engine.literal(rule)}
+        GROUP BY topic, partition_id
+        ORDER BY topic <> {engine.literal(topic)}, shrinks DESC, topic, partition_id LIMIT {HINTS}
+        """,
+        verdicts=engine.table("shrink_verdicts"),
+    ))  # fmt: skip
+    there = ", ".join(f"{row['topic']}-{row['partition_id']} ({row['shrinks']})" for row in rows)
     raise NoInputError(
-        f"{rule} drops nobody from {topic}-{partition}",
+        f"{rule} drops nobody from {topic}-{partition_id}",
         f"it drops followers from {there}" if there else f"{rule} makes no shrink in this lake; try another rule",
     )
 
 
-def _dropped(lake: Lake, term: Row, shrink: Row) -> Dropped:
-    before = F.col("arrival_us") < shrink["change_us"]
-    fetches = fetches_of(lake, term, shrink["replica_id"])
-    last = fetches.where(before).orderBy(F.desc("arrival_us"))
-    # Its log end offset is that of its last successful fetch, which may be older than the fetches shown.
-    counted = last.where("error_code = 0").limit(1).collect()
+def _dropped(engine: LakeEngine, term: Row, shrink: Row) -> Dropped:
+    change_us = shrink["change_us"]
+    near = _around(engine, term, shrink, change_us - NEAR_US, change_us + NEAR_US)
+    whole = near.from_us <= term["start_us"] and near.until_us >= term["end_us"]
+    if not whole and not near.is_enough:
+        near = _around(engine, term, shrink, term["start_us"], term["end_us"])
     nothing_to_hold = term["start_offset"] == 0 and not term["begins_mid_term"]
-    held = counted[0]["fetch_offset"] if counted else (0 if nothing_to_hold else None)
+    held = near.counted[0]["fetch_offset"] if near.counted else (0 if nothing_to_hold else None)
     if held is None or held == NOT_NAMED:
         known = shrink["follower_log_end_offset"]
         held = known if known is not None and known >= 0 else None
-    observed = _observed(lake, shrink)
-    shown = tuple(Fetch(**row.asDict()) for row in reversed(last.limit(LAST_FETCHES).collect()))
+    observed = _observed(engine, shrink)
     return Dropped(
         **{name: shrink[name] for name in _FROM_VERDICT},
         causes=tuple(shrink["causes"]), restored_us=shrink["restored_us"], true_log_end_offset=held,
-        **_appends(lake, term, shrink, held),
-        fetches=_with_leader_ends(lake, term, shown),
-        next_arrival_us=fetches.where(~before).agg(F.min("arrival_us")).collect()[0][0],
+        **_appends(engine, term, shrink, held),
+        fetches=_with_leader_ends(engine, term, tuple(Fetch(**row) for row in reversed(near.last))),
+        next_arrival_us=near.next_us,
         observed_us=observed["change_us"] if observed else None,
         observed_by=observed["made_by"] if observed else None,
-        stands=_stands(lake, shrink),
+        stands=_stands(engine, shrink),
     )  # fmt: skip
 
 
@@ -179,77 +188,103 @@ _FROM_VERDICT = (
 )  # fmt: skip
 
 
-def _appends(lake: Lake, term: Row, shrink: Row, held: int | None) -> dict[str, Any]:
-    since = F.unix_millis("append_time") >= shrink["last_caught_up_time_ms"]
-    size = F.col("log_end_offset") - F.col("base_offset")
-    (row,) = (
-        lake.read("append_log")
-        .where("log_end_offset IS NOT NULL")
-        .where(_in_term(term, "append_time") & (F.unix_micros("append_time") < shrink["change_us"]))
-        .agg(
-            F.count_if(since).alias("appends"),
-            F.coalesce(F.sum(F.when(since, size)), F.lit(0)).alias("records"),
-            F.count_if(F.col("log_end_offset") > F.lit(held or 0)).alias("lacked_appends"),
-            F.max(F.when(F.col("acks") != -1, F.col("log_end_offset"))).alias("acknowledged_offset"),
-        )
-        .collect()
-    )
-    return dict(row.asDict())
+class _Around:
+    """A follower's fetches around its shrink, the last ones before it first; ``counted`` are successful ones."""
+
+    def __init__(self, engine: LakeEngine, fetches: Rows, change_us: int, span: tuple[int, int]) -> None:
+        self.from_us, self.until_us = span
+
+        def last(most: int, condition: str = "true") -> list[dict[str, Any]]:
+            return engine.listed(engine(
+                f"SELECT {FETCH} FROM {{fetches}} WHERE arrival_us < {change_us} AND {condition} "
+                f"ORDER BY arrival_us DESC LIMIT {most}",
+                fetches=fetches,
+            ))  # fmt: skip
+
+        # The log end offset is that of the last successful fetch, which may be older than the fetches shown.
+        self.last, self.counted = last(LAST_FETCHES), last(1, "error_code = 0")
+        since = f"SELECT min(arrival_us) AS next_us FROM {{fetches}} WHERE arrival_us >= {change_us}"
+        self.next_us: int | None = engine.listed(engine(since, fetches=fetches))[0]["next_us"]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether fetches of other times would add nothing."""
+        return len(self.last) == LAST_FETCHES and bool(self.counted) and self.next_us is not None
 
 
-def _with_leader_ends(lake: Lake, term: Row, fetches: tuple[Fetch, ...]) -> tuple[Fetch, ...]:
+def _around(engine: LakeEngine, term: Row, shrink: Row, from_us: int, until_us: int) -> _Around:
+    fetches = engine.keep(fetches_of(engine, term, shrink["replica_id"], from_us, until_us))
+    return _Around(engine, fetches, shrink["change_us"], (from_us, until_us))
+
+
+def _appends(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> dict[str, Any]:
+    since = f"unix_micros(append_time) >= 1000 * {shrink['last_caught_up_time_ms']}"
+    (row,) = engine.listed(engine(
+        f"""
+        SELECT
+          count(CASE WHEN {since} THEN 1 END) AS appends,
+          coalesce(sum(CASE WHEN {since} THEN log_end_offset - base_offset END), 0) AS records,
+          count(CASE WHEN log_end_offset > {held or 0} THEN 1 END) AS lacked_appends,
+          max(CASE WHEN acks <> -1 THEN log_end_offset END) AS acknowledged_offset
+        FROM {{append_log}}
+        WHERE log_end_offset IS NOT NULL AND {_in_term(engine, term)}
+          AND unix_micros(append_time) < {shrink["change_us"]}
+        """,
+        append_log=engine.table("append_log"),
+    ))  # fmt: skip
+    return row
+
+
+def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[Fetch, ...]) -> tuple[Fetch, ...]:
     """Fill in the leader's log end offset at each fetch from the appends, where the log does not have it."""
-    ends = [
-        F.max(F.when(F.unix_micros("append_time") <= fetch.handled_us, F.col("log_end_offset"))) for fetch in fetches
-    ]
-    if not ends:
+    if not fetches:
         return ()
-    appends = lake.read("append_log").where(_in_term(term, "append_time"))
-    (row,) = appends.agg(*(end.alias(f"end_{i}") for i, end in enumerate(ends))).collect()
+    ends = ", ".join(
+        f"max(CASE WHEN unix_micros(append_time) <= {fetch.handled_us} THEN log_end_offset END) AS end_{i}"
+        for i, fetch in enumerate(fetches)
+    )
+    text = f"SELECT {ends} FROM {{append_log}} WHERE {_in_term(engine, term)}"
+    (row,) = engine.listed(engine(text, append_log=engine.table("append_log")))
     return tuple(
-        replace(fetch, leader_log_end_offset=max(end or 0, term["start_offset"] or 0, fetch.fetch_offset))
+        replace(fetch, leader_log_end_offset=max(row[f"end_{i}"] or 0, term["start_offset"] or 0, fetch.fetch_offset))
         if fetch.leader_log_end_offset is None
         else fetch
-        for fetch, end in zip(fetches, row, strict=True)
+        for i, fetch in enumerate(fetches)
     )
 
 
-def _observed(lake: Lake, shrink: Row) -> Row | None:
-    apart = F.abs(F.unix_micros("change_time") - shrink["change_us"])
-    rows = (
-        where_equal(lake.read("observed_isr_changes"), shrink, (*SET_COLUMNS, "replica_id"))
-        .where((F.col("kind") == "shrink") & (apart <= 1000 * _lag_time_ms(shrink)))
-        .orderBy(apart)
-        .select(*_us("change_time"), "made_by")
-        .limit(1)
-        .collect()
-    )
-    return rows[0] if rows else None
+def _observed(engine: LakeEngine, shrink: Row) -> Row | None:
+    of_follower = rows_of(engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")})
+    text = "SELECT unix_micros(change_time) AS change_us, made_by FROM {of_follower} WHERE kind = 'shrink'"
+    lag_us = 1000 * _lag_time_ms(shrink)
+    near = [
+        (abs(row["change_us"] - shrink["change_us"]), row)
+        for row in engine.listed(engine(text, of_follower=of_follower))
+    ]
+    return min((apart for apart in near if apart[0] <= lag_us), key=lambda apart: apart[0], default=(0, None))[1]
 
 
-def _stands(lake: Lake, shrink: Row) -> tuple[Stand, ...]:
+def _stands(engine: LakeEngine, shrink: Row) -> tuple[Stand, ...]:
     """Find what the other replayed rule runs did about a shrink."""
     if shrink["made_by"] != "rule":
         return ()
-
-    def is_own(made: Column) -> Column:
-        same: Column = made["at_us"] == shrink["change_us"]
-        for name in RUN:
-            same &= made[name] == shrink[name]
-        return same
-
-    events = shrink_events(where_equal(lake.read("shrink_verdicts"), shrink, FOLLOWER)).where(F.exists("made", is_own))
-    scores = where_equal(lake.read("partition_scores"), shrink, SET_KEY)
-    replayed = replayed_runs(scores, where_equal(lake.read("leader_epochs"), shrink, SET_KEY))
-    rows = (
-        stands(events, replayed, where_equal(lake.read("isr_changes"), shrink, FOLLOWER))
-        .where(~F.coalesce(is_own(F.col("own")), F.lit(False)))
-        .select("run", "stand", "own.at_us", "own.primary_cause")
-        .collect()
+    of_follower = {name: shrink[name] for name in FOLLOWER}
+    of_set = {name: shrink[name] for name in SET_KEY}
+    events = shrink_events(engine, rows_of(engine, "shrink_verdicts", of_follower))
+    is_own = " AND ".join(f"{name} = {engine.literal(shrink[name])}" for name in RUN)
+    is_own += f" AND at_us = {shrink['change_us']}"
+    event = engine(
+        f"SELECT * FROM {{events}} WHERE event_us IN (SELECT event_us FROM {{events}} WHERE {is_own})", events=events
     )
+    replayed = replayed_runs(
+        engine, rows_of(engine, "partition_scores", of_set), rows_of(engine, "leader_epochs", of_set)
+    )
+    decided = stands(engine, event, replayed, rows_of(engine, "isr_changes", of_follower))
+    text = f"SELECT run, stand, at_us, primary_cause FROM {{decided}} WHERE NOT coalesce({is_own}, false)"
+    rows = engine.listed(engine(text, decided=decided))
     order = [MADE, KEPT, OUT]
     rows.sort(key=lambda row: (order.index(row["stand"]), row["at_us"] or 0, released(row["run"])))
-    return tuple(Stand(**row.asDict()) for row in rows)
+    return tuple(Stand(**row) for row in rows)
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[Dropped, ...]) -> int:
@@ -259,39 +294,33 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[Dropped, ...]) -> int:
     return int(max(term["start_us"], min([one["change_us"], *signs])))
 
 
-def term_of(lake: Lake, key: Row | dict[str, Any]) -> Row:
+def term_of(engine: LakeEngine, key: Row) -> dict[str, Any]:
     """Find the row of ``leader_epochs`` at the time of the change, with ``start_us`` and ``end_us``.
 
     A term of which the log has several stretches has several rows.
     """
-    terms = where_equal(terms_joined(lake), key, SET_KEY).select(*_us("start_time", "end_time"), "*")
-    return terms.orderBy(F.col("start_us") > key["change_us"], F.desc("start_us")).collect()[0]
+    joined = engine(JOINED, leader_epochs=rows_of(engine, "leader_epochs", {name: key[name] for name in SET_KEY}))
+    times = "unix_micros(start_time) AS start_us, unix_micros(end_time) AS end_us"
+    terms = engine.listed(engine(f"SELECT {times}, * FROM {{joined}}", joined=joined))
+    return min(terms, key=lambda term: (term["start_us"] > key["change_us"], -term["start_us"]))
 
 
-def where_equal(rows: DataFrame, key: Row | dict[str, Any], names: Sequence[str]) -> DataFrame:
-    """Select the rows with the key's values in these columns."""
-    for name in names:
-        rows = rows.where(F.col(name) == F.lit(key[name]))
-    return rows
+def rows_of(engine: LakeEngine, name: str, key: Row) -> Rows:
+    """Select the rows of a table with the key's values."""
+    same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
+    return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})
 
 
-def _in_term(term: Row, time: str) -> Column:
-    at_us = F.unix_micros(time)
-    # The day is there for Delta, which then opens no other files.
-    day = F.col("event_date").between(_day(term["start_us"]), _day(term["end_us"]))
-    inside: Column = day & at_us.between(term["start_us"], term["end_us"])
-    for name in SET_COLUMNS:
-        inside &= F.col(name) == term[name]
-    return inside
+def _in_term(engine: LakeEngine, term: Row) -> str:
+    """SQL condition on appends."""
+    days = f"event_date BETWEEN DATE '{_day(term['start_us'])}' AND DATE '{_day(term['end_us'])}'"
+    same = (f"{name} = {engine.literal(term[name])}" for name in SET_COLUMNS)
+    # The days are there for the engine, which then opens no other files.
+    return " AND ".join([days, f"unix_micros(append_time) BETWEEN {term['start_us']} AND {term['end_us']}", *same])
 
 
-def _day(at_us: int) -> Column:
-    return F.timestamp_micros(F.lit(at_us)).cast("date")
-
-
-def _us(*names: str) -> list[Column]:
-    """Convert times to microseconds: Python datetimes would be in the local time zone."""
-    return [F.unix_micros(name).alias(name.replace("_time", "_us")) for name in names]
+def _day(at_us: int) -> date:
+    return date(1970, 1, 1) + timedelta(microseconds=at_us)
 
 
 def _param(shrink: Row, name: str) -> int:

@@ -1,14 +1,12 @@
 """Collect what happened on a partition around a shrink, for `isr_batch.explain.swimlane` to draw."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F
-
-from isr_batch.explain.shrink_facts import fetches_of, released, silences, term_of, where_equal
+from isr_batch.explain.shrink_facts import FETCH, Row, fetches_of, released, rows_of, silences, term_of
 from isr_batch.explain.shrink_text import Fetch, Story
+from isr_batch.lake.engines import LakeEngine, engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.scoring.disagreements import replayed_runs
@@ -53,19 +51,20 @@ class Scene:
 def scene(lake: Lake, story: Story) -> Scene:
     """Collect the data to draw for an explanation."""
     within = stretch(story)
-    term = term_of(lake, asdict(story))
     followers = [follower.replica_id for follower in story.dropped]
-    return Scene(
-        *within,
-        leader=_leader(lake, story, within),
-        fetches={replica: _fetches(lake, term, replica, story.change_us, within) for replica in followers},
-        silences=silences(lake, term, *within),
-        unlogged=unlogged(term, within),
-        members=_members(lake, term, followers, within),
-    )
+    with engine_for_a_partition(lake) as engine:
+        term = term_of(engine, asdict(story))
+        return Scene(
+            *within,
+            leader=_leader(engine, story, within),
+            fetches={replica: _fetches(engine, term, replica, story.change_us, within) for replica in followers},
+            silences=silences(engine, term, *within),
+            unlogged=unlogged(term, within),
+            members=_members(engine, term, followers, within),
+        )
 
 
-def unlogged(term: Mapping[str, Any] | Row, within: Span) -> tuple[Span, ...]:
+def unlogged(term: Row, within: Span) -> tuple[Span, ...]:
     """Find the parts of a time range that lie outside a term which begins, or ends, in the middle of what happened."""
     before = (within[0], min(within[1], term["start_us"])) if term["begins_mid_term"] else (0, 0)
     after = (max(within[0], term["end_us"]), within[1]) if term["ends_mid_term"] else (0, 0)
@@ -101,45 +100,62 @@ def spans(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> 
     return tuple((max(start, within[0]), end) for start, end in found if end > within[0])
 
 
-def _leader(lake: Lake, story: Story, within: Span) -> tuple[tuple[int, int, int], ...]:
-    at_us = F.unix_micros("time").alias("at_us")
-    run = (*SET_KEY, "rule", "params_json")
-    states = where_equal(lake.read("partition_timeline"), asdict(story), run).select(
-        at_us, "leader_log_end_offset", "high_watermark"
-    )
-    before = states.where(F.col("at_us") < within[0]).orderBy(F.desc("at_us")).limit(1)
-    after = states.where(F.col("at_us").between(*within))
-    return tuple(
-        (row[0], row[1], row[2]) for row in before.unionAll(after).orderBy("at_us", "high_watermark").collect()
-    )
+def _leader(engine: LakeEngine, story: Story, within: Span) -> tuple[tuple[int, int, int], ...]:
+    key = {name: getattr(story, name) for name in (*SET_KEY, "rule", "params_json")}
+    rows = engine.listed(engine(
+        f"""
+        WITH states AS (
+          SELECT unix_micros(time) AS at_us, leader_log_end_offset, high_watermark FROM {{states}}
+        ), before AS (
+          SELECT max(at_us) AS at_us FROM states WHERE at_us < {within[0]}
+        )
+        SELECT * FROM states
+        WHERE at_us BETWEEN {within[0]} AND {within[1]} OR at_us IN (SELECT at_us FROM before)
+        ORDER BY at_us, high_watermark
+        """,
+        states=rows_of(engine, "partition_timeline", key),
+    ))  # fmt: skip
+    states = [(row["at_us"], row["leader_log_end_offset"], row["high_watermark"]) for row in rows]
+    # Of several states of the last instant before, the last.
+    earlier = sum(1 for at_us, _, _ in states if at_us < within[0])
+    return tuple(states[max(0, earlier - 1) :])
 
 
-def _fetches(lake: Lake, term: Row, replica_id: int, change_us: int, within: Span) -> tuple[Fetch, ...]:
-    inside = (F.col("arrival_us") < within[1]) & (F.col("completed_us") > within[0])
-    nearest = F.abs(F.col("arrival_us") - change_us)
-    rows = fetches_of(lake, term, replica_id).where(inside).orderBy(nearest).limit(FETCHES).collect()
-    return tuple(sorted((Fetch(**row.asDict()) for row in rows), key=lambda fetch: fetch.arrival_us))
+def _fetches(engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span) -> tuple[Fetch, ...]:
+    fetches = fetches_of(engine, term, replica_id, *within)
+    text = f"""
+        SELECT {FETCH} FROM {{fetches}} WHERE arrival_us < {within[1]} AND completed_us > {within[0]}
+        ORDER BY abs(arrival_us - {change_us}) LIMIT {FETCHES}
+    """
+    rows = engine.listed(engine(text, fetches=fetches))
+    return tuple(sorted((Fetch(**row) for row in rows), key=lambda fetch: fetch.arrival_us))
 
 
-def _members(lake: Lake, term: Row, followers: Sequence[int], within: Span) -> dict[tuple[int, str], tuple[Span, ...]]:
+def _members(
+    engine: LakeEngine, term: Row, followers: Sequence[int], within: Span
+) -> dict[tuple[int, str], tuple[Span, ...]]:
     """Compute ISR membership by follower and rule run; the brokers first, then rules by release."""
-    replayed = (where_equal(lake.read(name), term, SET_KEY) for name in ("partition_scores", "leader_epochs"))
-    runs = replayed_runs(*replayed).select("run", "rule", "params_json", "isr").distinct()
-    first = {row["run"]: list(row["isr"]) for row in runs.collect()}
-    made = where_equal(lake.read("isr_changes"), term, SET_KEY).join(F.broadcast(runs), ["rule", "params_json"])
-    logged = where_equal(lake.read("observed_isr_changes"), term, SET_COLUMNS).withColumn("run", F.lit(BROKERS))
-    columns = ("run", "replica_id", F.unix_micros("change_time").alias("at_us"), "kind")
-    rows = (
-        made.select(*columns)
-        .unionAll(logged.select(*columns))
-        .where(F.col("replica_id").isin(*followers) & F.col("kind").isin("shrink", "expand"))
-        .where(F.col("at_us").between(term["start_us"], within[1]))
-        .orderBy("at_us")
-        .collect()
-    )
+    of_set = {name: term[name] for name in SET_KEY}
+    replayed = replayed_runs(engine, *(rows_of(engine, name, of_set) for name in ("partition_scores", "leader_epochs")))
+    rows = engine.listed(engine("SELECT DISTINCT run, rule, params_json, isr FROM {replayed}", replayed=replayed))
+    first = {row["run"]: list(row["isr"]) for row in rows}
+    named = {(row["rule"], row["params_json"]): row["run"] for row in rows}
+    of_partition = {name: term[name] for name in SET_COLUMNS}
     changes: dict[tuple[int, str], list[tuple[int, str]]] = {}
-    for row in rows:
-        changes.setdefault((row["replica_id"], row["run"]), []).append((row["at_us"], row["kind"]))
+    for table, key, run in (
+        ("isr_changes", of_set, "rule, params_json"),
+        ("observed_isr_changes", of_partition, "NULL AS rule, NULL AS params_json"),
+    ):
+        text = f"""
+            SELECT {run}, replica_id, unix_micros(change_time) AS at_us, kind FROM {{made}}
+            WHERE replica_id IN ({", ".join(map(str, followers))}) AND kind IN ('shrink', 'expand')
+              AND unix_micros(change_time) BETWEEN {term["start_us"]} AND {within[1]}
+            ORDER BY at_us
+        """
+        for row in engine.listed(engine(text, made=rows_of(engine, table, key))):
+            name = named.get((row["rule"], row["params_json"])) if row["rule"] else BROKERS
+            if name:
+                changes.setdefault((row["replica_id"], name), []).append((row["at_us"], row["kind"]))
     names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=released)}
     return {
         (replica, name): spans(member=replica in isr, changes=changes.get((replica, name), []), within=within)

@@ -1,17 +1,21 @@
 """Read some columns of a lake's tables into Arrow, without Spark where the files can be read here."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
 from pyspark.sql import functions as F
 
+from isr_batch.lake.arrow_rows import TYPES
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import TABLES
-from udfs.arrow_types import ARROW_TYPES
 
 
 def read_columns(
@@ -49,15 +53,55 @@ def read_columns(
         for column, values in wanted.items():
             rows = rows.where(F.col(column).isin(values))
         return rows.select(*columns).toArrow().cast(schema)
-    files = pa.table(deltalake.DeltaTable(folder).get_add_actions(flatten=True)).to_pylist()
-    return pa.concat_tables([schema.empty_table(), *(_read(folder, file, schema, wanted) for file in files)])
+    read = (_read(folder, file, schema, wanted) for file in _files(folder))
+    return pa.concat_tables([schema.empty_table(), *read])
+
+
+def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | pa.Table | None:
+    """Open columns of a table, to be read a batch at a time: tables may have many rows.
+
+    Returns
+    -------
+    ds.Dataset, pa.Table or None
+        The columns with the types of the contract; no rows if the lake lacks the table; None if the files cannot be
+        read here.
+
+    Raises
+    ------
+    SchemaError
+        When the table's columns or types differ from the contract.
+    """
+    schema = contract_schema(name, columns)
+    if not lake.has(name):
+        return schema.empty_table()
+    lake.ensure(TABLES[name])
+    folder = lake.folder(name)
+    if folder is None or not lake.is_plain(name):
+        return None
+    format_ = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+    by = [column for column in TABLES[name].partitioned_by if column in schema.names]
+    fragments = []
+    for file in _files(folder):
+        values = (ds.field(column) == _value(file, schema.field(column)) for column in by)
+        of_file = reduce(and_, values, ds.scalar(True))
+        fragments.append(format_.make_fragment(str(Path(folder, file["path"])), LocalFileSystem(), of_file))
+    if not fragments:
+        return schema.empty_table()
+    return ds.FileSystemDataset(fragments, schema, format_, LocalFileSystem())
+
+
+def stored_bytes(lake: Lake, name: str) -> int:
+    """Size of a table's files; 0 if the lake lacks it."""
+    if not lake.has(name):
+        return 0
+    folder = lake.folder(name)
+    return sum(int(file["size_bytes"]) for file in _files(folder)) if folder else lake.bytes_elsewhere(name)
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
     """Types of some columns of a table by its contract; any may be null."""
     contract = {column.name: column for column in TABLES[name].columns}
-    types = {**ARROW_TYPES, "DOUBLE": pa.float64()}
-    return pa.schema([pa.field(column, types[contract[column].type]) for column in columns])
+    return pa.schema([pa.field(column, TYPES[contract[column].type]) for column in columns])
 
 
 def _read(folder: str, file: Mapping[str, Any], schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
@@ -70,7 +114,15 @@ def _read(folder: str, file: Mapping[str, Any], schema: pa.Schema, wanted: Mappi
     )  # fmt: skip
     for field in schema:
         if field.name not in there:  # a partition column, or one that came later
-            value = file.get(f"partition.{field.name}")
-            scalar = pa.scalar(None if value is None else str(value), pa.string()).cast(field.type)
-            rows = rows.append_column(field, pa.repeat(scalar, rows.num_rows))
+            rows = rows.append_column(field, pa.repeat(_value(file, field), rows.num_rows))
     return rows.select(schema.names).cast(schema)
+
+
+def _files(folder: str) -> list[dict[str, Any]]:
+    return pa.table(deltalake.DeltaTable(folder).get_add_actions(flatten=True)).to_pylist()  # type: ignore[no-any-return]
+
+
+def _value(file: Mapping[str, Any], field: pa.Field) -> pa.Scalar:
+    """Value of a column that the file itself does not have."""
+    value = file.get(f"partition.{field.name}")
+    return pa.scalar(None if value is None else str(value), pa.string()).cast(field.type)

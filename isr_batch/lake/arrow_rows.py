@@ -1,11 +1,24 @@
 """Rows of a table as Arrow has them."""
 
+from typing import Final
+
 import pyarrow as pa
 
 from isr_batch.lake.tables.contract import Table
 from udfs.arrow_types import ARROW_TYPES
 
+TYPES: Final = {
+    **ARROW_TYPES,
+    "DOUBLE": pa.float64(),
+    "MAP<STRING, BIGINT>": pa.map_(pa.string(), pa.int64()),
+    "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+    "ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>>": pa.list_(
+        pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())])
+    ),
+}
+"""Types of columns by their names in the contracts."""
+
 
 def arrow_schema(table: Table) -> pa.Schema:
     """Columns of a table by their contract."""
-    return pa.schema([pa.field(column.name, ARROW_TYPES[column.type], column.nullable) for column in table.columns])
+    return pa.schema([pa.field(column.name, TYPES[column.type], column.nullable) for column in table.columns])

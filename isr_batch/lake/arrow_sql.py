@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 2,
@@ -43,15 +44,15 @@ class ArrowSql:
     ) -> None:
         self._engine.close()
 
-    def __call__(self, text: str, **tables: pa.Table) -> pa.Table:
+    def __call__(self, text: str, **tables: pa.Table | ds.Dataset) -> pa.Table:
         """Run a query.
 
         Parameters
         ----------
         text : str
             SELECT statement.
-        **tables : pa.Table
-            The tables that it names.
+        **tables : pa.Table or ds.Dataset
+            The tables that it names; a dataset is read as the query goes on.
         """
         for name, table in tables.items():
             self._engine.register(name, table)
@@ -67,3 +68,11 @@ class ArrowSql:
 def quoted(text: str) -> str:
     """Write a text as a literal of this engine's SQL, in which a backslash is a character like any other."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def without_zones(rows: pa.Table) -> pa.Table:
+    """Take the zone off UTC times, which this engine would turn into the zone of the machine."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))
+    return rows

@@ -44,8 +44,9 @@ class Lake:
 
     Parameters
     ----------
-    spark : SparkSession
-        Session with Delta's extension and catalog.
+    spark : SparkSession or function that starts one
+        Session with Delta's extension and catalog. A function is called when Spark is needed; then a root without a
+        scheme is a folder of this machine.
     root : str
         Folder (or URI) that holds ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
     run_id : str
@@ -54,13 +55,23 @@ class Lake:
         Whether ``root`` names a schema instead of a folder.
     """
 
-    def __init__(self, spark: SparkSession, root: str, run_id: str = "", *, catalog: bool = False) -> None:
-        self.spark = spark
+    def __init__(
+        self, spark: SparkSession | Callable[[], SparkSession], root: str, run_id: str = "", *, catalog: bool = False
+    ) -> None:
+        self._spark = spark
+        self._here = not isinstance(spark, SparkSession)
         self.root = root if catalog else absolute(root)
         self.run_id = run_id
         self.catalog = catalog
         self._checked: set[str] = set()
         self._folders: dict[str, str | None] = {}
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, which is started if it is not."""
+        if not isinstance(self._spark, SparkSession):
+            self._spark = self._spark()
+        return self._spark
 
     def identifier(self, name: str) -> str:
         """Name of a table as SQL takes it: a path-based one, or the catalog's."""
@@ -204,6 +215,10 @@ class Lake:
         )
         return int(protocol) == 1
 
+    def bytes_elsewhere(self, name: str) -> int:
+        """Size of a table that is not on a file system."""
+        return int(self._detail(name)["sizeInBytes"])
+
     def replace_files(
         self, table: Table, folder: str, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
     ) -> int:
@@ -340,6 +355,8 @@ class Lake:
         place = f"{self.root.rstrip('/')}/{name}"
         if is_address(place):
             return place
+        if self._here:
+            return f"file:{place}"
         # What Spark takes a path without a scheme for; there is no public way to ask.
         default = self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
         return f"{default.rstrip('/')}{place}"

@@ -9,12 +9,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-
-from pyspark.sql import Row
-from pyspark.sql import functions as F
+from typing import Any
 
 from isr_batch.errors import WriteConflictError
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.outputs import RUN_LEASE
 
 LEASE = timedelta(hours=6)
@@ -44,15 +45,9 @@ def turn(lake: Lake) -> Iterator[None]:
         _write(lake, number, given_back=True)
 
 
-def _last(lake: Lake) -> Row | None:
-    turns = lake.read(RUN_LEASE.name)
-    rows = (
-        turns.withColumn("taken_us", F.unix_micros("taken_time"))
-        .orderBy(F.desc("turn"), F.desc("given_back"))
-        .limit(1)
-        .collect()
-    )
-    return rows[0] if rows else None
+def _last(lake: Lake) -> dict[str, Any] | None:
+    turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
+    return max(turns, key=lambda row: (row["turn"], row["given_back"]), default=None)
 
 
 def _write(lake: Lake, number: int, *, given_back: bool) -> None:
@@ -60,16 +55,16 @@ def _write(lake: Lake, number: int, *, given_back: bool) -> None:
         "turn": number, "run_id": lake.run_id, "host": socket.gethostname(), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
     }  # fmt: skip
-    frame = lake.spark.createDataFrame([row], RUN_LEASE.schema_ddl)
-    lake.append_once(RUN_LEASE, frame, f"turn {number} {'ends' if given_back else 'begins'}")
+    with ArrowSql() as sql:
+        SmallTables(lake, sql).append_once(RUN_LEASE, row, f"turn {number} {'ends' if given_back else 'begins'}")
 
 
-def _is_over(row: Row) -> bool:
+def _is_over(row: dict[str, Any]) -> bool:
     if row["given_back"]:
         return True
     if row["host"] == socket.gethostname():
         return not _is_alive(row["pid"])
-    return datetime.now(UTC) - datetime.fromtimestamp(row["taken_us"] / 1e6, UTC) > LEASE
+    return bool(datetime.now(UTC) - row["taken_time"] > LEASE)
 
 
 def _is_alive(pid: int) -> bool:
@@ -82,7 +77,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _refuse(lake: Lake, holder: Row | None) -> None:
+def _refuse(lake: Lake, holder: dict[str, Any] | None) -> None:
     who = f"run {holder['run_id']} (process {holder['pid']} on {holder['host']})" if holder else "another run"
     raise WriteConflictError(
         f"{who} is writing results to {lake.root}",

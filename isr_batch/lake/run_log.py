@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 
 from isr_batch import __version__
 from isr_batch.errors import BUG_EXIT_CODE, explained
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import RUN_LOG
 
@@ -60,7 +62,7 @@ def recorded(lake: Lake, command: str, window: str | None, config_hash: str) -> 
     started, clock = datetime.now(UTC), time.monotonic()
 
     def write(exit_code: int, message: str | None) -> None:
-        versions = {table.name: lake.version(table.name) for table in INPUT_TABLES if lake.has(table.name)}
+        versions = [(table.name, lake.version(table.name)) for table in INPUT_TABLES if lake.has(table.name)]
         row = {
             "run_id": lake.run_id,
             "started_time": started,
@@ -78,7 +80,8 @@ def recorded(lake: Lake, command: str, window: str | None, config_hash: str) -> 
             "message": message,
         }
         if versions or not exit_code:
-            lake.append_once(RUN_LOG, lake.spark.createDataFrame([row], RUN_LOG.schema_ddl), lake.run_id)
+            with ArrowSql() as sql:
+                SmallTables(lake, sql).append_once(RUN_LOG, row, lake.run_id)
 
     try:
         yield run

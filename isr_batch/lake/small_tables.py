@@ -9,7 +9,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from isr_batch.errors import SchemaError
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.arrow_sql import ArrowSql, quoted
+from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
 from isr_batch.lake.lake import RETRIES, Lake, conflict
 from isr_batch.lake.tables.contract import Table
 
@@ -47,7 +47,7 @@ class SmallTables:
         self.lake = lake
         self.sql = sql
 
-    def takes(self, table: Table, days: Days | None = None) -> bool:
+    def takes(self, table: Table, days: Days | None = None, *, whole: bool = False) -> bool:
         """Whether `replace` can write a table: a small one in a local folder, with nothing that only Spark can write.
 
         The table is created if it is not there.
@@ -57,10 +57,12 @@ class SmallTables:
         table : Table
         days : (str, str), optional
             As for `replace`; files of other days do not count.
+        whole : bool
+            Whether all rows are replaced. Only then a change feed can be told by whole files, as Spark tells it too.
         """
         self.lake.ensure(table)
         folder = self.lake.folder(table.name)
-        if folder is None or table.change_feed or not self.lake.is_plain(table.name):
+        if folder is None or not self.lake.is_plain(table.name) or (table.change_feed and not whole):
             return False
         size: int = sum(file["size_bytes"] for file in _files(deltalake.DeltaTable(folder), days))
         return size <= MOST_BYTES
@@ -140,6 +142,42 @@ class SmallTables:
                 break
         return int(rows.num_rows)
 
+    def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
+        """Append a row unless an append with the same key was done before, as `Lake.append_once`.
+
+        Raises
+        ------
+        SchemaError
+            When the row breaks the contract.
+        """
+        rows = pa.Table.from_pylist([row], arrow_schema(table))
+        self.lake.ensure(table)
+        folder = self.lake.folder(table.name)
+        if folder is None or table.change_feed or not self.lake.is_plain(table.name):
+            self.lake.append_once(table, self.lake.spark.createDataFrame(rows), key)
+            return
+        if self.count_broken(table, rows):
+            raise SchemaError(f"the row breaks the contract of {table.name}")
+        added: list[AddAction | RemoveAction] = [*_written(folder, table, rows)]
+        for attempt in range(RETRIES + 1):
+            there = deltalake.DeltaTable(folder)
+            if there.transaction_version(key) is not None:
+                return
+            try:
+                there.create_write_transaction(
+                    added, "append", there.schema(), list(table.partitioned_by),
+                    commit_properties=CommitProperties(
+                        custom_metadata={"userMetadata": self.lake.metadata()},
+                        app_transactions=[Transaction(key, 1, _now_ms())],
+                    ),
+                )  # fmt: skip
+            except CommitFailedError as error:
+                # Also who came second with the same key: the next look finds it.
+                if attempt == RETRIES:
+                    raise conflict(table.name) from error
+            else:
+                return
+
     def select(self, rows: pa.Table, where: str) -> pa.Table:
         """Keep the rows that meet a condition that both engines understand."""
         return _select(self.sql, rows, where)
@@ -156,7 +194,11 @@ class SmallTables:
             As for `replace`.
         """
         holds = [f"coalesce({condition}, true)" for condition in table.constraints.values()]
-        holds += [f"{column.name} IS NOT NULL" for column in table.columns if not column.nullable]
+        # Maps do not go into queries.
+        required = [column for column in table.columns if not column.nullable]
+        holds += [f"{column.name} IS NOT NULL" for column in required if not column.type.startswith("MAP")]
+        if any(rows[column.name].null_count for column in required if column.type.startswith("MAP")):
+            return int(rows.num_rows)
         holds.append(f"coalesce({where}, false)")
         return int(rows.num_rows - _select(self.sql, rows, " AND ".join(f"({each})" for each in holds)).num_rows)
 
@@ -166,10 +208,7 @@ def _select(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]
-    known = rows.select(plain)
-    for number, field in enumerate(known.schema):
-        if pa.types.is_timestamp(field.type):
-            known = known.set_column(number, field.name, known[field.name].cast(pa.timestamp("us")))
+    known = without_zones(rows.select(plain))
     text = re.sub(r"'((?:[^'\\]|\\.)*)'", lambda found: quoted(re.sub(r"\\(.)", r"\1", found[1])), where)
     return rows.filter(sql(f"SELECT coalesce({text}, false) AS meets FROM stored", stored=known)["meets"])
 

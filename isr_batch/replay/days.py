@@ -12,10 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
 from isr_batch.replay.event_stream import facts
@@ -123,9 +128,7 @@ def keep(
 
 def unmark(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
     """Before days are replayed: they are not, until it is done."""
-    lake.ensure(REPLAYED_DAYS)
-    if not lake.read(REPLAYED_DAYS.name).where(f"{of_rules(runs)} AND {window.condition}").isEmpty():
-        _mark(lake, [], window, runs)
+    _mark(lake, [], window, runs)
 
 
 def mark(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> None:
@@ -141,8 +144,14 @@ def mark(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFinger
 
 
 def _mark(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Sequence[RuleRun]) -> None:
-    frame = lake.spark.createDataFrame(rows, REPLAYED_DAYS.schema_ddl)
-    lake.replace(REPLAYED_DAYS, frame, f"{of_rules(runs)} AND {window.condition}")
+    where = f"{of_rules(runs)} AND {window.condition}"
+    marks = pa.Table.from_pylist(rows, arrow_schema(REPLAYED_DAYS))
+    with ArrowSql() as sql:
+        small = SmallTables(lake, sql)
+        if small.takes(REPLAYED_DAYS):
+            small.replace(REPLAYED_DAYS, marks, where)
+        else:
+            lake.replace(REPLAYED_DAYS, lake.spark.createDataFrame(marks), where)
 
 
 def of_rules(runs: Sequence[RuleRun]) -> str:
@@ -153,9 +162,8 @@ def of_rules(runs: Sequence[RuleRun]) -> str:
 
 def undone(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
     """Days of a window that are not replayed with these runs, or stale."""
-    lake.ensure(REPLAYED_DAYS)
-    done = {(row["event_date"], row["rule"], row["line"])
-            for row in lake.read(REPLAYED_DAYS.name).where(F.col("runs") == runs_key(runs)).collect()}  # fmt: skip
+    marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": runs_key(runs)})
+    done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
@@ -167,16 +175,16 @@ def status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[st
     list of dict
         ``event_date``, ``status`` (DONE, STALE, or MISSING), ``rules`` between commas, ``replayed_time``, ``run_id``.
     """
-    lake.ensure(REPLAYED_DAYS)
-    every = lake.read(REPLAYED_DAYS.name).withColumn("replayed_time", F.col("replayed_time").cast("string"))
-    marks = every.where(window.condition).orderBy("event_date", "rule").collect()
+    marks = read_columns(lake, REPLAYED_DAYS.name, REPLAYED_DAYS.column_names)
     days: dict[tuple[date, str, str], dict[str, object]] = {}
-    for row in marks:
+    for row in marks.sort_by([("event_date", "ascending"), ("rule", "ascending")]).to_pylist():
+        if not window.has(row["event_date"]):
+            continue
         which = DONE if row["line"] == known.at(row["event_date"]) else STALE
         entry = days.setdefault(
             (row["event_date"], which, row["run_id"]),
-            {"event_date": row["event_date"], "status": which, "rules": "", "replayed_time": row["replayed_time"],
-             "run_id": row["run_id"]},
+            {"event_date": row["event_date"], "status": which, "rules": "",
+             "replayed_time": _as_spark_says(row["replayed_time"]), "run_id": row["run_id"]},
         )  # fmt: skip
         entry["rules"] = ", ".join(filter(None, (entry["rules"], row["rule"])))  # type: ignore[arg-type]
     nothing = {"status": MISSING, "rules": "", "replayed_time": None, "run_id": None}
@@ -184,6 +192,10 @@ def status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[st
         if not any(key[0] == day for key in days):
             days[day, MISSING, ""] = {"event_date": day, **nothing}
     return [days[key] for key in sorted(days)]
+
+
+def _as_spark_says(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
 
 
 def _hash(*parts: object) -> str:

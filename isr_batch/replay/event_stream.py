@@ -7,11 +7,11 @@ the log, come as packed segments.
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.replay.terms import terms_joined
 from isr_batch.window import Window
 from udfs.batches.replay import KEPT_FIELDS
 from udfs.batches.results import SET_COLUMNS
@@ -28,9 +28,6 @@ from udfs.records import (
     UNKNOWN,
     Rows,
 )
-
-TOUCHING_MS = 1_000
-"""Between the last request of one log and the first one of the next: followers fetch twice a second."""
 
 LATE_MS = 10
 """A check that printed its first line so much later than it was due ran late."""
@@ -70,29 +67,6 @@ def event_stream(
     for part in parts[1:]:
         stream = stream.unionByName(part, allowMissingColumns=True)
     return stream
-
-
-def terms_joined(lake: Lake) -> DataFrame:
-    """Terms, those of logs that were read one after the other joined where they touch.
-
-    A night's log goes on from the one before it: what begins in mid-term where the same term was seen last is no
-    beginning, and nothing about it has to be found out.
-    """
-    terms = lake.read("leader_epochs")
-    if terms.where("begins_mid_term").isEmpty():
-        return terms
-    own = Over.partitionBy(*SET_KEY).orderBy("start_time")
-    ended = F.lag("end_time").over(own)
-    touches = F.col("start_time") <= ended + F.expr(f"INTERVAL {TOUCHING_MS} MILLISECONDS")
-    goes_on = F.coalesce(F.col("begins_mid_term") & touches, F.lit(False))
-    terms = terms.withColumn("number", F.sum(F.when(goes_on, 0).otherwise(1)).over(own))
-    columns = [name for name in terms.columns if name not in {*SET_KEY, "number", "end_time", "ends_mid_term"}]
-    whole = terms.groupBy(*SET_KEY, "number").agg(
-        F.min_by(F.struct(*columns), "start_time").alias("first"),
-        F.max("end_time").alias("end_time"),
-        F.max_by("ends_mid_term", "start_time").alias("ends_mid_term"),
-    )
-    return whole.select(*SET_KEY, "first.*", "end_time", "ends_mid_term")
 
 
 def facts(lake: Lake) -> DataFrame:

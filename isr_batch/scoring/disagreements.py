@@ -7,18 +7,20 @@ at most its own lag time after the event's first. A run's second shrink begins a
 A run is named by its rule; where a term was replayed with several parameter sets of a rule, by rule and parameters.
 """
 
+import json
+from collections.abc import Iterator
 from datetime import date, timedelta
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import Window as Over
-from pyspark.sql import functions as F
+import pyarrow as pa
 
 from isr_batch.errors import NoInputError, UsageError
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.engines import LakeEngine, engine_for
+from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
-from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import RULE_DISAGREEMENTS
-from isr_batch.lake.tables.scores import PARTITION_SCORES
 from isr_batch.scoring.scores import Rows
 from isr_batch.settings import did_you_mean
 from isr_batch.window import Window
@@ -27,9 +29,13 @@ from udfs.rules import REGISTRY
 
 FOLLOWER = (*SET_KEY, "replica_id")
 RUN = ("rule", "params_json")
+TABLES: Final = ("shrink_verdicts", "partition_scores", "leader_epochs", "isr_changes")
 
 MADE, KEPT, OUT = "made", "kept", "out"
 """What a run did about an event: the shrink, nothing though the follower was in its ISR, or it had none to make."""
+
+_FOLLOWER: Final = ", ".join(FOLLOWER)
+_SET: Final = ", ".join(SET_KEY)
 
 
 def write_disagreements(lake: Lake, window: Window) -> int:
@@ -42,117 +48,186 @@ def write_disagreements(lake: Lake, window: Window) -> int:
     """
     # An event across midnight belongs to the day of its first shrink, which new shrinks on the other side may move.
     around = Window(_moved(window.start, -1), _moved(window.end, 1))
-    for table in (PARTITION_SCORES, LEADER_EPOCHS):
-        lake.ensure(table)
-    return lake.replace(RULE_DISAGREEMENTS, disagreements(lake, around), around.condition)
+    with engine_for(lake, TABLES) as engine:
+        return engine.replace(RULE_DISAGREEMENTS, disagreements(engine, around), around.condition)
 
 
-def disagreements(lake: Lake, window: Window = Window()) -> DataFrame:  # noqa: B008 frozen
+def disagreements(engine: LakeEngine, window: Window = Window()) -> EngineRows:  # noqa: B008 frozen
     """Rows of ``rule_disagreements`` for events that begin in the window."""
-    events = shrink_events(lake.read("shrink_verdicts")).where(window.condition)
-    scores = lake.read("partition_scores").where(window.condition)
-    decided = stands(events, replayed_runs(scores, lake.read("leader_epochs")), lake.read("isr_changes"))
+    tables = {name: engine.table(name) for name in TABLES}
+    shrinks = engine(
+        f"SELECT * FROM {{shrinks}} WHERE {window.condition}", shrinks=shrink_events(engine, tables["shrink_verdicts"])
+    )
+    scores = engine(f"SELECT * FROM {{partition_scores}} WHERE {window.condition}", **tables)
+    decided = stands(engine, shrinks, replayed_runs(engine, scores, tables["leader_epochs"]), tables["isr_changes"])
 
-    def runs(stand: str) -> Column:
-        return F.array_sort(F.collect_list(F.when(F.col("stand") == stand, F.col("run"))))
+    def runs(stand: str) -> str:
+        return f"array_sort(collect_list(CASE WHEN stand = '{stand}' THEN run END))"
 
-    def by_run(name: str) -> Column:
-        entries = F.collect_list(F.when(F.col("stand") == MADE, F.struct("run", F.col("own")[name])))
-        return F.map_from_entries(F.array_sort(entries))
+    def by_run(name: str) -> str:
+        entries = f"collect_list(CASE WHEN stand = '{MADE}' THEN struct(run, {name}) END)"
+        return f"map_from_entries(array_sort({entries}))"
 
-    return (
-        decided.groupBy(*FOLLOWER, "change_time", "event_date")
-        .agg(
-            runs(MADE).alias("rules_for"), runs(KEPT).alias("rules_against"),
-            by_run("primary_cause").alias("causes"), by_run("verdict").alias("verdicts"),
-        )
-        .where("size(rules_for) > 0 AND size(rules_against) > 0")
-    )  # fmt: skip
+    return engine(
+        f"""
+        SELECT * FROM (
+          SELECT {_FOLLOWER}, timestamp_micros(event_us) AS change_time, event_date,
+            {runs(MADE)} AS rules_for, {runs(KEPT)} AS rules_against,
+            {by_run("primary_cause")} AS causes, {by_run("verdict")} AS verdicts
+          FROM {{decided}} GROUP BY {_FOLLOWER}, event_us, event_date
+        ) AS events
+        WHERE size(rules_for) > 0 AND size(rules_against) > 0
+        """,
+        decided=decided,
+    )
 
 
-def replayed_runs(scores: DataFrame, terms: DataFrame) -> DataFrame:
+def replayed_runs(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
     """Runs that terms were replayed with, and on which days.
 
     Parameters
     ----------
-    scores : DataFrame
+    engine : LakeEngine
+    scores : EngineRows
         Rows of ``partition_scores``: there is one for each day that a run was replayed for, however quiet.
-    terms : DataFrame
+    terms : EngineRows
         Rows of ``leader_epochs``.
 
     Returns
     -------
-    DataFrame
+    EngineRows
         SET_KEY, RUN, event_date, ``run`` (its name), and ``isr``, with which all runs begin the term.
     """
-    several: Column = F.size(F.collect_set("params_json").over(Over.partitionBy(*SET_KEY, "rule"))) > 1
-    name = F.when(several, F.concat_ws(" ", *RUN)).otherwise(F.col("rule"))
     # A leader that is started again without a new epoch has two rows of its term, and two scores on that day.
-    isr = F.min_by(F.array_intersect("assigned", "isr_at_start"), "start_time").alias("isr")
-    begun = terms.groupBy(*SET_KEY).agg(isr)
-    named = scores.select(*SET_KEY, *RUN, "event_date", name.alias("run")).distinct()
-    return named.join(F.broadcast(begun), list(SET_KEY))
+    return engine(
+        f"""
+        SELECT DISTINCT {_SET}, rule, params_json, event_date,
+          CASE WHEN least_params = greatest_params THEN rule ELSE rule || ' ' || params_json END AS run, isr
+        FROM (
+          SELECT {_SET}, rule, params_json, event_date, min(params_json) OVER of_rule AS least_params,
+            max(params_json) OVER of_rule AS greatest_params
+          FROM {{scores}} WINDOW of_rule AS (PARTITION BY {_SET}, rule)
+        ) AS named
+        JOIN (
+          SELECT {_SET}, array_intersect(assigned, isr_at_start) AS isr FROM (
+            SELECT *, row_number() OVER (PARTITION BY {_SET} ORDER BY start_time) AS place FROM {{terms}}
+          ) AS placed WHERE place = 1
+        ) AS begun USING ({_SET})
+        """,
+        scores=scores, terms=terms,
+    )  # fmt: skip
 
 
-def shrink_events(verdicts: DataFrame) -> DataFrame:
-    """Put the shrinks that belong together into one row.
+def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
+    """Say which shrinks belong together.
 
     Parameters
     ----------
-    verdicts : DataFrame
+    engine : LakeEngine
+    verdicts : EngineRows
         Rows of ``shrink_verdicts``; what the controller did is left out.
 
     Returns
     -------
-    DataFrame
-        FOLLOWER, change_time and event_date of the first shrink, and ``made``: the shrinks in order of time.
+    EngineRows
+        A row a shrink: FOLLOWER, RUN, ``at_us``, ``primary_cause``, ``verdict``; and of the first shrink of its event
+        ``event_us`` and ``event_date``.
     """
-    at_us = F.unix_micros("change_time")
-    lag_us = 1000 * F.get_json_object("params_json", "$.replica_lag_time_max_ms").cast("bigint")
-    in_order = Over.partitionBy(*FOLLOWER).orderBy("at_us", *RUN)
-    previous: Column = F.lag(F.struct("at_us", *RUN)).over(in_order)
-    # Whoever is too late for the shrink before it is too late for the first of the event. Cut there, what has to be
-    # gone through one by one stays short.
-    apart = previous.isNull() | (F.col("at_us") - previous["at_us"] > F.col("lag_us")) | _same_run(previous)
-    islands = (
-        verdicts.where("made_by = 'rule'")
-        .withColumns({"at_us": at_us, "lag_us": lag_us})
-        .withColumn("apart", apart.cast("int"))
-        .withColumn("island", F.sum("apart").over(in_order.rowsBetween(Over.unboundedPreceding, Over.currentRow)))
+    shrinks = engine(
+        f"""
+        SELECT {_FOLLOWER}, rule, params_json, unix_micros(change_time) AS at_us, primary_cause, verdict
+        FROM {{verdicts}} WHERE made_by = 'rule'
+        """,
+        verdicts=verdicts,
     )
-    shrink = F.struct("at_us", *RUN, "lag_us", "primary_cause", "verdict")
-    return (
-        islands.groupBy(*FOLLOWER, "island")
-        .agg(F.array_sort(F.collect_list(shrink)).alias("shrinks"))
-        .select(*FOLLOWER, F.explode(_greedy(F.col("shrinks"))).alias("made"))
-        .withColumn("change_time", F.timestamp_micros(F.col("made")[0]["at_us"]))
-        .withColumn("event_date", F.col("change_time").cast("date"))
-    )
+    found = engine.by_key(shrinks, FOLLOWER, _with_event, _EVENTS)
+    return engine("SELECT *, CAST(timestamp_micros(event_us) AS DATE) AS event_date FROM {found}", found=found)
 
 
-def stands(events: DataFrame, replayed: DataFrame, changes: DataFrame) -> DataFrame:
+_EVENTS: Final = pa.schema(
+    [(name, pa.string() if name in {"cluster_id", "topic"} else pa.int32()) for name in FOLLOWER]
+    + [("rule", pa.string()), ("params_json", pa.string()), ("at_us", pa.int64()), ("primary_cause", pa.string()),
+       ("verdict", pa.string()), ("event_us", pa.int64())]
+)  # fmt: skip
+
+
+def _with_event(shrinks: pa.Table) -> pa.Table:
+    """Add ``event_us`` to the shrinks of one follower."""
+    shrinks = shrinks.sort_by([(name, "ascending") for name in ("at_us", *RUN)])
+    return shrinks.append_column("event_us", pa.array(_events(shrinks.select(["at_us", *RUN]).to_pylist()), pa.int64()))
+
+
+def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
+    """Give the time of the event that each shrink belongs to; they come in order."""
+    event_us, made = 0, set[tuple[str, str]]()
+    for shrink in shrinks:
+        run = (shrink["rule"], shrink["params_json"])
+        lag_us = 1000 * json.loads(shrink["params_json"])["replica_lag_time_max_ms"]
+        if not made or run in made or shrink["at_us"] - event_us > lag_us:
+            event_us, made = shrink["at_us"], set()
+        made.add(run)
+        yield event_us
+
+
+def stands(engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows) -> EngineRows:
     """What each run that was replayed for an event's day did about it.
 
     Parameters
     ----------
-    events : DataFrame
+    engine : LakeEngine
+    shrinks : EngineRows
         Of `shrink_events`.
-    replayed : DataFrame
+    replayed : EngineRows
         Of `replayed_runs`.
-    changes : DataFrame
+    changes : EngineRows
         Rows of ``isr_changes``.
 
     Returns
     -------
-    DataFrame
-        A row an event and run: columns of the event, ``run`` (its name), ``stand`` (MADE, KEPT or OUT) and
-        ``own`` (its shrink).
+    EngineRows
+        A row an event and run: FOLLOWER, ``event_us``, ``event_date``, ``run`` (its name), RUN, ``stand`` (MADE, KEPT
+        or OUT); and of its own shrink ``at_us``, ``primary_cause``, ``verdict``.
     """
-    asked = events.join(replayed, [*SET_KEY, "event_date"]).withColumn(
-        "own", F.get(F.filter("made", _same_run), F.lit(0))
-    )
-    stand = F.when(F.col("own").isNotNull(), MADE).when(_was_member(), KEPT).otherwise(OUT)
-    return _beside_changes(asked, changes).withColumn("stand", stand).drop("isr", "before", "after", *RUN)
+    key = f"{_FOLLOWER}, rule, params_json"
+    # ``code`` is the time of a change, twice, and one more if it is an expand. The nearest change before the event and
+    # the nearest one since (the event's own included) tell who was in the ISR; else how the term began.
+    order = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    return engine(
+        f"""
+        WITH asked AS (
+          SELECT {", ".join(f"events.{name}" for name in FOLLOWER)}, replayed.rule, replayed.params_json, event_us,
+            events.event_date, run, isr
+          FROM (SELECT DISTINCT {_FOLLOWER}, event_us, event_date FROM {{shrinks}}) AS events
+          JOIN {{replayed}} AS replayed
+          ON {" AND ".join(f"events.{name} = replayed.{name}" for name in (*SET_KEY, "event_date"))}
+        ), moves AS (
+          SELECT {key}, unix_micros(change_time) AS time_us,
+            2 * unix_micros(change_time) + CASE WHEN kind = 'expand' THEN 1 ELSE 0 END AS code
+          FROM {{changes}} WHERE kind IN ('shrink', 'expand')
+        ), merged AS (
+          SELECT {key}, event_us AS time_us, 0 AS is_change, CAST(NULL AS BIGINT) AS code, event_date, run, isr
+          FROM asked
+          UNION ALL
+          SELECT {key}, time_us, 1, code, NULL, NULL, NULL FROM moves
+        ), beside AS (
+          SELECT *,
+            max(code) OVER (PARTITION BY {key} ORDER BY time_us, is_change {order}) % 2 AS before,
+            min(code) OVER (PARTITION BY {key} ORDER BY time_us DESC, is_change DESC {order}) % 2 AS since
+          FROM merged
+        ), own AS (
+          SELECT {key}, event_us, at_us, primary_cause, verdict FROM {{shrinks}}
+        )
+        SELECT {key}, event_us, event_date, run, at_us, primary_cause, verdict,
+          CASE
+            WHEN at_us IS NOT NULL THEN '{MADE}'
+            WHEN coalesce(before = 1, since = 0, array_contains(isr, replica_id)) THEN '{KEPT}'
+            ELSE '{OUT}'
+          END AS stand
+        FROM (SELECT *, time_us AS event_us FROM beside WHERE is_change = 0) AS events
+        LEFT JOIN own USING ({key}, event_us)
+        """,
+        shrinks=shrinks, replayed=replayed, changes=changes,
+    )  # fmt: skip
 
 
 def compare(lake: Lake, first: str, second: str) -> Rows:
@@ -178,24 +253,36 @@ def compare(lake: Lake, first: str, second: str) -> Rows:
     if first == second:
         raise UsageError(f"{first} makes the same shrinks as itself", "name two rules")
     require_replayed(lake, first, second)
-    of_both = F.col("rule").isin(first, second)
-    days = lake.read("partition_scores").where(of_both).select("cluster_id", "rule", "event_date").distinct()
-    shared = days.groupBy("cluster_id", "event_date").count().where("count = 2")
-    verdicts = lake.read("shrink_verdicts").where(of_both)
-    both = F.size(F.array_distinct(F.transform("made", lambda shrink: shrink["rule"]))) > 1
-    counts = (
-        shrink_events(verdicts.join(F.broadcast(shared), ["cluster_id", "event_date"], "semi"))
-        .select(both.alias("both"), F.explode("made").alias("made"))
-        .groupBy("both", "made.rule", "made.primary_cause")
-        .agg(F.count("*").alias("shrinks"))
-        .collect()
-    )
+    with engine_for(lake, ("shrink_verdicts", "partition_scores")) as engine:
+        counts = engine.listed(_counts(engine, engine.literal(first), engine.literal(second)))
     by_cause = {cause: {"cause": cause} | dict.fromkeys(COMPARED, 0) for cause in (*CAUSES, "total")}
     for row in counts:
         side = "a" if row["rule"] == first else "b"
         for cause in (row["primary_cause"], "total"):
-            by_cause[cause][f"both_by_{side}" if row["both"] else f"only_{side}"] += row["shrinks"]
+            by_cause[cause][f"both_by_{side}" if row["rules"] > 1 else f"only_{side}"] += row["shrinks"]
     return [row for cause, row in by_cause.items() if cause == "total" or any(row[name] for name in COMPARED)]
+
+
+def _counts(engine: LakeEngine, first: str, second: str) -> EngineRows:
+    """Shrinks of two rules on days that both were replayed for, by rule, primary cause and rules of the event."""
+    shared = f"""
+        SELECT verdicts.* FROM {{shrink_verdicts}} AS verdicts JOIN (
+          SELECT cluster_id, event_date FROM {{partition_scores}} WHERE rule IN ({first}, {second})
+          GROUP BY cluster_id, event_date HAVING count(DISTINCT rule) = 2
+        ) AS shared USING (cluster_id, event_date)
+        WHERE rule IN ({first}, {second})
+    """
+    tables = {name: engine.table(name) for name in ("shrink_verdicts", "partition_scores")}
+    return engine(
+        f"""
+        SELECT rules, rule, primary_cause, count(*) AS shrinks FROM (
+          SELECT rule, primary_cause,
+            CASE WHEN min(rule) OVER event = max(rule) OVER event THEN 1 ELSE 2 END AS rules
+          FROM {{shrinks}} WINDOW event AS (PARTITION BY {", ".join(FOLLOWER)}, event_us)
+        ) AS shrinks GROUP BY rules, rule, primary_cause
+        """,
+        shrinks=shrink_events(engine, engine(shared, **tables)),
+    )
 
 
 COMPARED = ("only_a", "only_b", "both_by_a", "both_by_b")
@@ -222,59 +309,13 @@ def require_replayed(lake: Lake, *rules: str) -> None:
     NoInputError
         Saying how to replay them.
     """
-    scores = lake.read("partition_scores").where(F.col("rule").isin(*rules))
-    replayed = {row["rule"] for row in scores.select("rule").distinct().collect()}
+    replayed = set(read_columns(lake, "partition_scores", ("rule",), {"rule": rules})["rule"].to_pylist())
     missing = [rule for rule in rules if rule not in replayed]
     if missing:
         raise NoInputError(
             f"{lake.root} holds no replay of {' and '.join(missing)}",
             f"run `isr-batch replay --lake LAKE --rules {','.join(missing)}` first; other rules' results stay",
         )
-
-
-def _same_run(shrink: Column) -> Column:
-    return (shrink["rule"] == F.col("rule")) & (shrink["params_json"] == F.col("params_json"))
-
-
-def _greedy(shrinks: Column) -> Column:
-    """Events of an island, each an array of shrinks."""
-
-    def take(events: Column, shrink: Column) -> Column:
-        latest = F.element_at(events, -1)
-        there = F.exists(
-            latest, lambda made: (made["rule"] == shrink["rule"]) & (made["params_json"] == shrink["params_json"])
-        )
-        belongs = (shrink["at_us"] - latest[0]["at_us"] <= shrink["lag_us"]) & ~there
-        grown = F.array(F.concat(latest, F.array(shrink)))
-        return F.when(belongs, F.concat(F.slice(events, 1, F.size(events) - 1), grown)).otherwise(
-            F.concat(events, F.array(F.array(shrink)))
-        )
-
-    return F.aggregate(F.slice(shrinks, 2, F.size(shrinks)), F.array(F.array(shrinks[0])), take)
-
-
-def _beside_changes(asked: DataFrame, changes: DataFrame) -> DataFrame:
-    """Add ``before`` and ``after``: kinds of the run's nearest changes of the follower, the event's own not before."""
-    key = (*FOLLOWER, *RUN)
-    moves = changes.where("kind IN ('shrink', 'expand')").select(*key, "change_time", "kind")
-    rows = asked.withColumn("asked", F.lit(True)).unionByName(moves, allowMissingColumns=True)
-    up = Over.partitionBy(*key).orderBy("change_time", F.col("asked").asc_nulls_last())
-    down = Over.partitionBy(*key).orderBy(F.desc("change_time"), F.col("asked").asc_nulls_first())
-
-    def nearest(order: object) -> Column:
-        window = order.rowsBetween(Over.unboundedPreceding, Over.currentRow)  # type: ignore[attr-defined]
-        return F.last("kind", ignorenulls=True).over(window)
-
-    return (
-        rows.withColumn("before", nearest(up)).withColumn("after", nearest(down)).where("asked").drop("asked", "kind")
-    )
-
-
-def _was_member() -> Column:
-    """Whether the run had the follower in its ISR; the log of changes tells, else how the term began."""
-    return F.coalesce(
-        F.col("before") == "expand", F.col("after") == "shrink", F.expr("array_contains(isr, replica_id)")
-    )
 
 
 def _moved(day: str | None, days: int) -> str | None:

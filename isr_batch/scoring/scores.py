@@ -2,23 +2,24 @@
 
 What is known of a rule run comes from a few sources. Each is summed up by itself, in all groupings at once, and what
 comes of that is put side by side. Sixty aggregates over the rows of all sources in one frame took two to three times
-as long. docs/verdicts.md has the definitions.
+as long. The SQL is in what Spark and DuckDB have in common. docs/verdicts.md has the definitions.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, GroupedData
-from pyspark.sql import Window as Over
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
+from isr_batch.lake.engines import LakeEngine, engine_for
+from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
-from isr_batch.replay.result_tables import replace_together, scored_of
+from isr_batch.replay.kernel_cache import keep_compiled
+from isr_batch.replay.result_tables import scored_of
 from udfs.kernel.notifications import notified_at_us
 from udfs.rules import REGISTRY
 
@@ -31,12 +32,24 @@ LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_
 
 REPLICATES: Final = 200
 """Of the bootstrap: enough for a 95 % interval that is told with two digits."""
+PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
 """Upper end of a 95 % interval for the number of events, when none was seen."""
 
 
 def _seconds(name: str) -> str:
     return f"sum({name}) / 1e6"
+
+
+def _percentile(name: str, share: float, verdict: str) -> str:
+    return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
+
+
+def _between(share: str) -> str:
+    """A percentile of values of which each came ``appends`` times: ``upto`` so often or before, ``total`` in all."""
+    place = f"{share} * (total - 1)"
+    low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
+    return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
 
 
 AGGREGATES: Final = {
@@ -58,7 +71,7 @@ AGGREGATES: Final = {
         "lag_guarantee_violations": "sum(passed_within_lag_time)",
         "leader_outside_isr": "sum(leader_outside_isr)",
         "isr_outside_assignment": "sum(isr_outside_assignment)",
-        "first_violation": "min_by(violation, if(violation IS NULL, NULL, struct(first_violation_time, violation)))",
+        "first_violation": "substr(min(first_violation), 21)",
     },
     "followers": {
         "exposure_follower_hours": "sum(judged_us) / 3.6e9",
@@ -77,11 +90,11 @@ AGGREGATES: Final = {
         },
         "timely": f"count_if(verdict = 'genuine' AND true_lag_ms <= 1.5 * {LAG_TIME_MS})",
         "mistake_interval_ms_p50": "percentile(mistake_interval_ms, 0.5)",
-        "mistake_duration_ms_p50": "percentile(restored_ms, 0.5) FILTER (WHERE verdict = 'spurious')",
-        "mistake_duration_ms_p99": "percentile(restored_ms, 0.99) FILTER (WHERE verdict = 'spurious')",
+        "mistake_duration_ms_p50": _percentile("restored_ms", 0.5, "spurious"),
+        "mistake_duration_ms_p99": _percentile("restored_ms", 0.99, "spurious"),
         "mistake_duration_ms_max": "max(restored_ms) FILTER (WHERE verdict = 'spurious')",
-        "detection_ms_p50": "percentile(true_lag_ms, 0.5) FILTER (WHERE verdict = 'genuine')",
-        "detection_ms_p99": "percentile(true_lag_ms, 0.99) FILTER (WHERE verdict = 'genuine')",
+        "detection_ms_p50": _percentile("true_lag_ms", 0.5, "genuine"),
+        "detection_ms_p99": _percentile("true_lag_ms", 0.99, "genuine"),
         "detection_ms_max": "max(true_lag_ms) FILTER (WHERE verdict = 'genuine')",
         "flaps": f"count_if(restored_ms <= {LAG_TIME_MS})",
     },
@@ -92,8 +105,8 @@ AGGREGATES: Final = {
     },
     "notifications": {"notifications": "count(DISTINCT notification)"},
     "latencies": {
-        "acks_all_latency_ms_p50": "percentile(latency_ms, 0.5, appends)",
-        "acks_all_latency_ms_p99": "percentile(latency_ms, 0.99, appends)",
+        "acks_all_latency_ms_p50": _between("0.5"),
+        "acks_all_latency_ms_p99": _between("0.99"),
     },
 }  # fmt: skip
 """Columns of a score, each as SQL over the facts of one source."""
@@ -112,96 +125,104 @@ DERIVED: Final = {
 
 @dataclass(frozen=True)
 class Results:
-    """What a replay, or an experiment, found: frames with the columns of the tables of these names."""
+    """What a replay, or an experiment, found: rows with the columns of the tables of these names."""
 
-    isr_changes: DataFrame
-    shrink_verdicts: DataFrame
-    partition_scores: DataFrame
-    replica_scores: DataFrame
+    isr_changes: EngineRows
+    shrink_verdicts: EngineRows
+    partition_scores: EngineRows
+    replica_scores: EngineRows
 
 
-def results_of(lake: Lake) -> Results:
-    """All that the lake has."""
-    return Results(*(lake.read(field.name) for field in fields(Results)))
+TABLES: Final = tuple(field.name for field in fields(Results))
 
 
 def results_in(replayed: DataFrame) -> Results:
-    """All that is among rows of ``udfs.batches.results.RESULT_SCHEMA`` of the kinds SCORED."""
+    """All that is among rows of ``udfs.batches.results.RESULT_SCHEMA`` of the kinds SCORED, for Spark."""
     tables = {table.name: rows for table, rows in scored_of(replayed).items()}
-    return Results(*(tables[field.name] for field in fields(Results)))
+    return Results(*(tables[name] for name in TABLES))
 
 
-Facts = Mapping[str, DataFrame]
+Facts = Mapping[str, EngineRows]
 """By source: DIMENSIONS (without a follower, where it tells of whole partitions), and what its AGGREGATES name."""
 
 
-def facts(results: Results) -> Facts:
+def facts(engine: LakeEngine, results: Results) -> Facts:
     """All that scores are made of."""
-    changes = results.isr_changes
-    return {
-        "costs": _costs(results.partition_scores),
-        "latencies": _latencies(results.partition_scores),
-        "notifications": _notifications(changes.where("made_by = 'rule'")),
-        "followers": results.replica_scores.select(*DIMENSIONS, "judged_us", "agreed_us", "misses"),
-        "changes": changes.select(*DIMENSIONS, "kind"),
-        "verdicts": _judged(results.shrink_verdicts),
+    tables = vars(results)
+    return {source: engine(text, **tables) for source, text in _SOURCES.items()} | {
+        "notifications": _notifications(engine, results.isr_changes)
     }
 
 
-def _costs(scores: DataFrame) -> DataFrame:
-    violation = F.format_string(
-        "%s at %s in %s-%d, leader epoch %d",
-        "first_violation", F.col("first_violation_time").cast("string"), "topic", "partition_id", "leader_epoch",
-    )  # fmt: skip
-    return scores.withColumn("violation", F.when(F.col("first_violation").isNotNull(), violation)).drop(
-        "partition_id", "leader_epoch", "first_violation", "acks_all_latencies"
-    )
-
-
-def _latencies(scores: DataFrame) -> DataFrame:
+_OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
+_OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
+_SOURCES: Final = {
+    "costs": f"""
+        SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
+          at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us, acknowledged_appends,
+          acks_all_latency_max_us, loss_exposed_us, loss_records_max, high_watermark_decreases,
+          members_below_high_watermark, passed_within_lag_time, leader_outside_isr, isr_outside_assignment,
+          lpad(CAST(unix_micros(first_violation_time) AS STRING), 20, '0') || first_violation || ' at '
+            || CAST(first_violation_time AS STRING) || ' in ' || topic || '-' || CAST(partition_id AS STRING)
+            || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
+        FROM {{partition_scores}}
+    """,
     # Summed up over partitions first: what follows looks at each row once for each column of a score.
-    each = scores.select(*DIMENSIONS[:-1], F.inline("acks_all_latencies"))
-    return each.groupBy(*DIMENSIONS[:-1], "latency_ms").agg(F.sum("appends").alias("appends"))
+    "latencies": f"""
+        SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
+        FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
+        GROUP BY {_OF_PARTITION}, bucket.latency_ms
+    """,
+    "followers": f"SELECT {_OF_FOLLOWER}, judged_us, agreed_us, misses FROM {{replica_scores}}",
+    "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
+    # Shrinks, with how long each lasted, and of mistakes the time since the one before.
+    "verdicts": f"""
+        SELECT {_OF_FOLLOWER}, verdict, certainty, primary_cause, true_lag_ms, change_time,
+          (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
+          CASE WHEN verdict = 'spurious' THEN
+            (unix_micros(change_time) - max(CASE WHEN verdict = 'spurious' THEN unix_micros(change_time) END) OVER (
+              PARTITION BY {", ".join(FOLLOWER)} ORDER BY change_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            )) / 1e3
+          END AS mistake_interval_ms
+        FROM {{shrink_verdicts}}
+    """,
+}
 
 
-def _judged(verdicts: DataFrame) -> DataFrame:
-    """Shrinks, with how long each lasted, and of mistakes the time since the one before."""
-    spurious = F.when(F.col("verdict") == "spurious", F.unix_micros("change_time"))
-    before = F.last(spurious, ignorenulls=True).over(
-        Over.partitionBy(*FOLLOWER).orderBy("change_time").rowsBetween(Over.unboundedPreceding, -1)
-    )
-    hour = F.date_trunc("hour", "change_time")
-    return verdicts.select(
-        *DIMENSIONS, "verdict", "certainty", "primary_cause", "true_lag_ms", hour.alias("hour"),
-        ((F.unix_micros("restored_time") - F.unix_micros("change_time")) / 1e3).alias("restored_ms"),
-        ((spurious - before) / 1e3).alias("mistake_interval_ms"),
-    )  # fmt: skip
-
-
-def _notifications(changes: DataFrame) -> DataFrame:
+def _notifications(engine: LakeEngine, changes: EngineRows) -> EngineRows:
     """A row a change: the notification that tells of it. A broker's changes under one rule are told together."""
-    told = ("event_date", "topic")
-
-    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(batches).sort_by("change_us")
-        at = pa.array(notified_at_us(table.column("change_us").to_numpy()))
-        yield from table.drop_columns("change_us").append_column("told_us", at).to_batches()
-
-    columns = ("cluster_id", *RUN, "leader_id", *told)
-    schema = "cluster_id STRING, rule STRING, params_json STRING, leader_id INT, event_date DATE, topic STRING"
-    rows = (
-        changes.select(*columns, F.unix_micros("change_time").alias("change_us"))
-        .groupBy("cluster_id", *RUN, "leader_id")
-        .applyInArrow(tell, schema + ", told_us BIGINT")
+    keys = ("cluster_id", *RUN, "leader_id")
+    rows = engine(
+        f"""
+        SELECT {", ".join(keys)}, event_date, topic, unix_micros(change_time) AS change_us FROM {{isr_changes}}
+        WHERE made_by = 'rule'
+        """,
+        isr_changes=changes,
     )
-    return rows.select(*columns, F.struct("leader_id", "told_us").alias("notification"))
+    text = pa.string()
+    schema = pa.schema(
+        [("cluster_id", text), ("rule", text), ("params_json", text), ("leader_id", pa.int32()),
+         ("event_date", pa.date32()), ("topic", text), ("notified_us", pa.int64())]
+    )  # fmt: skip
+    with_leader = (
+        "SELECT *, CAST(leader_id AS STRING) || ' ' || CAST(notified_us AS STRING) AS notification FROM {rows}"
+    )
+    return engine(with_leader, rows=engine.by_key(rows, keys, _notified, schema))
 
 
-def scores(facts: Facts, groups: Sequence[Sequence[str]]) -> DataFrame:
+def _notified(changes: pa.Table) -> pa.Table:
+    keep_compiled()
+    changes = changes.sort_by("change_us")
+    return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_numpy())))
+
+
+def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:
     """Score every rule run, in each of several groupings.
 
     Parameters
     ----------
+    engine : LakeEngine
+        That has the facts.
     facts : Facts
         Of `facts`.
     groups : sequence of sequences of str
@@ -209,65 +230,103 @@ def scores(facts: Facts, groups: Sequence[Sequence[str]]) -> DataFrame:
 
     Returns
     -------
-    DataFrame
+    EngineRows
         RUN, the dimensions of all groupings, and the columns of a score.
     """
     keys = [*RUN, *(name for name in DIMENSIONS if any(name in group for group in groups))]
+    columns = ["low", "high", *(name for aggregates in AGGREGATES.values() for name in aggregates)]
 
-    def keys_of(rows: DataFrame) -> list[str]:
-        return [name for name in keys if name in rows.columns]
+    def keys_of(source: str) -> list[str]:
+        dimensions = DIMENSIONS[:-1] if source in {"costs", "latencies"} else DIMENSIONS
+        return [name for name in keys if name in (dimensions[:-1] if source == "notifications" else dimensions)]
 
-    def grouped(rows: DataFrame, *more: str) -> GroupedData:
-        known = keys_of(rows)
-        sets = [[F.col(name) for name in (*RUN, *group, *more)] for group in groups if {*group} <= {*known}]
-        return rows.groupingSets(sets, *known, *more)
+    def grouped(source: str, *more: str) -> str:
+        known = keys_of(source)
+        sets = ", ".join(f"({', '.join((*RUN, *group, *more))})" for group in groups if {*group} <= {*known})
+        return f"GROUP BY GROUPING SETS ({sets})"
 
-    def summed_up(source: str, rows: DataFrame) -> DataFrame:
-        # Percentiles are dear: of latencies, as few rows as there are buckets in a group.
-        of_group = (
-            grouped(rows, "latency_ms").agg(F.sum("appends").alias("appends")).groupBy(*keys_of(rows))
-            if source == "latencies"
-            else grouped(rows)
+    def side_by_side(source: str, own: Mapping[str, str]) -> str:
+        """The columns of all sources, of which this one has its own."""
+        known = keys_of(source)
+        return ", ".join(
+            [*(name if name in known else f"NULL AS {name}" for name in keys),
+             *(f"{own[name]} AS {name}" if name in own else f"NULL AS {name}" for name in columns)]
         )  # fmt: skip
-        return of_group.agg(*(F.expr(text).alias(name) for name, text in AGGREGATES[source].items()))
 
-    block = F.xxhash64("cluster_id", "leader_id", "replica_id", "hour")
-    mistakes = facts["verdicts"].where("verdict = 'spurious'").withColumn("block", block)
-    blocks = grouped(mistakes, "block").agg(F.count("*").alias("mistakes"))
-    summaries = [_intervals(blocks, keys), *(summed_up(source, rows) for source, rows in facts.items())]
-    sources = reduce(lambda all_, more: all_.unionByName(more, allowMissingColumns=True), summaries)
+    parts = {
+        source: f"SELECT {side_by_side(source, AGGREGATES[source])} FROM {{{source}}} {grouped(source)}"
+        for source in AGGREGATES
+        if source != "latencies"
+    }
+    # Percentiles are dear: of latencies, as few rows as there are buckets in a group.
+    of_partition = ", ".join(keys_of("latencies"))
+    parts["latencies"] = f"""
+        SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
+          SELECT *, sum(appends) OVER (PARTITION BY {of_partition} ORDER BY latency_ms) AS upto,
+            sum(appends) OVER (PARTITION BY {of_partition}) AS total
+          FROM (
+            SELECT {of_partition}, latency_ms, sum(appends) AS appends
+            FROM {{latencies}} {grouped("latencies", "latency_ms")}
+          ) AS summed
+        ) AS placed
+        GROUP BY {of_partition}
+    """
+    ends = {"low": "percentile(mistakes, 0.025)", "high": "percentile(mistakes, 0.975)"}
+    parts["intervals"] = f"SELECT {side_by_side('intervals', ends)} FROM {{sums}} GROUP BY {', '.join(keys)}"
+    sources = {**facts, "sums": _sums(engine, facts["verdicts"], keys, grouped("verdicts", "block"))}
     counts = {name for of_source in AGGREGATES.values() for name, text in of_source.items() if text.startswith("count")}
     # Each column has a value in the rows of one source.
-    side_by_side = sources.groupBy(*keys).agg(
-        *(
-            (F.coalesce(F.max(name), F.lit(0)) if name in counts else F.max(name)).alias(name)
-            for name in sources.columns
-            if name not in keys
-        )
-    )
-    whole = reduce(lambda rows, more: rows.withColumn(more[0], F.expr(more[1])), DERIVED.items(), side_by_side)
-    return whole.drop("low", "high").where("exposure_partition_hours > 0")
+    values = (f"coalesce(max({name}), 0) AS {name}" if name in counts else f"max({name}) AS {name}" for name in columns)
+    whole = f"""
+        SELECT {", ".join(keys)}, {", ".join(values)} FROM ({" UNION ALL ".join(parts.values())}) AS parts
+        GROUP BY {", ".join(keys)}
+    """
+    known = [*keys, *columns]
+    for name, text in DERIVED.items():
+        others = [column for column in known if column != name]
+        whole = f"SELECT {', '.join(others)}, {text} AS {name} FROM ({whole}) AS scored"
+        known = [*others, name]
+    wanted = ", ".join(name for name in known if name not in {"low", "high"})
+    return engine(f"SELECT {wanted} FROM ({whole}) AS scored WHERE exposure_partition_hours > 0", **sources)
 
 
-def _intervals(blocks: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """95 % interval of the number of mistakes in each group, by a bootstrap over broker pair x hour.
+def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
+    """Mistakes of each group in each replicate of a bootstrap over broker pair x hour: a 95 % interval comes of them.
 
     Shrinks come in bursts, so blocks are drawn, not shrinks: each block is taken as often as a Poisson variable
-    with mean 1 says, whose value is a hash of the block and the replicate, hence the same in every run.
+    with mean 1 says. Its value follows from a hash of the block and two numbers of the replicate, multiplied and added
+    modulo a prime: the same in every run, and of two blocks independent (Carter and Wegman, 1979).
     """
-    drawn = blocks.withColumn("replicate", F.explode(F.sequence(F.lit(1), F.lit(REPLICATES))))
-    times = _poisson(F.xxhash64("block", "replicate"))
-    sums = drawn.groupBy(*keys, "replicate").agg(F.sum(F.col("mistakes") * times).alias("mistakes"))
-    return sums.groupBy(*keys).agg(
-        F.percentile("mistakes", 0.025).alias("low"), F.percentile("mistakes", 0.975).alias("high")
-    )
+    numbers = random.Random(1)
+    replicates = engine.rows(pa.table({
+        "replicate": pa.array(range(REPLICATES), pa.int64()),
+        "factor": pa.array([numbers.randrange(1, PRIME) for _ in range(REPLICATES)], pa.int64()),
+        "summand": pa.array([numbers.randrange(PRIME) for _ in range(REPLICATES)], pa.int64()),
+    }))  # fmt: skip
+    text = f"""
+        SELECT {", ".join(keys)}, replicate, sum(mistakes * times) AS mistakes FROM (
+          SELECT {", ".join(keys)}, replicate, mistakes,
+            {_POISSON.format(share=f"((factor * block + summand) % {PRIME}) / {PRIME:.1f}")} AS times
+          FROM (
+            SELECT {", ".join(keys)}, block, count(*) AS mistakes FROM (
+              SELECT *, CAST(conv(substr(md5(concat_ws(
+                ' ', cluster_id, CAST(leader_id AS STRING), CAST(replica_id AS STRING),
+                CAST(floor(unix_micros(change_time) / 3.6e9) AS STRING)
+              )), 1, 7), 16, 10) AS BIGINT) AS block
+              FROM {{verdicts}} WHERE verdict = 'spurious'
+            ) AS blocks {grouped}
+          ) AS counted CROSS JOIN {{replicates}} AS replicates
+        ) AS drawn
+        GROUP BY {", ".join(keys)}, replicate
+    """
+    return engine(text, verdicts=verdicts, replicates=replicates)
 
 
-def _poisson(random: Column) -> Column:
-    """A Poisson variable with mean 1 from 64 random bits, by its distribution function."""
-    uniform = random.cast("double") / 2.0**64 + 0.5
-    steps = (0.36787944, 0.73575888, 0.91969860, 0.98101184, 0.99634015, 0.99940582, 0.99991676)
-    return sum((F.when(uniform > step, 1).otherwise(0) for step in steps), F.lit(0))
+_POISSON: Final = " + ".join(
+    f"CASE WHEN {{share}} > {step} THEN 1 ELSE 0 END"
+    for step in (0.36787944, 0.73575888, 0.91969860, 0.98101184, 0.99634015, 0.99940582, 0.99991676)
+)
+"""A Poisson variable with mean 1 from a uniform one, by its distribution function."""
 
 
 def write_scores(lake: Lake) -> int:
@@ -280,20 +339,18 @@ def write_scores(lake: Lake) -> int:
     """
     by_topic = [("event_date", "topic"), ("event_date",), ("topic",), ()]
     by_broker = [(*day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")]
-    found = scores(facts(results_of(lake)), [("cluster_id", *more) for more in (*by_topic, *by_broker)])
-    # Both tables are of one pass, as planning it takes longer than its rows do.
-    scored = found.localCheckpoint()
-    of_brokers = "leader_id IS NOT NULL OR replica_id IS NOT NULL"
-    return sum(
-        replace_together(
-            lake,
-            {
-                RULE_SCORES: scored.where(f"NOT ({of_brokers})").drop("leader_id", "replica_id"),
-                RULE_SCORES_BY_BROKER: scored.where(of_brokers).drop("topic"),
-            },
-            "true",
-        ).values()
-    )
+    with engine_for(lake, TABLES) as engine:
+        scored = engine.keep(scored_by(engine, [("cluster_id", *more) for more in (*by_topic, *by_broker)]))
+        of_brokers = "leader_id IS NOT NULL OR replica_id IS NOT NULL"
+        return sum(
+            engine.replace(table, engine(f"SELECT * FROM {{scored}} WHERE {condition}", scored=scored))
+            for table, condition in ((RULE_SCORES, f"NOT ({of_brokers})"), (RULE_SCORES_BY_BROKER, of_brokers))
+        )
+
+
+def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows:
+    """Score all that the engine's lake has, as `scores`."""
+    return scores(engine, facts(engine, Results(*map(engine.table, TABLES))), groups)
 
 
 def rules_side_by_side(lake: Lake) -> Rows:
@@ -301,7 +358,8 @@ def rules_side_by_side(lake: Lake) -> Rows:
 
     Rules are in the order of their releases; a rule that never shrinks has a row as well.
     """
-    rows = [row.asDict() for row in scores(facts(results_of(lake)), [()]).collect()]
+    with engine_for(lake, TABLES) as engine:
+        rows = engine.listed(scored_by(engine, [()]))
     for row in rows:
         row["T"] = json.loads(row["params_json"])["replica_lag_time_max_ms"]
     order = {rule: position for position, rule in enumerate(REGISTRY)}

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.lake.ddl import literal
+from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.scores import SWEEP_ADVICE, SWEEP_SCORES
@@ -49,8 +50,9 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
             results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
         comparable = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
         with_class = _classes(lake, named.grid)
-        by_class = {source: with_class(rows) for source, rows in facts(results_in(comparable)).items()}
-        scored = [row.asDict() for row in scores(by_class, [("cluster_id", "topic")]).collect()]
+        spark = BySpark(lake)
+        by_class = {source: with_class(rows) for source, rows in facts(spark, results_in(comparable)).items()}
+        scored = spark.listed(scores(spark, by_class, [("cluster_id", "topic")]))
     finally:
         results.unpersist()
     rows = [{"sweep": named.name, "topic_class": row.pop("topic"), **with_rates(row)} for row in scored]

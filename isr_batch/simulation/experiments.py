@@ -21,6 +21,7 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.ddl import literal
+from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
 from isr_batch.replay.kernel_cache import keep_compiled
@@ -129,7 +130,9 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     try:
         simulated.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
         results = results_in(simulated)
-        scored = scores(facts(results), [("cluster_id",)]).join(_course(results.isr_changes), "cluster_id", "left")
+        spark = BySpark(lake)
+        scored = scores(spark, facts(spark, results), [("cluster_id",)])
+        scored = scored.join(_course(results.isr_changes), "cluster_id", "left")
         of_cells = lake.spark.createDataFrame(
             [(str(cell.number), cell.fleet.scenario, cell.fleet.seed, cell.fleet.hours) for cell in grid],
             "cluster_id STRING, scenario STRING, seed BIGINT, simulated_hours DOUBLE",

@@ -28,7 +28,6 @@ STILL_TOLD = {
     "isr_batch/replay/replay.py": REPLAY,
     "isr_batch/replay/result_tables.py": REPLAY,
     "isr_batch/replay/timeline_files.py": REPLAY,
-    "isr_batch/scoring/broker_check.py": "still to be renamed with the comparison",
     "isr_batch/scoring/scores.py": "still to be renamed with the scores",
     "udfs/batches/replay.py": UDFS,
     "udfs/batches/results.py": UDFS,

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,15 +10,24 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, UsageError
+from isr_batch.lake.arrow_sql import without_zones
+from isr_batch.lake.engines import BySpark, InProcess, LakeEngine, Rows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES
-from isr_batch.scoring.disagreements import compare, replayed_runs, shrink_events, stands, write_disagreements
+from isr_batch.scoring.disagreements import (
+    compare,
+    disagreements,
+    replayed_runs,
+    shrink_events,
+    stands,
+    write_disagreements,
+)
 from isr_batch.window import Window
 from pipelines import cli
-from tests.spark.test_jobs import frame
+from tests.spark.test_jobs import frame as frame_in_spark
 
 LAG = 4000
 MIDNIGHT = 12 * 3_600_000
@@ -59,14 +69,27 @@ def term(isr: tuple[int, ...] = (3, 2, 1), **more: Any) -> dict[str, Any]:
     return at(0) | offsets | told | times | {"assigned": [1, 2, 3], "isr_at_start": list(isr)} | more
 
 
-def events(spark: SparkSession, rows: list[dict[str, Any]]) -> dict[tuple[int, int], list[list[tuple[str, int]]]]:
+def events(engine: LakeEngine, rows: list[dict[str, Any]]) -> dict[tuple[int, int], list[list[tuple[str, int]]]]:
     """By partition and replica: rule and time of the shrinks of each event."""
-    found: dict[tuple[int, int], list[list[tuple[str, int]]]] = {}
-    for row in shrink_events(frame(spark, SHRINK_VERDICTS, *rows)).orderBy("change_time").collect():
+    found: dict[tuple[int, int], dict[int, list[tuple[str, int]]]] = {}
+    verdicts = frame(engine, SHRINK_VERDICTS, *rows)
+    for row in sorted(engine.listed(shrink_events(engine, verdicts)), key=lambda row: (row["at_us"], row["rule"])):
         noon = datetime(2026, 1, 1, 12).timestamp()  # noqa: DTZ001 (tests run in UTC)
-        made = [(one["rule"], round(one["at_us"] / 1000 - noon * 1000)) for one in row["made"]]
-        found.setdefault((row["partition_id"], row["replica_id"]), []).append(made)
-    return found
+        of_follower = found.setdefault((row["partition_id"], row["replica_id"]), {})
+        made = (row["rule"], round(row["at_us"] / 1000 - noon * 1000))
+        of_follower.setdefault(row["event_us"], []).append(made)
+    return {follower: list(each.values()) for follower, each in found.items()}
+
+
+def frame(engine: LakeEngine, table: Table, *rows: dict[str, Any]) -> Rows:
+    in_spark = frame_in_spark(SparkSession.active(), table, *rows)
+    return in_spark if isinstance(engine, BySpark) else without_zones(in_spark.toArrow())
+
+
+@pytest.fixture(params=[InProcess, BySpark])
+def engine(request: pytest.FixtureRequest, lake: Lake) -> Iterator[LakeEngine]:
+    with request.param(lake) as engine:
+        yield engine
 
 
 EVENTS: list[list[list[tuple[str, int]]]] = [
@@ -79,7 +102,7 @@ EVENTS: list[list[list[tuple[str, int]]]] = [
 ]
 
 
-def test_shrinks_within_a_lag_time_of_the_first_are_one_event(spark: SparkSession) -> None:
+def test_shrinks_within_a_lag_time_of_the_first_are_one_event(engine: LakeEngine) -> None:
     rows = [
         shrink(rule, ms, partition_id=partition)
         for partition, case in enumerate(EVENTS)
@@ -91,7 +114,7 @@ def test_shrinks_within_a_lag_time_of_the_first_are_one_event(spark: SparkSessio
     rows += [shrink("c", 2000, partition_id=9)]
     rows += [shrink("a", 0, partition_id=10), shrink("b", 0, partition_id=10, replica_id=3)]
     rows += [shrink("b", 1, partition_id=10, made_by="controller")]
-    assert events(spark, rows) == {
+    assert events(engine, rows) == {
         **{(partition, 2): case for partition, case in enumerate(EVENTS)},
         (9, 2): [[("a", 0)], [("b", 1001), ("c", 2000)]],
         (10, 2): [[("a", 0)]],
@@ -111,7 +134,7 @@ def greedy(shrinks: list[tuple[int, str, int]]) -> list[list[tuple[str, int]]]:
     return found
 
 
-def test_events_are_those_of_the_definition(spark: SparkSession) -> None:
+def test_events_are_those_of_the_definition(engine: LakeEngine) -> None:
     chance = random.Random(7)
     lags = {"a": 4000, "b": 4000, "c": 1000, "d": 8000}
     logs = {
@@ -119,10 +142,10 @@ def test_events_are_those_of_the_definition(spark: SparkSession) -> None:
         for partition in range(20)
     }
     rows = [shrink(rule, ms, lag=lag, partition_id=p) for p, log in logs.items() for ms, rule, lag in log]
-    assert events(spark, rows) == {(p, 2): greedy(log) for p, log in logs.items()}
+    assert events(engine, rows) == {(p, 2): greedy(log) for p, log in logs.items()}
 
 
-def test_what_each_run_did_about_an_event(spark: SparkSession) -> None:
+def test_what_each_run_did_about_an_event(engine: LakeEngine) -> None:
     verdicts = [shrink("first", 0), shrink("second", 2000), shrink("gone", -5000), shrink("later", 6000)]
     changes = [
         *(change(row["rule"], ms) for row, ms in zip(verdicts, (0, 2000, -5000, 6000), strict=True)),
@@ -138,10 +161,13 @@ def test_what_each_run_did_about_an_event(spark: SparkSession) -> None:
     verdicts.append(shrink("first", 0, partition_id=1))
     changes += [change("first", -10, "expand", partition_id=1), change("first", 0, partition_id=1)]
     runs += [replayed(rule, partition_id=1) for rule in ("first", "never")]
-    scores = frame(spark, PARTITION_SCORES, *runs)
-    terms = frame(spark, LEADER_EPOCHS, term(), term((3, 1), partition_id=1))
-    all_events = shrink_events(frame(spark, SHRINK_VERDICTS, *verdicts)).where("change_time = '2026-01-01 12:00:00'")
-    rows = stands(all_events, replayed_runs(scores, terms), frame(spark, ISR_CHANGES, *changes)).collect()
+    scores = frame(engine, PARTITION_SCORES, *runs)
+    terms = frame(engine, LEADER_EPOCHS, term(), term((3, 1), partition_id=1))
+    noon_us = int(datetime(2026, 1, 1, 12).timestamp()) * 1_000_000  # noqa: DTZ001 (tests run in UTC)
+    shrinks = shrink_events(engine, frame(engine, SHRINK_VERDICTS, *verdicts))
+    at_noon = engine(f"SELECT * FROM {{shrinks}} WHERE event_us = {noon_us}", shrinks=shrinks)
+    replayed_of = replayed_runs(engine, scores, terms)
+    rows = engine.listed(stands(engine, at_noon, replayed_of, frame(engine, ISR_CHANGES, *changes)))
     assert {row["run"]: row["stand"] for row in rows if row["partition_id"] == 1} == {"first": "made", "never": "out"}
     assert {row["run"]: row["stand"] for row in rows if row["partition_id"] != 1} == {
         "first": "made",
@@ -157,7 +183,7 @@ def test_what_each_run_did_about_an_event(spark: SparkSession) -> None:
 
 
 def put(lake: Lake, table: Table, *rows: dict[str, Any]) -> None:
-    lake.replace(table, frame(lake.spark, table, *rows), "true")
+    lake.replace(table, frame_in_spark(lake.spark, table, *rows), "true")
 
 
 def disagreeing(lake: Lake) -> list[tuple[str, list[str], list[str]]]:
@@ -177,6 +203,12 @@ def test_written_by_day_with_causes_and_over_midnight(lake: Lake) -> None:
     put(lake, SHRINK_VERDICTS, *noon, *late, *night)
     # All agree on what is at one o'clock.
     assert write_disagreements(lake, Window()) == 3
+    with InProcess(lake) as here:
+        in_spark = [row.asDict() for row in disagreements(BySpark(lake)).orderBy("change_time").collect()]
+        found = disagreements(here).sort_by("change_time")
+        for name in ("rules_for", "rules_against", "event_date"):
+            assert [row[name] for row in in_spark] == found[name].to_pylist()
+        assert [list(row["causes"].items()) for row in in_spark] == found["causes"].to_pylist()
     others = [
         ("2026-01-01", ["kafka-2.1", "kafka-3.7"], ["true-lag"]),
         ("2026-01-01", ["kafka-2.1"], ["kafka-3.7", "true-lag"]),

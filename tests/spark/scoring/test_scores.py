@@ -1,15 +1,18 @@
 """Scores of a few rows, worked out by hand."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES
-from isr_batch.scoring.scores import AGGREGATES, DERIVED, facts, results_of, scores
+from isr_batch.scoring.scores import AGGREGATES, DERIVED, _sums, scored_by
 from tests.spark.test_jobs import frame, verdict
 from udfs.kernel.notifications import notified_at_us
 
@@ -39,8 +42,7 @@ SHRINKS = (
 
 
 @pytest.fixture(scope="module")
-def rows(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Scores by topic and in total."""
+def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     nothing = {c.name: 0 for c in PARTITION_SCORES.columns if c.type == "BIGINT"}
     costs = (
         RUN | nothing | {
@@ -75,8 +77,14 @@ def rows(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
         (REPLICA_SCORES, answers),
     ):
         lake.replace(table, frame(spark_session, table, *of_table), "true")
-    found = scores(facts(results_of(lake)), [("cluster_id", "event_date", "topic"), ("cluster_id",)])
-    return [row.asDict() for row in found.collect()]
+    return lake
+
+
+@pytest.fixture(scope="module", params=[InProcess, BySpark])
+def rows(filled: Lake, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """Scores by topic and in total, by each engine."""
+    with request.param(filled) as engine:
+        return list(engine.listed(scored_by(engine, [("cluster_id", "event_date", "topic"), ("cluster_id",)])))
 
 
 def score(rows: list[dict[str, Any]], rule: str = "kafka-3.7", topic: str | None = None) -> dict[str, Any]:
@@ -153,3 +161,16 @@ def test_no_mistake_is_not_none_ever(rows: list[dict[str, Any]]) -> None:
     found = score(rows, rule="kafka-0.9")
     assert (found["shrinks"], found["mistakes_per_partition_day"]) == (0, 0)
     assert (found["mistakes_per_partition_day_low"], found["mistakes_per_partition_day_high"]) == (0, 3)
+
+
+def test_sums_of_many_blocks_spread_as_poisson_variables_do(lake: Lake) -> None:
+    """Of 2,500 blocks with a mistake each: 2,500 on average, and a standard deviation of 50."""
+    block = {"cluster_id": "c", **RUN, "leader_id": 1, "replica_id": 2, "verdict": "spurious"}
+    shrinks = [{**block, "change_time": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=n)} for n in range(2500)]
+    with InProcess(lake) as engine:
+        verdicts = engine.rows(pa.Table.from_pylist(shrinks))
+        rows = engine.listed(_sums(engine, verdicts, ["rule"], "GROUP BY rule, block"))
+    sums = np.array([row["mistakes"] for row in rows])
+    assert len(sums) == 200
+    assert abs(sums.mean() - 2500) < 4 * 50 / 200**0.5
+    assert 0.8 < sums.std() / 50 < 1.2

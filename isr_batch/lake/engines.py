@@ -1,0 +1,343 @@
+"""SQL over the tables of a lake by the engine that suits them: in this process, or by Spark.
+
+A query of Spark's takes a tenth of a second or more, however few its rows. Of few rows in files that can be read here,
+DuckDB has the answer in milliseconds. One text serves both: ``{name}`` stands for a table, and what the engines call
+by other names has Spark's.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from importlib.resources import files
+from itertools import accumulate, pairwise
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns, stored_bytes
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
+from isr_batch.lake.ddl import literal
+from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import MOST_BYTES, SmallTables
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
+from isr_batch.lake.tables.outputs import TABLES
+
+_MACROS: Final = (
+    "CREATE MACRO unix_micros(instant) AS epoch_us(instant)",
+    "CREATE MACRO timestamp_micros(micros) AS make_timestamp(micros)",
+    "CREATE MACRO get_json_object(document, path) AS json_extract_string(document, path)",
+    "CREATE MACRO percentile(number, share) AS quantile_cont(number, share)",
+    "CREATE MACRO explode(list) AS unnest(list)",
+    "CREATE MACRO struct(a, b) AS row(a, b)",
+    "CREATE MACRO array_sort(list) AS list_sort(list)",
+    "CREATE MACRO array_intersect(a, b) AS list_intersect(a, b)",
+    "CREATE MACRO collect_list(item) AS coalesce(list(item) FILTER (WHERE item IS NOT NULL), [])",
+    "CREATE MACRO conv(digits, from_base, to_base) AS CAST('0x' || digits AS BIGINT)",
+)
+
+Rows = Any
+"""Rows of a table or an answer, in the form of an engine, which alone has a use for them."""
+Days = tuple[date, date]
+OfTable = Callable[[pa.Table], pa.Table]
+
+_FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id")
+_INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
+_FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
+
+
+class LakeEngine(Protocol):
+    """Answers queries on the tables of a lake."""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Let go of what is held."""
+
+    def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
+        """Columns of a table, by default all; of a table that the lake lacks no rows."""
+
+    def rows(self, given: pa.Table) -> Rows:
+        """Rows that are in this process."""
+
+    def fetches(self, spans: Rows, days: Days) -> Rows:
+        """Fetches of followers that were under way in a span of time, one a row.
+
+        Parameters
+        ----------
+        spans : Rows
+            ``cluster_id, topic, partition_id, leader_id, replica_id``, and ``from_us`` and ``until_us``: microseconds,
+            both within.
+        days : (date, date)
+            First and last value of event_date, so that no other files are read.
+
+        Returns
+        -------
+        Rows
+            The columns of the span; ``arrival_us``, ``handled_us``, ``processed_us``, ``released_us``,
+            ``completed_us``; ``fetch_offset``, ``leader_log_end_offset``, ``error_code``.
+        """
+
+    def appends(self, spans: Rows, days: Days) -> Rows:
+        """Appends to a leader's partition within a span of time.
+
+        Parameters
+        ----------
+        spans, days
+            As for `fetches`.
+
+        Returns
+        -------
+        Rows
+            The columns of the span, and ``append_us``.
+        """
+
+    def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
+        """Give what a function makes of all rows with equal keys; it is given those of one key at a time."""
+
+    def __call__(self, text: str, **tables: Rows) -> Rows:
+        """Run a SELECT statement, in which ``{name}`` stands for a table."""
+
+    def literal(self, value: str | int) -> str:
+        """Write a value as this engine's SQL has it."""
+
+    def keep(self, rows: Rows) -> Rows:
+        """Compute rows once that are used several times."""
+
+    def listed(self, rows: Rows) -> list[dict[str, Any]]:
+        """Rows as dictionaries."""
+
+    def replace(self, table: Table, rows: Rows, where: str = "true") -> int:
+        """Put rows in place of those that meet a condition; returns how many."""
+
+
+def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
+    """Choose by the size of the tables that a query holds in memory."""
+    few = sum(stored_bytes(lake, name) for name in names) <= MOST_BYTES
+    return InProcess(lake) if few else BySpark(lake)
+
+
+def engine_for_a_partition(lake: Lake) -> LakeEngine:
+    """Choose for queries that ask for one partition's rows: files that can be read here are, however large."""
+    return InProcess(lake) if lake.folder(FETCH_LOG.name) and lake.is_plain(FETCH_LOG.name) else BySpark(lake)
+
+
+class InProcess:
+    """DuckDB in this process. Tables that cannot be read here, Spark reads for it."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._sql = ArrowSql(_MACROS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._sql.__exit__(kind, error, traceback)
+
+    def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
+        """As `LakeEngine.table`; files that can be read here are read as a query goes on."""
+        columns = columns or TABLES[name].column_names
+        opened = open_columns(self._lake, name, columns)
+        opened = read_columns(self._lake, name, columns) if opened is None else opened
+        return without_zones(opened) if isinstance(opened, pa.Table) else opened
+
+    def rows(self, given: pa.Table) -> Rows:
+        """As `LakeEngine.rows`."""
+        return without_zones(given)
+
+    def fetches(self, spans: Rows, days: Days) -> Rows:
+        """As `LakeEngine.fetches`."""
+        if not self._reads(FETCH_LOG.name):
+            return without_zones(BySpark(self._lake).fetches(self._lake.spark.createDataFrame(spans), days).toArrow())
+        # Of a run only its first and last fetch are looked at until it is known to be near.
+        names = [*_FOLLOWER, *(f"{name}_time" for name in _INSTANTS), *_FIGURES, "run_length", "later_by", "event_date"]
+        runs = self(
+            f"""
+            SELECT row_number() OVER () AS run, * FROM {{fetch_log}} JOIN {{spans}} USING ({", ".join(_FOLLOWER)})
+            WHERE event_date BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND epoch_us(arrival_time) <= until_us
+              AND epoch_us(completed_time) + coalesce(list_sum(later_by[5:6 * run_length:6]), 0) >= from_us
+            """,
+            fetch_log=self.table(FETCH_LOG.name, names), spans=spans,
+        )  # fmt: skip
+        instants = [
+            f"epoch_us({name}_time) + CAST(sum(CASE WHEN n > 0 THEN later_by[6 * n - {5 - number}] ELSE 0 END) "
+            f"OVER (PARTITION BY run ORDER BY n) AS BIGINT) AS {name}_us"
+            for number, name in enumerate(_INSTANTS)
+        ]
+        gone = ("run", "n", "run_length", "later_by", "event_date", *(f"{name}_time" for name in _INSTANTS))
+        return self(
+            f"""
+            SELECT * EXCLUDE ({", ".join(gone)}) FROM (
+              SELECT *, {", ".join(instants)} FROM (SELECT *, unnest(range(run_length)) AS n FROM {{runs}})
+            ) WHERE arrival_us <= until_us AND completed_us >= from_us
+            """,
+            runs=runs,
+        )
+
+    def appends(self, spans: Rows, days: Days) -> Rows:
+        """As `LakeEngine.appends`."""
+        if not self._reads(APPEND_LOG.name):
+            return without_zones(BySpark(self._lake).appends(self._lake.spark.createDataFrame(spans), days).toArrow())
+        names = [*_FOLLOWER[:-1], "append_time", "event_date"]
+        return self(_appends(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
+
+    def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
+        """As `LakeEngine.by_key`."""
+        table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
+        sizes = self._sql(
+            f"SELECT count(*) AS n FROM rows GROUP BY {', '.join(keys)} ORDER BY {', '.join(keys)}", rows=table
+        )["n"].to_pylist()
+        ends = [0, *accumulate(sizes)]
+        done = [work(table.slice(start, end - start)) for start, end in pairwise(ends)]
+        return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in done)])
+
+    def _reads(self, name: str) -> bool:
+        return not self._lake.has(name) or (self._lake.folder(name) is not None and self._lake.is_plain(name))
+
+    def __call__(self, text: str, **tables: Rows) -> Rows:
+        """As `LakeEngine.__call__`."""
+        used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
+        found = self._sql(text.format_map({name: _named(name, rows) for name, rows in used.items()}), **used)
+        for number, field in enumerate(found.schema):
+            if pa.types.is_decimal(field.type) and field.type.scale == 0:  # how sums of whole numbers come
+                found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
+        return found
+
+    def literal(self, value: str | int) -> str:
+        """As `LakeEngine.literal`."""
+        return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
+
+    def keep(self, rows: Rows) -> Rows:
+        """As `LakeEngine.keep`."""
+        return rows
+
+    def listed(self, rows: Rows) -> list[dict[str, Any]]:
+        """As `LakeEngine.listed`."""
+        return rows.to_pylist()  # type: ignore[no-any-return]
+
+    def replace(self, table: Table, rows: Rows, where: str = "true") -> int:
+        """As `LakeEngine.replace`, without Spark where that can be done."""
+        arrow = rows.select(table.column_names).cast(arrow_schema(table))
+        return replace_arrow(self._lake, self._sql, table, arrow, where)
+
+
+class BySpark:
+    """The lake's own Spark session."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._kept: list[DataFrame] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+
+    def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
+        """As `LakeEngine.table`."""
+        columns = columns or TABLES[name].column_names
+        if not self._lake.has(name):
+            return self.rows(contract_schema(name, columns).empty_table())
+        return self._lake.read(name).select(*columns)
+
+    def rows(self, given: pa.Table) -> DataFrame:
+        """As `LakeEngine.rows`."""
+        return self._lake.spark.createDataFrame(given)
+
+    def fetches(self, spans: DataFrame, days: Days) -> DataFrame:
+        """As `LakeEngine.fetches`."""
+        instants = ", ".join(f"unix_micros({name}_time) AS {name}_us" for name in _INSTANTS)
+        return self(
+            f"""
+            SELECT * FROM (
+              SELECT /*+ BROADCAST(spans) */ spans.*, {instants}, {", ".join(f"fetches.{name}" for name in _FIGURES)}
+              FROM {{fetches}} AS fetches JOIN {{spans}} AS spans
+              ON fetches.event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'
+                AND {" AND ".join(f"fetches.{name} = spans.{name}" for name in _FOLLOWER)}
+            ) WHERE arrival_us <= until_us AND completed_us >= from_us
+            """,
+            fetches=single_fetches(self._lake.read(FETCH_LOG.name)), spans=spans,
+        )  # fmt: skip
+
+    def appends(self, spans: DataFrame, days: Days) -> DataFrame:
+        """As `LakeEngine.appends`."""
+        return self(_appends(days), append_log=self.table(APPEND_LOG.name), spans=spans)
+
+    def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
+        """As `LakeEngine.by_key`."""
+        names = schema.names
+
+        def of_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from work(pa.Table.from_batches(batches)).select(names).to_batches()
+
+        return rows.groupBy(*keys).applyInArrow(of_key, from_arrow_schema(schema))
+
+    def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
+        """As `LakeEngine.__call__`."""
+        used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
+        return self._lake.spark.sql(text, **used)  # type: ignore[arg-type]
+
+    def literal(self, value: str | int) -> str:
+        """As `LakeEngine.literal`."""
+        return literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """As `LakeEngine.keep`."""
+        self._kept.append(rows.persist())
+        return self._kept[-1]
+
+    def listed(self, rows: DataFrame) -> list[dict[str, Any]]:
+        """As `LakeEngine.listed`."""
+        return [row.asDict() for row in rows.collect()]
+
+    def replace(self, table: Table, rows: DataFrame, where: str = "true") -> int:
+        """As `LakeEngine.replace`."""
+        return self._lake.replace(table, rows, where)
+
+
+def _named(name: str, rows: pa.Table | ds.Dataset) -> str:
+    """Name rows in a query; times of files lose their zone, as in `without_zones`."""
+    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
+    plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)
+    return f"(SELECT * REPLACE ({plain}) FROM {name})" if times else name
+
+
+def _appends(days: Days) -> str:
+    same = " AND ".join(f"appends.{name} = spans.{name}" for name in _FOLLOWER[:-1])
+    return f"""
+        SELECT /*+ BROADCAST(spans) */ spans.*, unix_micros(append_time) AS append_us
+        FROM {{append_log}} AS appends JOIN {{spans}} AS spans
+        ON appends.event_date BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND {same}
+        WHERE unix_micros(append_time) BETWEEN from_us AND until_us
+    """
+
+
+def replace_arrow(lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
+    """Put rows in place of those that meet a condition, without Spark where that can be done; returns how many."""
+    small = SmallTables(lake, sql)
+    if small.takes(table, whole=where == "true"):
+        return small.replace(table, rows, where)
+    return lake.replace(table, lake.spark.createDataFrame(rows), where)
+
+
+def text_of(package: str, name: str, **values: object) -> str:
+    """Read a query of a package's folder ``sql`` without its comments, and put values in place of ``$name``."""
+    text = (files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    text = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), text)

@@ -1,0 +1,53 @@
+"""Terms of leaders as the replay takes them: of logs that were read one after the other joined where they touch."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.lake.tables.leaders import LEADER_EPOCHS
+
+TOUCHING_MS = 1_000
+"""Between the last request of one log and the first one of the next: followers fetch twice a second."""
+
+_KEY: Final = ", ".join(SET_KEY)
+_OTHERS: Final = ", ".join(
+    name for name in LEADER_EPOCHS.column_names if name not in {*SET_KEY, "end_time", "ends_mid_term"}
+)
+JOINED: Final = f"""
+WITH marked AS (
+  SELECT *, CASE
+    WHEN begins_mid_term AND start_time <= lag(end_time) OVER (PARTITION BY {_KEY} ORDER BY start_time)
+      + INTERVAL {TOUCHING_MS} MILLISECONDS
+    THEN 0 ELSE 1 END AS begins
+  FROM {{leader_epochs}}
+), numbered AS (
+  SELECT *, sum(begins) OVER (
+    PARTITION BY {_KEY} ORDER BY start_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  ) AS number
+  FROM marked
+), whole AS (
+  SELECT {_KEY}, {_OTHERS},
+    max(end_time) OVER (PARTITION BY {_KEY}, number) AS end_time,
+    last_value(ends_mid_term) OVER (
+      PARTITION BY {_KEY}, number ORDER BY start_time ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    ) AS ends_mid_term,
+    row_number() OVER (PARTITION BY {_KEY}, number ORDER BY start_time) AS place
+  FROM numbered
+)
+SELECT {_KEY}, {_OTHERS}, end_time, ends_mid_term FROM whole WHERE place = 1
+"""
+"""SQL that both engines understand.
+
+A night's log goes on from the one before it: what begins in mid-term where the same term was seen last is no
+beginning, and nothing about it has to be found out.
+"""
+
+
+def terms_joined(lake: Lake) -> DataFrame:
+    """Read ``leader_epochs``, the terms of one night's log joined with those of the next."""
+    terms = lake.read(LEADER_EPOCHS.name)
+    if terms.where("begins_mid_term").isEmpty():
+        return terms
+    return lake.spark.sql(JOINED, leader_epochs=terms)

@@ -1,0 +1,52 @@
+-- A change without a twin is unknown where the log does not reach, or began too short a time before; doubt says why.
+WITH alone AS (
+  SELECT DISTINCT cluster_id, topic, partition_id, leader_id, at_us FROM {side_by_side} WHERE status <> 'matched'
+), spans AS (
+  SELECT
+    cluster_id, broker_id AS leader_id, unix_micros(until_time) AS until_us,
+    CASE WHEN begins_mid_term THEN unix_micros(from_time) ELSE -9223372036854775807 END AS from_us
+  FROM {coverage}
+  WHERE log = 'request'
+), reaches AS (
+  SELECT
+    cluster_id, leader_id, at_us,
+    max(CASE WHEN at_us BETWEEN from_us AND until_us THEN 1 ELSE 0 END) AS inside,
+    max(CASE WHEN at_us BETWEEN from_us AND until_us AND at_us > until_us - 1000 * $in_flight_ms THEN 1 ELSE 0 END)
+      AS at_end
+  FROM (SELECT DISTINCT cluster_id, leader_id, at_us FROM alone) AS asked JOIN spans USING (cluster_id, leader_id)
+  GROUP BY cluster_id, leader_id, at_us
+), begun AS (
+  SELECT
+    cluster_id, topic, partition_id, leader_id, unix_micros(start_time) AS from_us,
+    unix_micros(start_time) + 1000 * (replica_lag_time_max_ms + replica_lag_time_max_ms / checks_per_lag_time + 1)
+      AS warm_us
+  FROM {own_terms}
+  WHERE begins_mid_term
+), warm AS (
+  SELECT DISTINCT cluster_id, topic, partition_id, leader_id, at_us, 1 AS is_warm
+  FROM alone JOIN begun USING (cluster_id, topic, partition_id, leader_id)
+  WHERE at_us BETWEEN from_us AND warm_us
+), logged AS (
+  -- A cluster that has no coverage at all is not of broker logs, and its own tables vouch for themselves.
+  SELECT DISTINCT cluster_id, 0 AS vouched FROM {coverage}
+), told AS (
+  SELECT all_.*,
+    CASE
+      WHEN status = 'matched' THEN NULL
+      WHEN coalesce(inside, vouched, 1) = 0 THEN $outside
+      WHEN is_warm = 1 THEN $warm_up
+      WHEN at_end = 1 THEN $at_the_end
+    END AS doubt
+  FROM {side_by_side} AS all_
+  LEFT JOIN reaches USING (cluster_id, leader_id, at_us)
+  LEFT JOIN warm USING (cluster_id, topic, partition_id, leader_id, at_us)
+  LEFT JOIN logged USING (cluster_id)
+)
+SELECT
+  cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, kind,
+  CASE WHEN doubt IS NULL THEN status ELSE 'unknown' END AS status, doubt,
+  coalesce(rule, ran, 'unknown') AS rule, coalesce(params_json, '{{}}') AS params_json, depends_on, time_error_ms,
+  at_us, observed_us, replayed_us, last_caught_up_error_ms,
+  observed_follower_log_end_offset, replayed_follower_log_end_offset, observed_leader_log_end_offset,
+  replayed_leader_log_end_offset, observed_high_watermark, replayed_high_watermark
+FROM told LEFT JOIN {leaders} AS leaders USING (cluster_id, leader_id)

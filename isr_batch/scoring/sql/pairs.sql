@@ -1,0 +1,29 @@
+-- Pairs that are each other's nearest within one period of the check and a second, by their numbers.
+WITH reach AS (
+  SELECT cluster_id, leader_id, max(replica_lag_time_max_ms / checks_per_lag_time) + 1000 AS reach_ms
+  FROM {own_terms} GROUP BY cluster_id, leader_id
+), near AS (
+  SELECT
+    cluster_id, topic, partition_id, leader_id, replica_id, kind,
+    logged.number AS logged_number, replayed.number AS replayed_number,
+    (replayed.at_us - logged.at_us) / 1000 AS time_error_ms, reach_ms
+  FROM {logged} AS logged
+  JOIN {replayed} AS replayed USING (cluster_id, topic, partition_id, leader_id, replica_id, kind)
+  JOIN reach USING (cluster_id, leader_id)
+), ranked AS (
+  SELECT *,
+    row_number() OVER (
+      PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, kind, logged_number
+      ORDER BY abs(time_error_ms), replayed_number
+    ) AS place_of_replayed,
+    row_number() OVER (
+      PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, kind, replayed_number
+      ORDER BY abs(time_error_ms), logged_number
+    ) AS place_of_logged
+  FROM near
+  WHERE abs(time_error_ms) <= reach_ms
+)
+SELECT
+  cluster_id, topic, partition_id, leader_id, replica_id, kind, logged_number, replayed_number, time_error_ms
+FROM ranked
+WHERE place_of_replayed = 1 AND place_of_logged = 1

@@ -1,0 +1,164 @@
+"""Changes of brokers and replay side by side, of made-up edges; DuckDB and Spark say the same."""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from isr_batch.errors import NoInputError
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.engines import BySpark, InProcess, LakeEngine, engine_for, replace_arrow
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
+from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK
+from isr_batch.lake.tables.scores import PARTITION_SCORES
+from isr_batch.scoring.broker_check import matched, validate
+
+START = dt.datetime(2026, 11, 21, 23, 50, tzinfo=dt.UTC)
+PARAMS = '{"min_insync_replicas": 1, "replica_lag_time_max_ms": 10000}'
+
+
+def at(seconds: float) -> dt.datetime:
+    return START + dt.timedelta(seconds=seconds)
+
+
+def of_set(partition: int, seconds: float, **more: Any) -> dict[str, Any]:
+    return {
+        "cluster_id": "c", "topic": "t", "partition_id": partition, "leader_epoch": 1, "leader_id": 1,
+        "event_date": at(seconds).date(), **more,
+    }  # fmt: skip
+
+
+def change(partition: int, time: float, kind: str = "shrink", **more: Any) -> dict[str, Any]:
+    isr = dict(zip(("isr_before", "isr_after"), ([1, 2], [1]) if kind == "shrink" else ([1], [1, 2]), strict=True))
+    return of_set(partition, time, change_time=at(time), kind=kind, replica_id=2, **isr, **more)
+
+
+def replayed(partition: int, time: float, kind: str = "shrink", **more: Any) -> dict[str, Any]:
+    made = {"rule": "kafka-3.7", "params_json": PARAMS, "made_by": "rule", "certainty": "certain"}
+    return change(partition, time, kind, **{**made, **more})
+
+
+def term(partition: int, start: float, end: float, **more: Any) -> dict[str, Any]:
+    return of_set(
+        partition, start, start_time=at(start), end_time=at(end), assigned=[1, 2], isr_at_start=[1, 2],
+        replica_lag_time_max_ms=10_000, min_insync_replicas=1, broker_version="4.1.0", check_origin_ms=0,
+        check_origin_source="unknown", **more,
+    )  # fmt: skip
+
+
+def fetch(partition: int, handled: float, processed: float, **more: Any) -> dict[str, Any]:
+    times = dict.fromkeys(("arrival", "handled"), handled)
+    times |= dict.fromkeys(("processed", "released", "completed"), processed)
+    return of_set(
+        partition, handled, replica_id=2, error_code=0, **{f"{name}_time": at(time) for name, time in times.items()},
+        **{"run_length": 1, "last_handled_time": at(handled), **more},
+    )  # fmt: skip
+
+
+def write(lake: Lake, table: Table, rows: list[dict[str, Any]]) -> None:
+    whole = [{name: row.get(name) for name in table.column_names} for row in rows]
+    with ArrowSql() as sql:
+        replace_arrow(lake, sql, table, pa.Table.from_pylist(whole, arrow_schema(table)))
+
+
+@pytest.fixture
+def edges(lake: Lake) -> Lake:
+    """A partition for each edge; what was logged and replayed of it is its story."""
+    terms = [term(partition, 0, 1200) for partition in range(8)]
+    # The log of partition 8 begins in mid-term; of partition 9 it goes on from the one before, on the next day.
+    terms += [term(8, 100, 1200, begins_mid_term=True)]
+    terms += [term(9, 0, 620, ends_mid_term=True), term(9, 620.5, 1200, begins_mid_term=True)]
+    write(lake, LEADER_EPOCHS, terms)
+    write(lake, COVERAGE, [
+        {"cluster_id": "c", "broker_id": 1, "log": "request", "from_time": at(0), "until_time": at(1200),
+         "event_date": at(0).date()},
+    ])  # fmt: skip
+    write(lake, OBSERVED_ISR_CHANGES, [
+        change(0, 50, made_by="leader", last_caught_up_time_ms=5, high_watermark=3),
+        change(0, 60, made_by="controller"),
+        change(1, 50, made_by="leader"), change(2, 700, made_by="leader"), change(3, 50, made_by="leader"),
+        change(5, 1199.9, made_by="leader"), change(6, 1300, made_by="leader"), change(8, 110, made_by="leader"),
+        change(9, 625, made_by="leader"),
+        change(7, 50, "expand", made_by="leader"), change(7, 52, "expand", made_by="leader"),
+    ])  # fmt: skip
+    write(lake, ISR_CHANGES, [
+        replayed(0, 50.004, last_caught_up_time_ms=7, high_watermark=3),
+        replayed(0, 50.001, rule="kafka-0.9"), replayed(0, 51, params_json=PARAMS.replace("10000", "500")),
+        replayed(4, 50, depends_on="check_time", certainty="possible"), replayed(4, 55, "expand"),
+        replayed(7, 51.5, "expand"), replayed(7, 40, "expand"),
+    ])  # fmt: skip
+    write(lake, PARTITION_SCORES, [of_set(0, 0, rule="kafka-3.7", params_json=PARAMS, time=at(0))])
+    # Of a run of three across midnight the last fetch is the near one; of another the first is long done.
+    write(lake, FETCH_LOG, [
+        fetch(1, 49.990, 49.996), fetch(1, 40, 40.001), fetch(3, 49.9, 49.994),
+        fetch(2, 599, 599.001, run_length=3, last_handled_time=at(699.999),
+              later_by=[500_000, 500_000, 500_000, 500_000, 500_000, 1, *[100_499_000] * 5, 1]),
+    ])  # fmt: skip
+    appended = {"base_offset": 1, "log_end_offset": 2, "acks": 1, "error_code": 0}
+    times = ((1, 50.005), (3, 50.006), (2, 600))
+    write(lake, APPEND_LOG, [of_set(p, when, append_time=at(when), **appended) for p, when in times])
+    return lake
+
+
+STORY: Mapping[int, list[tuple[str, str | None]]] = {
+    0: [("matched", None)],
+    1: [("missing", "race: a fetch of the replica and an append within 5 ms of the change")],
+    2: [("missing", "race: a fetch of the replica within 5 ms of the change")],
+    3: [("missing", None)],
+    4: [("extra", "possible: it depends on when the leader's check ran"), ("extra", None)],
+    5: [("unknown", "less than 600 ms before the leader's request log ends: requests in flight are not in it")],
+    6: [("unknown", "outside the time that the leader's request log covers")],
+    7: [("extra", None), ("missing", None), ("matched", None)],
+    8: [("unknown", "within a lag time and a check of where the leader's request log begins")],
+    9: [("missing", None)],
+}  # fmt: skip
+
+
+def test_each_edge(edges: Lake) -> None:
+    with InProcess(edges) as engine:
+        rows = engine.listed(matched(engine, edges))
+    found: dict[int, list[tuple[str, str | None]]] = {}
+    for row in sorted(rows, key=lambda row: row["observed_time"] or row["replayed_time"]):
+        found.setdefault(row["partition_id"], []).append((row["status"], row["note"]))
+    assert found == STORY
+
+
+def test_spark_says_the_same(edges: Lake) -> None:
+    """Times in microseconds: the engines give them in zones of their own."""
+    plain = "SELECT *, unix_micros(observed_time) AS a_us, unix_micros(replayed_time) AS b_us FROM {rows}"
+    engines: list[LakeEngine] = [InProcess(edges), BySpark(edges)]
+    here, in_spark = (
+        sorted(({**row, "observed_time": 0, "replayed_time": 0} for row in engine.listed(rows)), key=str)
+        for engine in engines
+        for rows in [engine(plain, rows=matched(engine, edges))]
+    )
+    assert here == in_spark
+
+
+def test_the_table_has_it(edges: Lake) -> None:
+    summary = validate(edges)
+    first = summary.rows[1]
+    assert (first["kind"], first["matched"], first["missing"], first["races"]) == ("shrink", 1, 4, 3)
+    assert (first["caught_up_within_1_ms"], first["caught_up_within_2_ms"], first["within_100_ms"]) == (0, 1, 1)
+    assert first["offsets_equal"] is None  # of two figures no line tells
+    assert (summary.matched, edges.read(REPLAY_CHECK.name).count()) == (2, sum(map(len, STORY.values())))
+
+
+def test_many_rows_are_for_spark(edges: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(engine_for(edges, ["isr_changes"]), InProcess)
+    monkeypatch.setattr("isr_batch.lake.engines.MOST_BYTES", 1)
+    assert isinstance(engine_for(edges, ["isr_changes"]), BySpark)
+
+
+def test_without_a_replay(lake: Lake) -> None:
+    with pytest.raises(NoInputError, match="which release"):
+        validate(lake)
+    write(lake, LEADER_EPOCHS, [term(0, 0, 1200)])
+    with pytest.raises(NoInputError, match=r"no replay of kafka-3\.7"):
+        validate(lake)
