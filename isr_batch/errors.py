@@ -100,7 +100,7 @@ def explained(error: Exception) -> IsrBatchError | None:
                 f"a file may not be read or written: {told}",
                 "give this user the right to it, then run the same command again",
             )
-    if damaged := _NOT_READ.search(str(error)):
+    if damaged := _NOT_READ.search(f"{type(error).__name__}: {error}"):
         return SchemaError(
             f"{damaged[1]} cannot be read: it is damaged, or gone",
             "nothing was made of it. In a lake: bring the file back, or move its table away and write it again; "

@@ -1,6 +1,7 @@
 """Broker logs into a lake."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
@@ -19,6 +19,7 @@ from isr_batch.ingest.ingested_files import (
     Ingested,
     Plan,
     beginnings,
+    days_of_files,
     kept_time,
     overlaps,
     plan,
@@ -29,7 +30,7 @@ from isr_batch.ingest.ingested_files import (
 from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
-from isr_batch.ingest.kafka_logs.engine import Engine, engine_for
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows, engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, packets_at_once
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
@@ -243,7 +244,7 @@ def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
 
 def _write(
     small: SmallTables,
-    tables: dict[str, DataFrame | pa.Table],
+    tables: Mapping[str, Rows],
     work: Plan,
     times: dict[str, dict[str, Any]],
     cluster_id: str,
@@ -256,7 +257,7 @@ def _write(
         take_runs_apart(small.lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
     written, broken = replace_covered(
-        small.lake, tables, cluster_id, small=small, computed=True,
+        small.lake, tables, cluster_id, small=small, replaced_days=days_of_files(work, times),
         replaced={QUARANTINE.name: others}
         | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
         left_alone={

@@ -178,13 +178,24 @@ def rows_of_files(work: Plan, times: dict[str, dict[str, Any]], done_at: Sequenc
         Column with the time at which the request was done; then the one that stands for it where that is null.
     """
     names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
-    days = {day for record in work.superseded for day in record.days} | {d for t in times.values() for d in t["days"]}
+    days = _days(work, times)
     condition = f"source_file IN ({', '.join(map(literal, sorted(names)))})"
     overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in overlaps(work, times)]
-    if days:  # says nothing new, but spares Delta the files of all other days; stamps written late move back in time
-        first, last = min(days) - timedelta(days=1), max(days) + timedelta(days=1)
-        condition = f"({condition}) AND event_date BETWEEN DATE'{first}' AND DATE'{last}'"
+    if days:  # says nothing new, but spares Delta the files of all other days
+        condition = f"({condition}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'"
     return " OR ".join([condition, *overlapping])
+
+
+def days_of_files(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
+    """First and last event_date of the rows of which `rows_of_files` is the condition; None: they may have any."""
+    days = _days(work, times)
+    return (str(days[0]), str(days[1])) if days and not overlaps(work, times) else None
+
+
+def _days(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[date, date] | None:
+    """First and last day of rows of the files that are read; stamps written late move back in time."""
+    days = {day for record in work.superseded for day in record.days} | {d for t in times.values() for d in t["days"]}
+    return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
 
 def overlaps(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from isr_batch.ingest.kafka_logs.in_spark import Spread, frame_of, here_if_few, told_by_workers, worker_sql
+from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
@@ -16,12 +20,13 @@ from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+from isr_batch.lake.worker_files import TOLD, DataFile, files_told, with_files_written
 
 TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
 
 FEW_ROWS = 200_000
-"""Rows of a table that the driver takes to commit them by itself; more are written by the executors."""
+"""Rows of a table that the driver takes to commit them by itself; more are written by the workers."""
 
 CUT_BY = (
     (FETCH_LOG, "handled_time"),
@@ -34,17 +39,18 @@ CUT_BY = (
 """The time by which a table is cut: the one that event_date is the day of."""
 
 Span = tuple[str, str]
+Given: TypeAlias = DataFrame | pa.Table | Spread
 
 
 def replace_covered(  # noqa: PLR0913 four of them have a default
     lake: Lake,
-    tables: Mapping[str, DataFrame | pa.Table],
+    tables: Mapping[str, Given],
     cluster_id: str,
     *,
     small: SmallTables | None = None,
     replaced: Mapping[str, str] | None = None,
+    replaced_days: Days | None = None,
     left_alone: Mapping[str, str] | None = None,
-    computed: bool = False,
 ) -> tuple[dict[str, int], int]:
     """Put rows of a cluster into input tables, in place of what was there for the time that they cover.
 
@@ -54,9 +60,9 @@ def replace_covered(  # noqa: PLR0913 four of them have a default
     ----------
     lake : Lake
         Where to.
-    tables : mapping of str to DataFrame or pa.Table
+    tables : mapping of str to DataFrame, pa.Table or Spread
         Tables by name, with the columns of `isr_batch.lake.tables.inputs`. Arrow tables are written without Spark where
-        that is possible.
+        that is possible, and the rows of a `Spread` by the workers that have them.
     cluster_id : str
         The cluster's name, which all rows bear.
     small : SmallTables, optional
@@ -64,10 +70,10 @@ def replace_covered(  # noqa: PLR0913 four of them have a default
     replaced : mapping of str to str, optional
         SQL condition of the cluster's rows that are replaced, of tables where it is not the time that is covered. By
         default quarantine is replaced as a whole.
+    replaced_days : (str, str), optional
+        First and last event_date of such rows; by default they may have any.
     left_alone : mapping of str to str, optional
         SQL condition of rows, by table, of which the lake keeps its own.
-    computed : bool, optional
-        Whether the frames only read what is computed, which costs less than to cache them.
 
     Returns
     -------
@@ -78,7 +84,7 @@ def replace_covered(  # noqa: PLR0913 four of them have a default
     left_alone = left_alone or {}
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        given = _look_at(lake, tables, small, replaced, pool, cache=not computed)
+        given = _look_at(lake, tables, small, _Replaced(cluster_id, replaced, replaced_days, left_alone), pool)
         few, frames, spans = given.few, given.frames, given.spans
         # A table with few rows says little about what its log covers; requests come all the time.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
@@ -94,56 +100,80 @@ def replace_covered(  # noqa: PLR0913 four of them have a default
             whole = f"{of_cluster(cluster_id)} AND ({where}) AND {others}"
             if table.name in frames or not small:
                 return lake.replace(table, frames[table.name].where(others), whole)
+            days = replaced_days if table.name in replaced else _days(covers)
+            days = days if time else None
+            if table.name in given.files:
+                return small.replace(table, arrow_schema(table).empty_table(), whole, days, given.files[table.name])
             rows = small.select(few[table.name], others)
-            days = _days(covers) if time and table.name not in replaced else None
-            if small.takes(table, days):
+            if small.takes(table, days, whole):
                 return small.replace(table, rows, whole, days)
             return lake.replace(table, _in_spark(lake, rows), whole)
 
         cuts.append((QUARANTINE, ""))
         in_pool = {cut[0].name: pool.submit(write, cut) for cut in cuts if cut[0].name in frames}
-        written = {cut[0].name: write(cut) for cut in cuts if cut[0].name in few}  # meanwhile, and in this thread
+        # Meanwhile, and in this thread.
+        written = {cut[0].name: write(cut) for cut in cuts if cut[0].name in {*few, *given.files}}
         written |= {name: done.result() for name, done in in_pool.items()}
     for frame in given.cached:
         frame.unpersist()
     return written, given.refused
 
 
+class _Replaced(NamedTuple):
+    """What `replace_covered` is given of the rows that are replaced."""
+
+    cluster_id: str
+    where: Mapping[str, str]
+    days: Days | None
+    left_alone: Mapping[str, str]
+
+
 class _Given(NamedTuple):
-    """The rows of all tables, in the driver or in Spark, without those that no table takes (``refused``, a count)."""
+    """The rows of all tables, in the driver, in files or in Spark, without those that no table takes (``refused``)."""
 
     few: dict[str, pa.Table]
+    files: dict[str, list[DataFile]]
     frames: dict[str, DataFrame]
     cached: list[DataFrame]
     spans: dict[str, Span | None]
     refused: int
 
 
-def _look_at(  # noqa: PLR0913 what `replace_covered` is given
+def _look_at(
     lake: Lake,
-    tables: Mapping[str, DataFrame | pa.Table],
+    tables: Mapping[str, Given],
     small: SmallTables | None,
-    replaced: Mapping[str, str],
+    replaced: _Replaced,
     pool: ThreadPoolExecutor,
-    *,
-    cache: bool,
 ) -> _Given:
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
+    tables = {name: _here(rows) if small and isinstance(rows, Spread) else rows for name, rows in tables.items()}
     few = {name: rows for name, rows in tables.items() if small and isinstance(rows, pa.Table)}
     for table, _ in cuts:
         # Rows that are broken are for Spark: quarantine gets them as JSON.
         if small and table.name in few and small.count_broken(
-            table, few[table.name], replaced.get(table.name, "true")
+            table, few[table.name], replaced.where.get(table.name, "true")
         ):  # fmt: skip
             del few[table.name]
-    frames = {name: _in_spark(lake, rows) for name, rows in tables.items() if name not in few}
-    cached = {table.name: frames[table.name].persist() for table, _ in cuts if cache and table.name in frames}
+    files: dict[str, list[DataFile]] = {}
+    if small:
+        shares: list[tuple[Table, Spread, str]] = []
+        for table, _ in cuts:
+            rows, folder = tables[table.name], _folder_for_workers(small, table, replaced)
+            if isinstance(rows, Spread) and folder:
+                shares.append((table, rows, folder))
+        by_workers = list(pool.map(partial(_written, replaced.where), shares))
+        files = {share[0].name: found for share, found in zip(shares, by_workers, strict=True) if found is not None}
+    frames = {name: _in_spark(lake, rows) for name, rows in tables.items() if name not in few and name not in files}
+    cached = {table.name: frames[table.name].persist() for table, _ in cuts
+              if isinstance(tables[table.name], DataFrame)}  # fmt: skip
     frames |= cached
     in_spark = [(table, time) for table, time in cuts if table.name in frames]
-    broken = {table.name: _broken(table, replaced.get(table.name, "true")) for table, _ in in_spark}
+    broken = {table.name: _broken(table, replaced.where.get(table.name, "true")) for table, _ in in_spark}
     looks = pool.map(lambda cut: _look(frames[cut[0].name], cut[1], broken[cut[0].name]), in_spark)
     looked = dict(zip((table.name for table, _ in in_spark), looks, strict=True))
     spans = {table.name: _span(few[table.name][time]) for table, time in cuts if table.name in few}
+    spans |= {table.name: _span_of_files(files[table.name], time) for table, time in cuts if table.name in files}
     spans |= {name: look.span for name, look in looked.items()}
     refused = [name for name, look in looked.items() if look.refused]
     if refused and QUARANTINE.name in few:
@@ -155,10 +185,43 @@ def _look_at(  # noqa: PLR0913 what `replace_covered` is given
     for name, look in looked.items():
         if small and look.rows <= FEW_ROWS and not look.refused:
             few[name] = frames.pop(name).toArrow()
-    return _Given(few, frames, list(cached.values()), spans, sum(look.refused for look in looked.values()))
+    return _Given(few, files, frames, list(cached.values()), spans, sum(look.refused for look in looked.values()))
 
 
-def _in_spark(lake: Lake, rows: DataFrame | pa.Table) -> DataFrame:
+def _here(rows: Spread) -> Given:
+    few = here_if_few(rows, FEW_ROWS)
+    return rows if few is None else few
+
+
+def _folder_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> str | None:
+    """Say where workers can write the rows of a table; None where only Spark can, or writes rows again that stay."""
+    if table.name not in replaced.where or table.name in replaced.left_alone:
+        return None
+    whole = f"{of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
+    return small.lake.folder(table.name) if small.takes(table, replaced.days, whole) else None
+
+
+def _written(where: Mapping[str, str], share: tuple[Table, Spread, str]) -> list[DataFile] | None:
+    """Let workers write the rows of a table to files; None if some break the contract, which Spark tells of."""
+    table, rows, folder = share
+    write = partial(with_files_written, table, folder, where[table.name], worker_sql)
+    files = files_told(told_by_workers(rows, write, TOLD))
+    if not any(file.broken for file in files):
+        return files
+    for file in files:
+        Path(folder, file.path).unlink()
+    return None
+
+
+def _span_of_files(files: list[DataFile], time: str) -> Span | None:
+    first_us = [file.least_us[time] for file in files]
+    last_us = [file.most_us[_upto(time)] for file in files]
+    return _span(pa.chunked_array([pa.array([min(first_us), max(last_us)], pa.timestamp("us"))])) if files else None
+
+
+def _in_spark(lake: Lake, rows: Given) -> DataFrame:
+    if isinstance(rows, Spread):
+        return frame_of(rows)
     if not isinstance(rows, pa.Table):
         return rows
     # By name only: a row that lacks a value which it must have is looked for later.
@@ -179,11 +242,15 @@ class _Look(NamedTuple):
 
 
 def _look(frame: DataFrame, time: str, broken: Column) -> _Look:
-    upto = "last_handled_time" if time == "handled_time" else time
     # As text: Python would turn an instant into its own time zone.
-    bounds = (F.min(time).cast("string"), F.max(upto).cast("string"))
+    bounds = (F.min(time).cast("string"), F.max(_upto(time)).cast("string"))
     first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
     return _Look((first, last) if first else None, rows, refused)
+
+
+def _upto(time: str) -> str:
+    """Column with the last instant of a row, by that with the first."""
+    return "last_handled_time" if time == "handled_time" else time
 
 
 def _span(times: pa.ChunkedArray) -> Span | None:

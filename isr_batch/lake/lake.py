@@ -126,14 +126,7 @@ class Lake:
         SchemaError
             When its columns or types differ from the contract.
         """
-        if name not in self._checked:
-            if not self.has(name):
-                raise NoInputError(
-                    f"{self.root} has no table {name}",
-                    "run the command that writes it first (`ingest` writes the input tables, `replay` the others), "
-                    "or look at the path given with --lake",
-                )
-            self._check(TABLES[name])
+        self._require(name)
         return self.spark.table(self.identifier(name))
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> int:
@@ -202,8 +195,9 @@ class Lake:
         NoInputError, SchemaError
             As of `read`.
         """
-        rows, folder = self.read(name), self.folder(name)
-        return deltalake.DeltaTable(folder).file_uris() if folder else rows.inputFiles()
+        self._require(name)
+        folder = self.folder(name)
+        return deltalake.DeltaTable(folder).file_uris() if folder else self.read(name).inputFiles()
 
     def is_plain(self, name: str) -> bool:
         """Whether a table's data files say by themselves what its rows are: no deletion vectors, no names mapped."""
@@ -329,6 +323,16 @@ class Lake:
                 str(error).strip().partition("\n")[0], f"the lake has {', '.join(names) or 'no table'}"
             ) from error
         return [row.asDict() for row in answer.collect()], answer.columns
+
+    def _require(self, name: str) -> None:
+        if name not in self._checked:
+            if not self.has(name):
+                raise NoInputError(
+                    f"{self.root} has no table {name}",
+                    "run the command that writes it first (`ingest` writes the input tables, `replay` the others), "
+                    "or look at the path given with --lake",
+                )
+            self._check(TABLES[name])
 
     def _check(self, table: Table) -> None:
         folder = self.folder(table.name)

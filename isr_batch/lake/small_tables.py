@@ -9,11 +9,12 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,12 +23,15 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from isr_batch.errors import SchemaError
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.contract_sql import count_broken, rows_that_meet
 from isr_batch.lake.lake import RETRIES, Lake, conflict
 from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.worker_files import DataFile
 
 MOST_BYTES = 64 << 20
-"""Of files that may have rows to be replaced: they are read here. More is for Spark."""
+"""Of files that have both rows to be replaced and others: they are read and written here. More is for Spark."""
+ROWS_AT_ONCE = 1 << 17
 
 Days = tuple[str, str]
 """First and last day, as text: Python has no year 0, which a line of a log may have."""
@@ -47,8 +51,8 @@ class SmallTables:
         self.lake = lake
         self.sql = sql
 
-    def takes(self, table: Table, days: Days | None = None, *, whole: bool = False) -> bool:
-        """Whether `replace` can write a table: a small one in a local folder, with nothing that only Spark can write.
+    def takes(self, table: Table, days: Days | None = None, where: str | None = None, *, whole: bool = False) -> bool:
+        """Whether `replace` can write a table: one in a local folder, with little to be written again.
 
         The table is created if it is not there.
 
@@ -57,6 +61,8 @@ class SmallTables:
         table : Table
         days : (str, str), optional
             As for `replace`; files of other days do not count.
+        where : str, optional
+            As for `replace`; files with no such rows, or with no others, do not count. By default all count.
         whole : bool
             Whether all rows are replaced. Only then a change feed can be told by whole files, as Spark tells it too.
         """
@@ -64,8 +70,10 @@ class SmallTables:
         folder = self.lake.folder(table.name)
         if folder is None or not self.lake.is_plain(table.name) or (table.change_feed and not whole):
             return False
-        size: int = sum(file["size_bytes"] for file in _files(deltalake.DeltaTable(folder), days))
-        return size <= MOST_BYTES
+        files = list(_files(deltalake.DeltaTable(folder), days))
+        if where is not None and _size(files) > MOST_BYTES:
+            files = [file for file in files if 0 < self._replaced(folder, table, file, where) < file["num_records"]]
+        return _size(files) <= MOST_BYTES
 
     def read(self, table: Table, where: str) -> pa.Table:
         """Read the rows that match a condition; with Spark if `takes` says no.
@@ -81,9 +89,11 @@ class SmallTables:
             return self.lake.read(table.name).where(where).toArrow().select(schema.names).cast(schema)
         folder = str(self.lake.folder(table.name))
         files = [_rows_of(folder, file, schema) for file in _files(deltalake.DeltaTable(folder), None)]
-        return _select(self.sql, pa.concat_tables([schema.empty_table(), *files]), where)
+        return rows_that_meet(self.sql, pa.concat_tables([schema.empty_table(), *files]), where)
 
-    def replace(self, table: Table, rows: pa.Table, where: str, days: Days | None = None) -> int:
+    def replace(
+        self, table: Table, rows: pa.Table, where: str, days: Days | None = None, files: Sequence[DataFile] = ()
+    ) -> int:
         """Put rows in place of those that match a condition, in one commit, as `Lake.replace` does.
 
         Parameters
@@ -96,6 +106,8 @@ class SmallTables:
             SQL condition that both engines understand; every row must meet it.
         days : (str, str), optional
             First and last value of event_date that the condition lets through, so that no other files are read.
+        files : sequence of DataFile
+            More rows, all of which meet the contract and the condition.
 
         Returns
         -------
@@ -122,12 +134,13 @@ class SmallTables:
             removed: list[AddAction | RemoveAction] = []
             after = [rows.cast(schema)]
             for file in _files(there, days):
-                old = _rows_of(folder, file, schema)
-                kept = _select(self.sql, old, f"NOT coalesce({where}, false)")
-                if kept.num_rows < old.num_rows:
+                replaced = self._replaced(folder, table, file, where)
+                if replaced:
                     removed.append(RemoveAction(file["path"], True, _now_ms(), file["size_bytes"], _partition(file)))
-                    after.append(kept)
-            added = list(_written(folder, table, pa.concat_tables(after)))
+                if 0 < replaced < file["num_records"]:
+                    old = _rows_of(folder, file, schema)
+                    after.append(rows_that_meet(self.sql, old, f"NOT coalesce({where}, false)"))
+            added = [*_written(folder, table, pa.concat_tables(after)), *map(_added, files)]
             if not added and not removed:
                 break
             try:
@@ -140,7 +153,7 @@ class SmallTables:
                     raise conflict(table.name) from error
             else:
                 break
-        return int(rows.num_rows)
+        return int(rows.num_rows) + sum(file.rows for file in files)
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
         """Append a row unless an append with the same key was done before, as `Lake.append_once`.
@@ -180,37 +193,26 @@ class SmallTables:
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
         """Keep the rows that meet a condition that both engines understand."""
-        return _select(self.sql, rows, where)
+        return rows_that_meet(self.sql, rows, where)
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:
-        """Count the rows that break the contract of a table, or do not meet a condition.
+        """Count the rows that break the contract of a table, or do not meet a condition (`contract_sql`)."""
+        return count_broken(self.sql, table, rows, where)
 
-        Parameters
-        ----------
-        table : Table
-        rows : pa.Table
-            The contract's columns.
-        where : str
-            As for `replace`.
-        """
-        holds = [f"coalesce({condition}, true)" for condition in table.constraints.values()]
-        # Maps do not go into queries.
-        required = [column for column in table.columns if not column.nullable]
-        holds += [f"{column.name} IS NOT NULL" for column in required if not column.type.startswith("MAP")]
-        if any(rows[column.name].null_count for column in required if column.type.startswith("MAP")):
-            return int(rows.num_rows)
-        holds.append(f"coalesce({where}, false)")
-        return int(rows.num_rows - _select(self.sql, rows, " AND ".join(f"({each})" for each in holds)).num_rows)
+    def _replaced(self, folder: str, table: Table, file: dict[str, Any], where: str) -> int:
+        """Count the rows of a file that match a condition; sets its ``num_records``, which a log need not have."""
+        schema = arrow_schema(table)
+        named = [field for field in schema if field.name in re.findall(r"\w+", where)]
+        found = rows = 0
+        for some in _some_rows_of(folder, file, pa.schema(named or [schema.field(0)])):
+            rows += some.num_rows
+            found += rows_that_meet(self.sql, some, where).num_rows
+        file["num_records"] = rows
+        return found
 
 
-def _select(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
-    """Keep the rows that meet a condition, which is in Spark's SQL: text has escapes, and instants are in UTC."""
-    plain = [
-        name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
-    ]
-    known = without_zones(rows.select(plain))
-    text = re.sub(r"'((?:[^'\\]|\\.)*)'", lambda found: quoted(re.sub(r"\\(.)", r"\1", found[1])), where)
-    return rows.filter(sql(f"SELECT coalesce({text}, false) AS meets FROM stored", stored=known)["meets"])
+def _size(files: Sequence[dict[str, Any]]) -> int:
+    return sum(file["size_bytes"] for file in files)
 
 
 def _files(there: deltalake.DeltaTable, days: Days | None) -> Iterator[dict[str, Any]]:
@@ -226,12 +228,20 @@ def _files(there: deltalake.DeltaTable, days: Days | None) -> Iterator[dict[str,
 
 
 def _rows_of(folder: str, file: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    rows = pq.read_table(Path(folder, file["path"]), partitioning=None, coerce_int96_timestamp_unit="us")
-    for field in schema:
-        if field.name not in rows.column_names:  # a partition column, or one that came later
-            value = pa.scalar(file.get(f"partition.{field.name}"), pa.string()).cast(field.type)
-            rows = rows.append_column(field, pa.repeat(value, rows.num_rows))
-    return rows.select(schema.names).cast(schema)
+    return pa.concat_tables([schema.empty_table(), *_some_rows_of(folder, file, schema)])
+
+
+def _some_rows_of(folder: str, file: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Read some columns of a file, `ROWS_AT_ONCE` rows at a time."""
+    with pq.ParquetFile(Path(folder, file["path"]), coerce_int96_timestamp_unit="us") as parquet:
+        there = [name for name in schema.names if name in parquet.schema_arrow.names]
+        for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=there):
+            rows = pa.Table.from_batches([batch])
+            for field in schema:
+                if field.name not in there:  # a partition column, or one that came later
+                    value = pa.scalar(file.get(f"partition.{field.name}"), pa.string()).cast(field.type)
+                    rows = rows.append_column(field, pa.repeat(value, batch.num_rows))
+            yield rows.select(schema.names).cast(schema)
 
 
 def _partition(file: dict[str, Any]) -> dict[str, str | None] | None:
@@ -250,6 +260,19 @@ def _written(folder: str, table: Table, rows: pa.Table) -> Iterator[AddAction]:
         pq.write_table(part.select(stored), Path(folder, path), compression="zstd", store_schema=False)
         size = Path(folder, path).stat().st_size
         yield AddAction(path, size, values, _now_ms(), True, json.dumps({"numRecords": part.num_rows}))
+
+
+def _added(file: DataFile) -> AddAction:
+    """Say of a worker's file what a table's log has of it."""
+    least, most = ({name: _in_log(us, up) for name, us in of.items()}
+                   for of, up in ((file.least_us, 0), (file.most_us, 999)))  # fmt: skip
+    stats = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
+    return AddAction(file.path, file.size_bytes, {"event_date": file.day}, _now_ms(), True, json.dumps(stats))
+
+
+def _in_log(us: int, up: int) -> str:
+    """Delta's log has times in whole milliseconds."""
+    return f"{np.datetime64((us + up) // 1000, 'ms')}Z"
 
 
 def _parts(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, dict[str, str]]]:

@@ -8,9 +8,10 @@ Parquet files with Arrow: Spark's row reader costs more than everything done wit
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +19,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import SchemaError
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
+from isr_batch.lake.worker_files import TOLD, files_told, with_files_written
 from udfs.batches.event_chunks import (
     CHUNK_ROWS,
     COLUMNS_OF_APPENDS,
@@ -35,13 +40,15 @@ from udfs.batches.event_chunks import (
     pieces_of_fetches,
 )
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.segments import SEGMENTS, DamagedSegmentError, pack
+from udfs.batches.segments import DamagedSegmentError, pack
 
 SEGMENTS_AT_A_TIME, PIECES_AT_A_TIME = 128, 1024
 """Rows that are read from a file at a time, and that go to a worker: a segment has some 300 kB, a piece 70 at most."""
 _ROWS_AT_A_TIME = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 SHARE_BYTES = 1 << 25
 """What a task reads of tables' files."""
+FEW_BYTES = 1 << 24
+"""Of files that the driver packs by itself: Spark takes seconds to plan, however few the rows are."""
 
 _DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 _OF = {
@@ -49,6 +56,10 @@ _OF = {
     APPEND_LOG.name: (pieces_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
 }
 """How pieces are made of a table, and of which columns."""
+
+
+OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
 
 
 class UnreadableFileError(Exception):
@@ -85,20 +96,27 @@ def pack_stale_days(lake: Lake) -> int:
         Segments written.
     """
     lake.ensure(FETCH_SEGMENTS)
-    found = _files_by_day(lake)
-    packed: dict[date, str] = {}
-    if lake.files(FETCH_SEGMENTS.name):
-        packed = dict(lake.read(FETCH_SEGMENTS.name).select("event_date", "packed_from").distinct().collect())
+    found, packed = _files_by_day(lake), _packed_days(lake)
     stale = sorted(day for day in found.keys() | packed.keys() if found.get(day) != packed.get(day))
     if not stale:
         return 0
     days = ", ".join(f"DATE'{day}'" for day in stale)
     where = f"event_date IN ({days})"
-    told = F.create_map(*(F.lit(value) for day in stale for value in (day, found.get(day))))
-    pieces = [_pieces(lake, table, where, stale) for table in (FETCH_LOG, APPEND_LOG)]
-    with rows_at_a_time(lake.spark, PIECES_AT_A_TIME):
-        rows = _packed(pieces[0].unionByName(pieces[1])).withColumn("packed_from", told[F.col("event_date")])
-        return lake.replace(FETCH_SEGMENTS, rows, where)
+    bounds = str(stale[0]), str(stale[-1])
+    conform = partial(_conformed, found)
+    with ArrowSql() as sql:
+        small = SmallTables(lake, sql)
+        folder = lake.folder(FETCH_SEGMENTS.name) if small.takes(FETCH_SEGMENTS, bounds, where) else None
+        paths = {table.name: _paths(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
+        few = _pieces_of_few(paths) if folder else None
+        if few is not None:
+            return small.replace(FETCH_SEGMENTS, pa.Table.from_batches(conform(pack(iter(few))), _ROWS), where, bounds)
+        with rows_at_a_time(lake.spark, PIECES_AT_A_TIME):
+            pieces = _pieces(lake, FETCH_LOG, where, paths).unionByName(_pieces(lake, APPEND_LOG, where, paths))
+            if folder is None:
+                return lake.replace(FETCH_SEGMENTS, _packed(pieces, conform, _ROWS), where)
+            told = _packed(pieces, partial(_written, conform, folder, where), TOLD).toArrow()
+        return small.replace(FETCH_SEGMENTS, _ROWS.empty_table(), where, bounds, files_told(told))
 
 
 @contextmanager
@@ -138,13 +156,49 @@ def _day_of(path: str) -> date | None:
     return date.fromisoformat(match[1]) if match else None
 
 
-def _pieces(lake: Lake, table: Table, where: str, days: Sequence[date]) -> DataFrame:
+def _packed_days(lake: Lake) -> dict[date, str]:
+    """What the days that are packed were made of, as `_files_by_day` gives it."""
+    columns = ["event_date", "packed_from"]
+    if lake.folder(FETCH_SEGMENTS.name) is None:
+        return dict(lake.read(FETCH_SEGMENTS.name).select(columns).distinct().collect())
+    rows = read_columns(lake, FETCH_SEGMENTS.name, columns).group_by(columns).aggregate([])
+    return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+
+
+def _paths(lake: Lake, table: Table, days: Sequence[date]) -> list[str] | None:
+    """Files with the rows of some days; None where Spark has to read them."""
+    if not (lake.folder(table.name) and lake.is_plain(table.name)):
+        return None
+    return [path for path in lake.files(table.name) if _day_of(path) in days]
+
+
+def _size(path: str) -> int:
+    # Of a file that is gone the one who reads it tells, as of one that is damaged.
+    return Path(path).stat().st_size if Path(path).exists() else 1
+
+
+def _pieces_of_few(paths: Mapping[str, list[str] | None]) -> list[pa.RecordBatch] | None:
+    """Make pieces here, sorted as `pack` takes them; None if there is too much to read, or only Spark can read it."""
+    read = {name: of_table for name, of_table in paths.items() if of_table is not None}
+    if len(read) < len(paths) or sum(_size(path) for of_table in read.values() for path in of_table) > FEW_BYTES:
+        return None
+    made = PIECES.empty_table().to_batches()
+    for name, of_table in read.items():
+        make, columns = _OF[name]
+        made += make(batch for path in of_table for batch in _rows_of(Part(path, 0, 1), columns))
+    order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
+    pieces = pa.Table.from_batches(made, PIECES).sort_by(order).combine_chunks()
+    return list(pieces.to_batches(max_chunksize=PIECES_AT_A_TIME))
+
+
+def _pieces(lake: Lake, table: Table, where: str, paths: Mapping[str, list[str] | None]) -> DataFrame:
     """Rows of ``udfs.batches.event_chunks.PIECES``, of some days of a table."""
     make, columns = _OF[table.name]
-    if not (lake.folder(table.name) and lake.is_plain(table.name)):
+    of_table = paths[table.name]
+    if of_table is None:
         rows = lake.read(table.name).where(where).select(*columns)
         return rows.mapInArrow(make, from_arrow_schema(PIECES))
-    shares = _shares([path for path in lake.files(table.name) if _day_of(path) in days])
+    shares = _shares(of_table)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         mine = [part for batch in numbers for number in batch.column("id") for part in shares[number.as_py()]]
@@ -158,8 +212,7 @@ def _shares(paths: Sequence[str]) -> list[list[Part]]:
     shares: list[list[Part]] = []
     room = 0
     for path in paths:
-        # Of a file that is gone the worker tells, as of one that is damaged.
-        size = Path(path).stat().st_size if Path(path).exists() else 1
+        size = _size(path)
         parts = -(-size // SHARE_BYTES)
         for number in range(parts):
             if room < size // parts:
@@ -191,16 +244,30 @@ def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         raise UnreadableFileError(message) from error
 
 
-def _packed(pieces: DataFrame) -> DataFrame:
-    segments = (
-        pieces.repartition(*SET_COLUMNS)
-        .sortWithinPartitions(*SET_COLUMNS, "first_us")
-        .mapInArrow(pack, from_arrow_schema(SEGMENTS))
-    )
-    return segments.withColumns(
-        {
-            "event_date": F.date_from_unix_date("day"),
-            "first_time": F.timestamp_micros("first_us"),
-            "last_time": F.timestamp_micros("last_us"),
+def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
+    """What a function makes of the segments of pieces."""
+
+    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work(pack(batches))
+
+    together = pieces.repartition(*SET_COLUMNS).sortWithinPartitions(*SET_COLUMNS, "first_us")
+    return together.mapInArrow(packed, from_arrow_schema(schema))
+
+
+def _conformed(packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of ``fetch_segments``."""
+    for batch in segments:
+        days = batch.column("day").cast(pa.date32())
+        columns = {name: batch.column(name) for name in batch.schema.names} | {
+            "event_date": days,
+            "first_time": batch.column("first_us").cast(pa.timestamp("us", "UTC")),
+            "last_time": batch.column("last_us").cast(pa.timestamp("us", "UTC")),
+            "packed_from": pa.array([packed_from.get(day) for day in days.to_pylist()], pa.string()),
         }
-    )
+        yield pa.RecordBatch.from_arrays([columns[name] for name in _ROWS.names], schema=_ROWS)
+
+
+def _written(
+    conform: OfBatches, folder: str, where: str, segments: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    return with_files_written(FETCH_SEGMENTS, folder, where, ArrowSql, conform(segments))

@@ -11,6 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+from isr_batch.ingest.kafka_logs.engine import Rows as TableRows
+from isr_batch.ingest.kafka_logs.in_spark import Spread, frame_of
+
 START = datetime(2026, 11, 21, 16, 30)  # noqa: DTZ001 log lines carry no zone
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded broker logs are not here: ../shared/traces")
@@ -18,9 +21,10 @@ traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded broker log
 Rows = Callable[..., list[tuple[Any, ...]]]
 
 
-def rows_of(table: DataFrame | pa.Table) -> list[dict[str, Any]]:
+def rows_of(table: TableRows | DataFrame) -> list[dict[str, Any]]:
     """Rows of a table that an ingest made, whichever engine holds it."""
-    rows: list[dict[str, Any]] = (table if isinstance(table, pa.Table) else table.toArrow()).to_pylist()
+    held = frame_of(table) if isinstance(table, Spread) else table
+    rows: list[dict[str, Any]] = (held if isinstance(held, pa.Table) else held.toArrow()).to_pylist()
     return rows
 
 

@@ -120,12 +120,10 @@ class InSpark:
         return Spread(first, _unpacked, rows[0].schema)
 
     def collect(self, rows: Rows) -> pa.Table:  # noqa: D102
-        packets = self._packets(rows, _packed).select("packet").toArrow()
-        return table_of(_unpacked(iter(packets.to_batches())), rows.schema)
+        return _collected(self._packets(rows, _packed), rows.schema)
 
     def count(self, rows: Rows) -> int:  # noqa: D102
-        ((counted,),) = self._packets(rows, _packed).agg(F.sum("rows")).collect()
-        return int(counted or 0)
+        return _counted(self._packets(rows, _packed))
 
     def keep(self, rows: Rows) -> Rows:  # noqa: D102
         # What follows is planned from these packets, and not again from the text of the logs. On disks: the heap would
@@ -152,9 +150,19 @@ class InSpark:
     def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
         if isinstance(rows, pa.Table):
             return self.spark.createDataFrame(table_of(pack(iter(rows.to_batches())), _PACKETS))
-        if pack is _packed and rows.work is _unpacked:
-            return rows.frame
-        return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
+        return _packets_of(rows, pack)
+
+
+def here_if_few(rows: Spread, most: int) -> pa.Table | None:
+    """Bring rows to this process, unless they are made of more packed rows than that."""
+    packed = "packet" in rows.frame.columns
+    return _collected(_packets_of(rows, _packed), rows.schema) if packed and _counted(rows.frame) <= most else None
+
+
+def told_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
+    """Let workers do something with their shares of the rows, and collect what they tell of it."""
+    told = rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, work)), from_arrow_schema(schema))
+    return told.toArrow()
 
 
 def frame_of(rows: Spread) -> DataFrame:
@@ -177,8 +185,24 @@ def table_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(cast(pa.table(batch), schema) for batch in batches)])
 
 
+def _packets_of(rows: Spread, pack: OfBatches) -> DataFrame:
+    if pack is _packed and rows.work is _unpacked:
+        return rows.frame
+    return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
+
+
+def _collected(packets: DataFrame, schema: pa.Schema) -> pa.Table:
+    return table_of(_unpacked(iter(packets.select("packet").toArrow().to_batches())), schema)
+
+
+def _counted(packets: DataFrame) -> int:
+    ((counted,),) = packets.agg(F.sum("rows")).collect()
+    return int(counted or 0)
+
+
 @lru_cache(maxsize=1)
-def _worker_sql() -> ArrowSql:
+def worker_sql() -> ArrowSql:
+    """Open the engine of a worker, once."""
     return log_sql()
 
 
@@ -212,12 +236,12 @@ def _answered(
     query: str, small: dict[str, pa.Table], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for rows in _some(batches):
-        yield from cast(_worker_sql()(query, rows=rows, **small), schema).to_batches()
+        yield from cast(worker_sql()(query, rows=rows, **small), schema).to_batches()
 
 
 def _meeting(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for rows in _some(batches):
-        yield from meeting(_worker_sql(), rows, condition).to_batches()
+        yield from meeting(worker_sql(), rows, condition).to_batches()
 
 
 def _selected(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -247,7 +271,7 @@ def _in_buckets(
     """Make packets of rows whose keys have one hash."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
     for rows in _some(batches):
-        number = _worker_sql()(query, rows=cast(rows, keys))["bucket"].to_numpy()
+        number = worker_sql()(query, rows=cast(rows, keys))["bucket"].to_numpy()
         sorted_ = rows.take(pa.array(np.argsort(number, kind="stable")))
         begin = 0
         for bucket, size in enumerate(np.bincount(number, minlength=buckets).tolist()):
@@ -273,7 +297,7 @@ def _of_keys(
             parts[name] += _unpacked(iter([batch.filter(pc.equal(batch["of_table"], name))]))
     if any(parts.values()):
         tables = {name: table_of(iter(found), schemas[name]) for name, found in parts.items()}
-        yield from cast(work(_worker_sql(), **tables), schema).to_batches()
+        yield from cast(work(worker_sql(), **tables), schema).to_batches()
 
 
 def _sorted(

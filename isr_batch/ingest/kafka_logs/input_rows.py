@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from isr_batch.ingest.kafka_logs.in_spark import frame_of
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.contract import Table
@@ -24,7 +22,7 @@ _INSTANTS = {
 }
 
 
-def conformed(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> pa.Table | DataFrame:
+def conformed(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> Rows:
     """Select exactly the table's columns.
 
     Parameters
@@ -39,14 +37,13 @@ def conformed(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, 
 
     Returns
     -------
-    pa.Table or DataFrame
-        A Spark frame where the rows are in Spark's workers.
+    Rows
     """
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
     found = engine.map(rows, partial(_with_columns, table, constants), schema)
     if isinstance(found, pa.Table):
         return pa.Table.from_arrays(found.columns, schema=arrow_schema(table))
-    return frame_of(found)
+    return found
 
 
 def _with_columns(

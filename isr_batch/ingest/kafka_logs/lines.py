@@ -275,7 +275,14 @@ def _sorted_lines(
 
 
 def _split(block: bytes) -> pa.Array:
-    values = pc.split_pattern(pa.array([block.decode("utf-8", "replace")]), "\n").flatten()
+    text = pa.Array.from_buffers(
+        pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(block)], np.int32)), pa.py_buffer(block)]
+    )
+    try:
+        whole = text.cast(pa.string())
+    except pa.ArrowInvalid:  # some bytes are not UTF-8
+        whole = pa.array([block.decode("utf-8", "replace")])
+    values = pc.split_pattern(whole, "\n").flatten()
     return pc.utf8_rtrim(values, "\r") if b"\r" in block else values
 
 
@@ -302,31 +309,36 @@ def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | 
     BadFileError
         After all lines that came before the damage.
     """
-    pending = bytearray()
+    pending: list[bytes] = []  # put together once a block: copies cost as much as all else here
+    size = 0
     head, skipped = b"", 0  # of the long line that is being passed over
     bad: BadFileError | None = None
     try:
         for chunk in stream:
-            pending += chunk
-            if skipped or len(pending) > MAX_LINE_BYTES:
-                cut = pending.find(b"\n")
+            pending.append(chunk)
+            size += len(chunk)
+            if skipped or size > MAX_LINE_BYTES:
+                held = b"".join(pending)
+                cut = held.find(b"\n")
                 if cut < 0 or cut + skipped > MAX_LINE_BYTES:
-                    head = head or bytes(pending[:HEAD_BYTES])
-                    skipped += len(pending) if cut < 0 else cut
+                    head = head or held[:HEAD_BYTES]
+                    skipped += size if cut < 0 else cut
                     if cut < 0:
-                        pending.clear()
+                        pending, size = [], 0
                         continue
                     yield LongLine(head, skipped)
                     head, skipped = b"", 0
-                    del pending[: cut + 1]
-            if len(pending) >= block_bytes and (cut := pending.rfind(b"\n")) >= 0:
-                yield bytes(pending[:cut])
-                del pending[: cut + 1]
+                    held = held[cut + 1 :]
+                pending, size = [held], len(held)
+            if size >= block_bytes and (cut := pending[-1].rfind(b"\n")) >= 0:
+                last = pending.pop()
+                yield b"".join([*pending, last[:cut]])
+                pending, size = [last[cut + 1 :]], len(last) - cut - 1
     except BadFileError as error:
         bad = error
     if skipped:
         yield LongLine(head, skipped)
-    elif pending:
-        yield bytes(pending.removesuffix(b"\n"))
+    elif size:
+        yield b"".join(pending).removesuffix(b"\n")
     if bad:
         raise bad

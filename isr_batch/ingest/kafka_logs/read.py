@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from isr_batch.ingest.kafka_logs import (
     append_log,
@@ -53,7 +52,7 @@ class KafkaLogs:
 
     Parameters
     ----------
-    tables : dict of str to DataFrame or pa.Table
+    tables : dict of str to Rows
         By name, each with the columns of `isr_batch.lake.tables.inputs`. Those that are worked on in Spark are computed
         when they are used.
     found : LogFolder
@@ -68,7 +67,7 @@ class KafkaLogs:
         For the user: what the rows are based on.
     """
 
-    tables: dict[str, DataFrame | pa.Table]
+    tables: dict[str, Rows]
     found: log_folder.LogFolder
     requests: pa.Table
     lines: LinesOfInterest

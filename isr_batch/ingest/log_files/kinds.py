@@ -1,7 +1,5 @@
 """Which of a broker's logs a line belongs to: by its logger and its message, not by the name of its file."""
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,7 +16,7 @@ _NO_CODE = -1
 _STAMPED = r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:"
 _LOGGER = r" \([A-Za-z_$][\w$]*(?:\.[\w$]+)+\)\s*$"
 _ABOUT_STATE = r"^\[[^\]]*\] [A-Z]+ (?:\[(?:Broker|Controller) id=\d+[^\]]*\]|Broker \d+ |Controller \d+ epoch )"
-_NEWLINE, _MARK = re.compile(rb"\n"), b" Completed request:"
+_NEWLINE, _MARK = ord("\n"), b" Completed request:"
 _MARK_AT = len("[2026-11-21 16:30:18,595] DEBUG")
 _REQUEST_MARK, _STATE_MARK = " Completed request:", "(state.change.logger)"
 
@@ -38,11 +36,11 @@ class KindFinder:
 
     def all_requests(self, block: bytes) -> Codes | None:
         """Give the codes of a block of lines if each begins as a request in Kafka's own layout; else None."""
-        starts = np.array([0, *(found.end() for found in _NEWLINE.finditer(block))])
+        text = np.frombuffer(block, np.uint8)
+        starts = np.append(0, np.flatnonzero(text == _NEWLINE) + 1)
         at = starts + _MARK_AT
         if at[-1] + len(_MARK) > len(block):
             return None
-        text = np.frombuffer(block, np.uint8)
         if not (text[at[:, None] + np.arange(len(_MARK))] == np.frombuffer(_MARK, np.uint8)).all():
             return None
         self.last = _REQUEST

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.kafka_logs import read_kafka_logs
-from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, engine_for
-from isr_batch.ingest.kafka_logs.in_spark import InSpark
+from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, Rows, engine_for
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -30,9 +30,11 @@ RECORDED = ("old-0.10.1.1", "old-2.1.1", "k2.8.2", "k4.4.0")
 def tables(spark: SparkSession, engine: Engine, folder: Path) -> dict[str, Counter[str]]:
     logs = read_kafka_logs(engine, folder, "c", "run-1")
     logs.account()
-    found: dict[str, DataFrame | pa.Table] = dict(logs.tables)
+    found: dict[str, Rows | DataFrame] = dict(logs.tables)
     fetches = found["fetch_log"]
-    if isinstance(fetches, pa.Table):
+    if isinstance(fetches, Spread):
+        fetches = frame_of(fetches)
+    else:
         fetches = spark.createDataFrame(pa.Table.from_arrays(fetches.columns, names=fetches.column_names))
     # A run of identical fetches ends where a batch of requests ends.
     found["fetch_log"] = single_fetches(fetches)

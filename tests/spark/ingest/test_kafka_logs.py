@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.ingest.kafka_logs import KafkaLogs, read_kafka_logs
-from isr_batch.ingest.kafka_logs.in_spark import InSpark
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.fetch_log import single_fetches
@@ -56,9 +56,9 @@ def ingested(spark: SparkSession, folder: Path) -> Iterator[tuple[KafkaLogs, dic
 
 
 def in_spark(logs: KafkaLogs, name: str) -> DataFrame:
-    frame = logs.tables[name]
-    assert isinstance(frame, DataFrame)
-    return frame
+    rows = logs.tables[name]
+    assert isinstance(rows, Spread)
+    return frame_of(rows)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Tables that the driver holds: which rows of the lake they replace, without Spark."""
 
 import datetime as dt
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import BROKER_EVENTS, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE
+from isr_batch.lake.worker_files import DataFile
 
 
 class Recorded(SmallTables):
@@ -22,10 +24,13 @@ class Recorded(SmallTables):
         super().__init__(SimpleNamespace(spark=None, run_id="r"), sql)  # type: ignore[arg-type]
         self.writes: dict[str, tuple[int, str, Days | None]] = {}
 
-    def takes(self, _table: Table, _days: Days | None = None) -> bool:
+    def takes(self, _table: Table, _days: Days | None = None, _where: str | None = None) -> bool:
         return True
 
-    def replace(self, table: Table, rows: pa.Table, where: str, days: Days | None = None) -> int:
+    def replace(
+        self, table: Table, rows: pa.Table, where: str, days: Days | None = None, files: Sequence[DataFile] = ()
+    ) -> int:
+        assert not files
         assert self.count_broken(table, rows, where) == 0
         self.writes[table.name] = rows.num_rows, where, days
         return int(rows.num_rows)

@@ -1,0 +1,40 @@
+"""What a row must meet, asked of Arrow tables: conditions in Spark's SQL, and the contract of a table."""
+
+import re
+
+import pyarrow as pa
+
+from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
+from isr_batch.lake.tables.contract import Table
+
+
+def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
+    """Keep the rows that meet a condition, which is in Spark's SQL: text has escapes, and instants are in UTC."""
+    plain = [
+        name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
+    ]
+    known = without_zones(rows.select(plain))
+    text = re.sub(r"'((?:[^'\\]|\\.)*)'", lambda found: quoted(re.sub(r"\\(.)", r"\1", found[1])), where)
+    return rows.filter(sql(f"SELECT coalesce({text}, false) AS meets FROM stored", stored=known)["meets"])
+
+
+def count_broken(sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
+    """Count the rows that break the contract of a table, or do not meet a condition.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    table : Table
+    rows : pa.Table
+        The contract's columns.
+    where : str
+        SQL condition that both engines understand.
+    """
+    holds = [f"coalesce({condition}, true)" for condition in table.constraints.values()]
+    # Maps do not go into queries.
+    required = [column for column in table.columns if not column.nullable]
+    holds += [f"{column.name} IS NOT NULL" for column in required if not column.type.startswith("MAP")]
+    if any(rows[column.name].null_count for column in required if column.type.startswith("MAP")):
+        return int(rows.num_rows)
+    holds.append(f"coalesce({where}, false)")
+    return int(rows.num_rows - rows_that_meet(sql, rows, " AND ".join(f"({each})" for each in holds)).num_rows)

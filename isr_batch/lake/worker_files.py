@@ -1,0 +1,171 @@
+"""Rows straight from the workers that make them to Parquet files of their table, which one commit then adds.
+
+Spark would take each row from the worker, make one of its own of it and write that (docs/adr/0020). A task writes a
+file for each day here, and tells the driver of it. Files of a task that failed are in no commit, and VACUUM removes
+them. The rows are checked against their contract before they are written, since the commit does not look at them.
+"""
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.contract_sql import count_broken
+from isr_batch.lake.tables.contract import Table
+
+TOLD = pa.schema([("file", pa.string())])
+"""What a task tells of a file: a `DataFile` as JSON."""
+
+GROUP_BYTES = 1 << 25
+"""Of rows of a day that are held before they are checked and written."""
+BYTES_WAITING = 1 << 27
+"""Of rows of all days that a task holds: its memory does not grow with its share of the log."""
+
+DAY = "event_date"
+"""What the tables are partitioned by."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file in a table's folder, not in its log yet.
+
+    Attributes
+    ----------
+    path : str
+        In the table's folder.
+    size_bytes : int
+    day : str
+        Value of event_date of all rows.
+    rows, broken : int
+        Rows, and how many of them break the contract.
+    least_us, most_us : dict of str to int
+        Least and greatest value of the instants that no row lacks, in epoch microseconds.
+    """
+
+    path: str
+    size_bytes: int
+    day: str
+    rows: int
+    broken: int
+    least_us: dict[str, int]
+    most_us: dict[str, int]
+
+
+def with_files_written(
+    table: Table, folder: str, where: str, open_sql: Callable[[], ArrowSql], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a task to files, one for each day, and tell of these.
+
+    Parameters
+    ----------
+    table : Table
+        Partitioned by event_date.
+    folder : str
+        Its folder.
+    where : str
+        SQL condition that the rows must meet as well.
+    open_sql : callable
+        Returns the engine that evaluates it.
+    batches : iterator of RecordBatch
+        The contract's columns; of any length.
+
+    Yields
+    ------
+    RecordBatch
+        Of `TOLD`.
+    """
+    assert table.partitioned_by == (DAY,)
+    files = _Files(table, folder, where, open_sql())
+    for batch in batches:
+        if batch.num_rows:
+            files.add(batch)
+    told = [json.dumps(asdict(file)) for file in files.close()]
+    if told:
+        yield pa.RecordBatch.from_pydict({"file": told}, TOLD)
+
+
+def files_told(told: pa.Table) -> list[DataFile]:
+    """Take what tasks told (`TOLD`) apart."""
+    return [DataFile(**json.loads(text)) for text in told["file"].to_pylist()]
+
+
+class _Files:
+    """The files of a task, in the making."""
+
+    def __init__(self, table: Table, folder: str, where: str, sql: ArrowSql) -> None:
+        self.table, self.folder, self.where, self.sql = table, folder, where, sql
+        # A row that lacks what it must have is counted, and its file is not used.
+        self.schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
+        self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self.bytes_waiting: defaultdict[int, int] = defaultdict(int)
+        self.files: dict[int, _File] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        days = np.asarray(batch.column(DAY).cast(pa.int32()).fill_null(0))
+        for day in np.unique(days).tolist():
+            rows = batch.filter(pa.array(days == day)) if (days[0], days[-1]) != (day, day) else batch
+            self.waiting[day].append(rows)
+            self.bytes_waiting[day] += rows.nbytes
+            if self.bytes_waiting[day] >= GROUP_BYTES:
+                self._write(day)
+        while sum(self.bytes_waiting.values()) > BYTES_WAITING:
+            self._write(max(self.bytes_waiting, key=self.bytes_waiting.__getitem__))
+
+    def _write(self, day: int) -> None:
+        rows = pa.Table.from_batches(self.waiting.pop(day)).cast(self.schema).combine_chunks()
+        del self.bytes_waiting[day]
+        if day not in self.files:
+            self.files[day] = _File(self.table, self.folder, day, self.schema)
+        self.files[day].write(rows, count_broken(self.sql, self.table, rows, self.where))
+
+    def close(self) -> Iterator[DataFile]:
+        for day in list(self.waiting):
+            self._write(day)
+        for file in self.files.values():
+            yield file.close()
+
+
+class _File:
+    """A file in the making."""
+
+    def __init__(self, table: Table, folder: str, day: int, schema: pa.Schema) -> None:
+        self.folder, self.day = folder, str(np.datetime64(day, "D"))
+        self.path = f"{DAY}={self.day}/part-{uuid.uuid4()}.zstd.parquet"
+        self.rows, self.broken = 0, 0
+        self.instants = [c.name for c in table.columns if c.type == "TIMESTAMP" and not c.nullable]
+        self.least_us: dict[str, int] = {}
+        self.most_us: dict[str, int] = {}
+        stored = pa.schema([field for field in schema if field.name != DAY])
+        # Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
+        steps = [field.name for field in stored if field.type in (pa.int64(), pa.timestamp("us", "UTC"))]
+        recurring = [field.name for field in stored if field.name not in steps and field.type != pa.binary()]
+        place = Path(folder, self.path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self.writer = pq.ParquetWriter(
+            place, stored, compression="zstd", store_schema=False, write_statistics=self.instants,
+            use_dictionary=recurring,
+            column_encoding=dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
+        )  # fmt: skip
+
+    def write(self, rows: pa.Table, broken: int) -> None:
+        self.rows += rows.num_rows
+        self.broken += broken
+        for name in self.instants:
+            us = np.asarray(rows[name].combine_chunks().drop_null().cast(pa.int64()))
+            if len(us):
+                self.least_us[name] = min(int(us.min()), self.least_us.get(name, int(us.min())))
+                self.most_us[name] = max(int(us.max()), self.most_us.get(name, int(us.max())))
+        self.writer.write_table(rows.drop_columns([DAY]), row_group_size=rows.num_rows)
+
+    def close(self) -> DataFile:
+        self.writer.close()
+        size = Path(self.folder, self.path).stat().st_size
+        return DataFile(self.path, size, self.day, self.rows, self.broken, self.least_us, self.most_us)
