@@ -12,7 +12,7 @@ from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, find
 from isr_batch.incidents.words import answer, headline, link, often, story, worst_first
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.report.screen import lag_time_bound, matrix
-from isr_batch.report.timeline import timeline
+from isr_batch.report.timeline import Target, timeline
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1}
@@ -205,12 +205,12 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     leader_was_silent(log)
     log.add("broker_events", cluster_id="c", broker_id=3, kind="started", event_time=at(40), end_time=at(40))
     own = log.found()
-    drawn = timeline(own, own.clusters[0])
+    drawn = timeline(own, own.clusters[0], {(1, 1): Target("i0-1-1", "")})
     assert [lane["broker"] for lane in drawn.lanes] == [1, 2, 3]
     (silence,) = drawn.silences
-    # 100 s on 1112 units, which begin at 76.
-    assert (silence["x"], silence["width"]) == (pytest.approx(76 + 111.2), pytest.approx(66.7))
+    assert (silence["x"], silence["width"]) == (10, 6)  # of 100 s
     assert silence["says"] == "00:00:10: broker 1 was silent for 6 s"
+    assert {bar["place"] for bar in drawn.bars} == {"i0-1-1"}
     said = {bar["says"] for bar in drawn.bars}
     assert "00:00:16: broker 1 drops others; healthy: 4 drops" in said
     assert "00:00:14: broker 1 is dropped; stopped or behind: 1 drop" in said
@@ -220,6 +220,8 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     ]
     assert [tick["text"] for tick in drawn.ticks][:2] == ["00:00:00", "00:00:15"]
     assert drawn.verdicts == ["spurious", "genuine"]
+    led = timeline(own, own.clusters[0], {(1, 1): Target("", "isr-batch explain")})
+    assert "00:00:16: broker 1 drops others; healthy: 4 drops. isr-batch explain" in {bar["says"] for bar in led.bars}
 
 
 def score(rule: str, spurious: int, misses: int, detection: float | None, lag_time_ms: int = 4000, **more: Any) -> Row:
