@@ -44,9 +44,9 @@ class Log:
 
     def shrink(
         self, seconds: float, leader: int, follower: int, verdict: str | None, cause: str = "", *,
-        partition: int = 0, lag_ms: int = 5000,
+        partition: int = 0, lag_ms: int = 5000, back_s: float = 2,
     ) -> None:  # fmt: skip
-        """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone 2 s later."""
+        """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone some seconds later."""
         key = KEY | {"leader_id": leader, "replica_id": follower, "partition_id": partition}
         self.add("observed_isr_changes", **key, change_time=at(seconds), kind="shrink", made_by="leader",
                  last_caught_up_time_ms=None)  # fmt: skip
@@ -57,7 +57,7 @@ class Log:
                  replayed_time=replayed)  # fmt: skip
         if verdict:
             self.add("shrink_verdicts", **key, **RUN, change_time=replayed, made_by="rule", verdict=verdict,
-                     primary_cause=cause, restored_time=at(seconds + 2), lag_ms=lag_ms)  # fmt: skip
+                     primary_cause=cause, restored_time=at(seconds + back_s), lag_ms=lag_ms)  # fmt: skip
 
     def found(self) -> OwnShrinks:
         return find(
@@ -137,6 +137,23 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     log.shrink(31, 2, 3, "genuine", "follower_slow")
     (both,) = log.found().incidents
     assert link(both) == ""
+
+
+def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) -> None:
+    """More than a lag time after: a shorter time is what it takes to catch up."""
+    log.shrink(20, 1, 3, "genuine", "follower_stopped", back_s=4)
+    log.shrink(20, 2, 3, "genuine", "follower_stopped", back_s=8)
+    log.shrink(50, 1, 3, "genuine", "follower_stopped", partition=1)
+    log.shrink(50, 1, 3, "genuine", "follower_stopped", back_s=40)
+    log.shrink(50, 2, 3, "genuine", "follower_stopped", back_s=2.5)
+    first, second = log.found().incidents
+    assert story(first) == "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 2 ISRs."
+    assert story(second) == (
+        "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 3 ISRs, which had it back after 2.5 s, but broker "
+        "1 only after 40 s (suspect it, the link or a throttle)."
+    )
+    log.rows["shrink_verdicts"][-1]["restored_time"] = None
+    assert "suspect" not in story(log.found().incidents[1])
 
 
 def test_who_stops_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
