@@ -14,7 +14,7 @@ ROUNDS ?= 3
 PAGE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-all bench setup java lint type kernels sample unit spark witnesses sql doctor lock zip archive clean
+.PHONY: help run check test test-all bench setup java chromium lint type kernels sample unit spark witnesses sql doctor lock zip archive clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ test: $(VENV)/test.stamp java ## style, layers, types, the main job on the sampl
 	rm -rf build/witnesses
 	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=40 -m "not long and not nightly"
 
-test-all: $(VENV)/test.stamp java ## after `make test`: the long tests (tests/conftest.py lists them), and what all have shown
+test-all: $(VENV)/test.stamp java chromium ## after `make test`: the long tests (tests/conftest.py lists them), and what all have shown
 	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=40 -m "long and not nightly"
 	$(BIN)/python -m docs.generate.witnesses
 
@@ -57,6 +57,9 @@ $(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp
 
 java:
 	@sh .ci/java
+
+chromium:
+	@sh .ci/chromium
 
 lint: $(VENV)/test.stamp ## style and layers
 	$(BIN)/ruff check .

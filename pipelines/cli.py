@@ -13,7 +13,7 @@ from isr_batch.settings import did_you_mean, load_settings
 from isr_batch.window import Window, parse_window
 from pipelines.evidence_cli import run_on_server_logs
 from pipelines.explain_cli import explain
-from pipelines.export_cli import export
+from pipelines.export_cli import export_app
 from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs, look, nothing_to_replay
 from pipelines.job import (
     Catalog,
@@ -59,6 +59,7 @@ app.add_typer(ingest_app, name="ingest")
 app.command(epilog="Example: isr-batch look data/samples")(look)
 app.add_typer(rules_app, name="rules")
 app.add_typer(config_app, name="config")
+app.add_typer(export_app, name="export")
 
 LEDGER_COLUMNS = (
     "rule", "T", "shrinks", "spurious", "precision", "detection_ms_p99", "mistake_duration_ms_p50", "query_accuracy",
@@ -303,9 +304,6 @@ def compare(
 app.command(epilog="Example: isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake build/lake")(
     explain
 )
-
-
-app.command(epilog="Example: isr-batch export --lake build/lake --out isr_batch.prom")(export)
 
 
 @config_app.command("show", epilog="Example: isr-batch config show --set kafka-3.7.replica_lag_time_max_ms=10000")

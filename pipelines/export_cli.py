@@ -1,4 +1,4 @@
-"""The command that hands figures to a monitoring system."""
+"""The commands that hand verdicts and figures to other programs."""
 
 import os
 from pathlib import Path
@@ -9,8 +9,11 @@ import typer
 from pipelines.job import Catalog, Env, LakePath, Quiet, open_job, settings_of
 from pipelines.output import Output
 
+export_app = typer.Typer(no_args_is_help=True, help="Verdicts and figures for other programs.")
 
-def export(
+
+@export_app.command(epilog="Example: isr-batch export prometheus --lake build/lake --out isr_batch.prom")
+def prometheus(
     file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.prom", help="For node_exporter's textfile collector.")
     ] = None,
@@ -24,10 +27,29 @@ def export(
     job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
     with job.out.step("look"):
         text = exposition(own_shrinks(job.lake), read_scores(job.lake))
+    _hand_over(text, file, job.out)
+
+
+@export_app.command(name="csv", epilog="Example: isr-batch export csv --lake build/lake --out verdicts.csv")
+def verdicts(
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="For a spreadsheet.")] = None,
+    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Write each follower that your brokers dropped, with its verdict, as CSV; without --out, to the terminal."""
+    from isr_batch.incidents.own_shrinks import own_shrinks
+    from isr_batch.incidents.spreadsheet import verdicts_csv
+
+    job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
+    with job.out.step("look"):
+        text = verdicts_csv(own_shrinks(job.lake), job.lake.root)
+    _hand_over(text, file, job.out)
+
+
+def _hand_over(text: str, file: Path | None, out: Output) -> None:
     if file is None:
-        job.out.text(text.rstrip("\n"))
+        out.text(text.rstrip("\n"))
         return
-    # The collector may read at any time, and takes no file of another ending.
+    # Others may read at any time; node_exporter takes no file of another ending.
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(file)

@@ -35,6 +35,8 @@ COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.
 """Folders and files of unit tests that need compiled kernels, or draw many pages; `make check` leaves them out."""
 
 LONG = {
+    "spark/lake/test_lake_sql.py": "has Spark plan each query of the report",
+    "spark/report/test_browser.py": "opens the report in Chromium, which test-all installs where it may",
     "spark/ingest/test_engine.py": "ingests recorded clusters in the driver and in Spark",
     "spark/ingest/test_mid_term.py": "ingests recorded clusters again for each of some cuts",
     "spark/replay/test_kills.py": "starts a JVM for each of the commands that it kills",

@@ -1,44 +1,47 @@
 """What request logs add to the lines of server.log: the replay's verdicts, and who wrote when a replica was lost."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from isr_batch.evidence.questions import Answered, FromRequests, questions
 from isr_batch.evidence.write import read_evidence
-from isr_batch.lake.ddl import literal
-from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake import Lake, sql_texts
+from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
-from isr_batch.lake.tables.inputs import APPEND_LOG
-from isr_batch.lake.tables.outputs import REPLAY_CHECK, REPLICA_TIMELINE, SHRINK_VERDICTS
 
 _VERDICTS = """
 SELECT cluster_id, known_by, verdict, primary_cause, lag_ms, true_lag_ms, avoiding_lag_time_ms
-FROM evidence_and_verdicts
-WHERE cluster_id IN ({clusters}) AND verdict <> 'excluded'
+FROM ({view})
+WHERE cluster_id IN (:clusters) AND verdict <> 'excluded'
 """
 # A time without a begin is a lag time long. Appends of clients that no logged request made are those of nobody.
 _CLIENTS = """
 WITH dropped AS (
-  SELECT cluster_id, topic, partition_id, change_time, min(coalesce(
-    timestamp_millis(last_caught_up_time_ms),
-    timestampadd(MILLISECOND, -coalesce(replica_lag_time_max_ms, 10000), change_time)
-  )) AS since
+  SELECT cluster_id, topic, partition_id, unix_micros(change_time) AS until_us, min(1000 * coalesce(
+    last_caught_up_time_ms, unix_millis(change_time) - coalesce(replica_lag_time_max_ms, 10000)
+  )) AS since_us
   FROM shrink_evidence
-  WHERE cluster_id IN ({clusters}) AND made_by = 'leader' AND NOT retry
+  WHERE cluster_id IN (:clusters) AND made_by = 'leader' AND NOT retry
   GROUP BY cluster_id, topic, partition_id, change_time
 ), written AS (
   SELECT
-    cluster_id, client_id, topic, partition_id, append_time, base_offset, source_file, source_line,
-    any_value(coalesce(log_end_offset - base_offset, 0)) AS records, collect_set(change_time) AS drops
+    cluster_id, client_id, topic, partition_id, until_us, append_time, source_file, source_line,
+    coalesce(log_end_offset - base_offset, 0) AS records,
+    row_number() OVER (
+      PARTITION BY cluster_id, client_id, topic, partition_id, append_time, base_offset, source_file, source_line
+      ORDER BY until_us
+    ) AS nth
   FROM append_log JOIN dropped USING (cluster_id, topic, partition_id)
-  WHERE append_time BETWEEN since AND change_time
-  GROUP BY cluster_id, client_id, topic, partition_id, append_time, base_offset, source_file, source_line
+  WHERE unix_micros(append_time) BETWEEN since_us AND until_us
 )
 SELECT
-  cluster_id, client_id, topic, count(*) AS appends, sum(records) AS records,
-  size(array_distinct(flatten(collect_list(transform(drops, at -> struct(partition_id, at)))))) AS drops,
-  min(struct(append_time, source_file, source_line)) AS first
+  cluster_id, client_id, topic,
+  count_if(nth = 1) AS appends,
+  CAST(sum(if(nth = 1, records, 0)) AS BIGINT) AS records,
+  count(DISTINCT (partition_id, until_us)) AS drops,
+  min_by(source_file, (append_time, source_file, source_line)) AS first_file,
+  min_by(source_line, (append_time, source_file, source_line)) AS first_line
 FROM written
 GROUP BY cluster_id, client_id, topic
 ORDER BY records DESC, appends DESC, topic, client_id
@@ -72,14 +75,16 @@ def from_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, FromReque
         With table shrink_evidence.
     cluster_ids : sequence of str
     """
-    replayed = all(lake.has(table.name) for table in (SHRINK_VERDICTS, REPLAY_CHECK, REPLICA_TIMELINE))
-    verdicts = _rows(lake, _VERDICTS, cluster_ids) if replayed else {}
-    clients = _rows(lake, _CLIENTS, cluster_ids) if lake.has(APPEND_LOG.name) else {}
-    return {name: FromRequests(verdicts.get(name, []), clients.get(name, [])) for name in cluster_ids}
+    clusters = [(name,) for name in cluster_ids]
+    with LakeSql(lake) as sql:
+        verdicts = _by_cluster(sql(_VERDICTS.format(view=sql_texts()["evidence_and_verdicts"]), clusters=clusters))
+        clients = _by_cluster(sql(_CLIENTS, clusters=clusters))
+    for row in (row for rows in clients.values() for row in rows):
+        row["first"] = {"source_file": row.pop("first_file"), "source_line": row.pop("first_line")}
+    return {name: FromRequests(verdicts[name], clients[name]) for name in cluster_ids}
 
 
-def _rows(lake: Lake, query: str, cluster_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    rows, _ = lake.query(query.format(clusters=", ".join(map(literal, cluster_ids))))
+def _by_cluster(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         found[str(row.pop("cluster_id"))].append(row)

@@ -84,6 +84,14 @@ def in_order(rows: pa.Table) -> list[Row]:
     )
 
 
+def alike(rows: Iterable[Row]) -> list[list[Row]]:
+    """Group rule runs of a cluster that decide alike; the groups in the order of their first run."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["T"], *(row[name] for name in DECISIONS)), []).append(row)
+    return [*groups.values()]
+
+
 def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Choice]:
     """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
 
@@ -100,10 +108,7 @@ def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Cho
     """
     rows = [row for row in scores if row["cluster_id"] == cluster_id]
     ran = _ran(own, cluster_id)
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["T"], *(row[name] for name in DECISIONS)), []).append(row)
-    choices = [_choice(group, rows, ran) for group in groups.values()]
+    choices = [_choice(group, rows, ran) for group in alike(rows)]
     yours = [one for one in choices if one.yours]
     best = [
         one for one in choices
@@ -127,15 +132,16 @@ def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
     return Choice(
-        [_name(row, rows) for row in group],
-        [_name(row, rows) for row in group if (row["rule"], row["T"]) in ran],
+        [run_name(row, rows) for row in group],
+        [run_name(row, rows) for row in group if (row["rule"], row["T"]) in ran],
         bool(rules) and all(rule.in_force == REFERENCE for rule in rules),
         first["T"], first["spurious"], first["genuine"], first["misses"], first["detection_ms_p99"],
         *((min(row[cost] or 0 for row in group), max(row[cost] or 0 for row in group)) for cost in COSTS),
     )  # fmt: skip
 
 
-def _name(row: Row, rows: Sequence[Row]) -> str:
+def run_name(row: Row, rows: Sequence[Row]) -> str:
+    """Name a rule run among those of its cluster: by its parameters as well where the lag time is not enough."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [

@@ -18,7 +18,7 @@ COLUMNS: Final = {
     "replay_check": (*_OF_SHRINK, "rule", "params_json", "kind", "status", "observed_time", "replayed_time"),
     "shrink_verdicts": (
         *_OF_SHRINK, "rule", "params_json", "change_time", "made_by", "verdict", "primary_cause", "restored_time",
-        "lag_ms",
+        "lag_ms", "certainty",
     ),
     "broker_events": ("cluster_id", "broker_id", "kind", "event_time", "end_time"),
     "leader_epochs": (

@@ -97,6 +97,15 @@ def link(incident: Row) -> str:
     return f"or its link to broker {by[0]}"
 
 
+def _late(incident: Row) -> str:
+    """Name the leader whose ISRs had a follower back more than a lag time after all others, as under a throttle."""
+    if incident["late_leader"] is None:
+        return ""
+    others, late = (seconds([(incident[name] - incident["first_us"]) // 1000]) for name in ("others_us", "late_us"))
+    leader = f"broker {incident['late_leader']}"
+    return f", which had it back after {others}, but {leader} only after {late} (suspect it, the link or a throttle)"
+
+
 def _suspects(incidents: Sequence[Row]) -> str:
     brokers = sorted({one["fault_id"] for one in incidents if one["unknown"] and one["fault_id"] is not None})
     return f"; the lines of server.log point at {_brokers(brokers)}" if brokers else ""
@@ -116,7 +125,7 @@ def story(incident: Row) -> str:
     if incident["genuine"]:
         narrow = f" ({link(incident)})" if link(incident) else ""
         drops = count_of(incident["genuine"], "ISR")
-        said.append(f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}")
+        said.append(f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}")
     if incident["spurious_of_stopped"]:
         said.append(
             f"it was dropped {often(incident['spurious_of_stopped'])} from where it lacked nothing or kept pace"

@@ -1,10 +1,12 @@
 """Build the charts that compare rules, as Vega-Lite. Text and lines use the page's colour, for light and dark."""
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
 
+from isr_batch.incidents.avoided import LAG_TIME
 from udfs.rules import REGISTRY
 
 CAUSE_COLOURS = {
@@ -22,6 +24,10 @@ VERDICT_COLOURS = {"spurious": "#e08214", "genuine": "#3f7fb5", "excluded": "#bd
 """The same families, where no cause is told apart."""
 AS_LOGGED = "as logged"
 """Shown instead of a cause for shrinks in the brokers' logs, which have none."""
+NAMES = alt.Axis(labelLimit=320)
+"""Of rules, several in a row where they are alike."""
+WHOLE = "container"
+"""Width of a chart: that of its element."""
 INK = "currentColor"
 """The page's text colour."""
 
@@ -46,9 +52,9 @@ Spec = dict[str, Any]
 
 
 def in_order(rules: Iterable[str]) -> list[str]:
-    """Sort rules by release; rules of other versions of this program and the brokers come last."""
+    """Sort rules by release, several by the first; those of other versions of this program and the brokers are last."""
     known = {rule: position for position, rule in enumerate(REGISTRY)}
-    return sorted(set(rules), key=lambda rule: (known.get(rule, len(known)), rule))
+    return sorted(set(rules), key=lambda rule: (known.get(rule.partition(", ")[0], len(known)), rule))
 
 
 def cause_scale(rows: Rows) -> alt.Scale:
@@ -63,6 +69,11 @@ def cause_colour(rows: Rows) -> alt.Color:
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
 
+def tips(*fields: str) -> list[alt.Tooltip]:
+    """Fields that a mark shows below the pointer. As text, each would be parsed by Altair's whole schema."""
+    return [alt.Tooltip(field) for field in fields]
+
+
 def shrinks_by_cause(rows: Rows) -> Spec:
     """Bar chart: shrinks of each rule by primary cause."""
     rules = in_order(row["rule"] for row in rows)
@@ -71,35 +82,33 @@ def shrinks_by_cause(rows: Rows) -> Spec:
         .mark_bar()
         .encode(
             x=alt.X("shrinks:Q", title="shrinks"),
-            y=alt.Y("rule:N", sort=rules, title=None),
+            y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
             color=cause_colour(rows),
-            tooltip=["rule:N", "cause:N", "shrinks:Q"],
+            tooltip=tips("rule:N", "cause:N", "shrinks:Q"),
         )
-        .properties(width=640, height=24 * len(rules))
+        .properties(width=WHOLE, height=24 * len(rules))
     )
-    return dict(chart.to_dict())
+    return dict(chart.to_dict(validate=False))
 
 
 def shrinks_in_time(rows: Rows) -> Spec:
     """Tick chart: shrinks of each rule over time by cause, with those of the brokers."""
     rules = in_order(row["rule"] for row in rows)
-    ticks = (
-        alt.Chart()
+    chart = (
+        alt.Chart({"values": list(rows)})
         .mark_tick(thickness=2, size=16, opacity=1)
         .encode(
             x=utc("at_ms"),
-            y=alt.Y("rule:N", sort=rules, title=None),
+            y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
             color=cause_colour(rows),
-            tooltip=["rule:N", "cause:N", "shrinks:Q", alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title="UTC")],
+            tooltip=[
+                *tips("rule:N", "cause:N", "shrinks:Q"),
+                alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title="UTC"),
+            ],
         )
-        .properties(width=640, height=18 * len(rules))
+        .properties(width=WHOLE, height=18 * len(rules))
     )
-    chart = (
-        alt.layer(ticks, data={"values": list(rows)})
-        .facet(row=alt.Row("cluster_id:N", title=None))
-        .resolve_scale(x="independent")
-    )
-    return dict(chart.to_dict())
+    return dict(chart.to_dict(validate=False))
 
 
 def utc(field: str, title: str | None = "UTC") -> alt.X:
@@ -110,25 +119,25 @@ def utc(field: str, title: str | None = "UTC") -> alt.X:
 
 
 def tradeoff(rows: Rows) -> Spec:
-    """Scatter plot: mistakes against detection time; rules with equal results share a mark."""
-    return frontier([_rated(row) | {"place": row["cluster_id"], "rule": row["rules"]} for row in rows], "partition")
+    """Scatter plot: mistakes against detection time."""
+    return frontier([_rated(row) | {"place": ""} for row in rows], "partition")
 
 
 def sweeps(rows: Rows) -> Spec:
     """Curves: mistakes against detection time in sweeps; one curve per rule and parameters other than the lag time."""
-    rated = [_rated(row) | {"rule": " ".join([row["rule"], *_settings(row["other_params"])])} for row in rows]
-    return frontier(rated, "follower")
+    return frontier([_rated(row) | {"rule": " ".join([row["rule"], *_settings(row)])} for row in rows], "follower")
 
 
-def _settings(params: dict[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in sorted(params.items()) if name != "min_insync_replicas"]
+def _settings(row: dict[str, Any]) -> list[str]:
+    others = json.loads(row["params_json"]).items()
+    return [f"{name}={value}" for name, value in sorted(others) if name not in {LAG_TIME, "min_insync_replicas"}]
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
     """Place a run without mistakes at the upper end of its interval, as the axis has no zero."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
-    return {**row, "other_params": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
+    return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
 
 
 def frontier(
@@ -139,8 +148,8 @@ def frontier(
     Parameters
     ----------
     rows : sequence of dict
-        ``place`` (one panel for each), ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (with ``low`` and
-        ``high``; above 0) and ``seen`` (False: no mistake, and ``mistakes`` is ``high``).
+        ``place`` (one panel for each if there are several), ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes``
+        (with ``low`` and ``high``; above 0) and ``seen`` (False: no mistake, and ``mistakes`` is ``high``).
     whose : str
         Unit of the rate: mistakes per follower-day or per partition-day.
     mistakes, detection_ms : float, optional
@@ -154,7 +163,7 @@ def frontier(
     rules = list(dict.fromkeys(row["rule"] for row in rows))
     colour = _rule_colour("rule", rules)
     base = alt.Chart().encode(x=x, color=colour)
-    tooltip = ["place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N"]
+    tooltip = tips("place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N")
     hollow = alt.condition("datum.seen", alt.value(1), alt.value(0))
     budgets = [alt.Chart().mark_rule(strokeDash=[5, 4], color=INK) for _ in range(2)]
     layers = [
@@ -170,13 +179,13 @@ def frontier(
         layers.append(budgets[0].encode(x=alt.datum(detection_ms / 1000)))
     if mistakes is not None:
         layers.append(budgets[1].encode(y=alt.datum(mistakes)))
-    chart = (
-        alt.layer(*layers, data={"values": list(rows)})
-        .properties(width=560, height=320 if mistakes is not None else 240)
-        .facet(row=alt.Row("place:N", title=None))
-        .resolve_scale(x="independent", y="independent")
+    several = len({row["place"] for row in rows}) > 1
+    chart = alt.layer(*layers, data={"values": list(rows)}).properties(
+        width=560 if several else WHOLE, height=320 if mistakes is not None else 240
     )
-    return dict(chart.to_dict())
+    if several:
+        chart = chart.facet(row=alt.Row("place:N", title=None)).resolve_scale(x="independent", y="independent")
+    return dict(chart.to_dict(validate=False))
 
 
 def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
@@ -190,7 +199,7 @@ def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
 
 def costs(rows: Rows) -> Spec:
     """Scatter plots: each cost against the number of mistakes, one panel per cost."""
-    groups = list(dict.fromkeys(row["rules"] for row in rows))
+    groups = list(dict.fromkeys(row["rule"] for row in rows))
     base = (
         alt.Chart({"values": list(rows)})
         .mark_point(filled=True, size=80, opacity=0.85)
@@ -200,9 +209,9 @@ def costs(rows: Rows) -> Spec:
                 title="spurious shrinks",
                 axis=alt.Axis(tickCount=5),
             ),
-            color=_rule_colour("rules", groups),
-            shape=alt.Shape("rules:N", sort=groups, legend=None),
-            tooltip=["rules:N", *(f"{name}:Q" for name in ("mistakes", *COSTS))],
+            color=_rule_colour("rule", groups),
+            shape=alt.Shape("rule:N", sort=groups, legend=None),
+            tooltip=tips("rule:N", "mistakes:Q", *(f"{name}:Q" for name in COSTS)),
         )
         .properties(width=225, height=220)
     )
@@ -217,4 +226,4 @@ def costs(rows: Rows) -> Spec:
         )
         for name, title in COSTS.items()
     ]
-    return dict(alt.hconcat(*sheets, spacing=16).to_dict())
+    return dict(alt.hconcat(*sheets, spacing=16).to_dict(validate=False))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.answer import answer, shown_rows, storms
 from isr_batch.evidence.questions import question_rows, questions
-from isr_batch.report.charts import Spec, utc
+from isr_batch.report.charts import WHOLE, Spec, tips, utc
 from isr_batch.report.page import write_page
 
 MOST = 500
@@ -64,11 +64,11 @@ def drops_in_time(rows: pa.Table) -> Spec:
             x=utc("time"),
             y=alt.Y("pair:N", title=None),
             color=alt.Color("suspect:N", scale=scale, title="points at"),
-            tooltip=["partition:N", "suspect:N", "strength:N", "reason:N"],
+            tooltip=tips("partition:N", "suspect:N", "strength:N", "reason:N"),
         )
-        .properties(width=680)
+        .properties(width=WHOLE)
     )
-    return dict(chart.to_dict())
+    return dict(chart.to_dict(validate=False))
 
 
 def _storms(rows: pa.Table) -> list[dict[str, Any]]:

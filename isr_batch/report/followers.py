@@ -1,10 +1,11 @@
 """Build the charts about followers and single mistakes, as Vega-Lite."""
 
+from collections import defaultdict
 from typing import Final
 
 import altair as alt
 
-from isr_batch.report.charts import INK, Rows, Spec, cause_colour, in_order, utc
+from isr_batch.report.charts import INK, NAMES, WHOLE, Rows, Spec, cause_colour, in_order, tips, utc
 
 AGES: Final = {0.0: "#5aae61", 0.1: "#d9ef8b", 0.5: "#fee08b", 1.0: "#d73027", 2.0: "#7f0000"}
 """Colours of the time since caught up, by lower limit in lag times; from 1 on it is red."""
@@ -18,24 +19,19 @@ def heat(rows: Rows) -> Spec:
         scale=alt.Scale(type="threshold", domain=limits, range=list(AGES.values())),
         legend=alt.Legend(title="lag times", format="~g"),
     )
-    cells = (
-        alt.Chart()
+    chart = (
+        alt.Chart({"values": list(rows)})
         .mark_rect()
         .encode(
             x=utc("from_ms"),
             x2="until_ms:T",
             y=alt.Y("follower:N", title=None, sort=None),
             color=colour,
-            tooltip=["follower:N", "age_s:Q", "lag_times:Q", alt.Tooltip("from_ms:T", format="%d %b %H:%M:%S")],
+            tooltip=[*tips("follower:N", "age_s:Q", "lag_times:Q"), alt.Tooltip("from_ms:T", format="%d %b %H:%M:%S")],
         )
-        .properties(width=640, height=alt.Step(16))
+        .properties(width=WHOLE, height=16 * len({row["follower"] for row in rows}))
     )
-    chart = (
-        alt.layer(cells, data={"values": list(rows)})
-        .facet(row=alt.Row("cluster_id:N", title=None))
-        .resolve_scale(x="independent", y="independent")
-    )
-    return dict(chart.to_dict())
+    return dict(chart.to_dict(validate=False))
 
 
 def durations(rows: Rows) -> Spec:
@@ -44,8 +40,8 @@ def durations(rows: Rows) -> Spec:
     scale = alt.Scale(type="symlog", constant=0.001)
     axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
     base = alt.Chart().encode(
-        y=alt.Y("rule:N", sort=rules, title=None),
-        tooltip=["rule:N", "mistakes:Q", "least:Q", "quarter:Q", "median:Q", "three_quarters:Q", "most:Q"],
+        y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
+        tooltip=tips("rule:N", "mistakes:Q", "least:Q", "quarter:Q", "median:Q", "three_quarters:Q", "most:Q"),
     )
     layers = (
         base.mark_rule(color=INK, opacity=0.5).encode(
@@ -60,24 +56,42 @@ def durations(rows: Rows) -> Spec:
         .facet(column=alt.Column("what:N", title=None))
         .resolve_scale(x="independent")
     )
-    return dict(chart.to_dict())
+    return dict(chart.to_dict(validate=False))
 
 
 def matrix(rows: Rows) -> Spec:
     """Matrix: number of shrinks that the rule of a row makes and the rule of a column does not."""
-    rules = in_order(rule for row in rows for rule in (row["makes"], row["makes_not"]))
-    base = alt.Chart({"values": list(rows)}).encode(
-        x=alt.X("makes_not:N", sort=rules, title="and this one does not", axis=alt.Axis(orient="top", labelAngle=-45)),
-        y=alt.Y("makes:N", sort=rules, title="this rule makes it"),
-        tooltip=["makes:N", "makes_not:N", "shrinks:Q"],
-    )
-    most = max(row["shrinks"] for row in rows)
-    cells = base.mark_rect().encode(
+    names = _alike(rows)
+    cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
+    values = [{"makes": makes, "makes_not": other, "shrinks": shrinks} for (makes, other), shrinks in cells.items()]
+    rules = in_order(names.values())
+    base = alt.Chart({"values": values}).encode(
+        x=alt.X(
+            "makes_not:N", sort=rules, title="and this one does not",
+            axis=alt.Axis(orient="top", labelAngle=-45, labelLimit=320),
+        ),
+        y=alt.Y("makes:N", sort=rules, title="this rule makes it", axis=NAMES),
+        tooltip=tips("makes:N", "makes_not:N", "shrinks:Q"),
+    )  # fmt: skip
+    most = max(cells.values())
+    squares = base.mark_rect().encode(
         color=alt.Color("shrinks:Q", scale=alt.Scale(scheme="oranges", domain=[0, most]), legend=None)
     )
     dark = alt.condition(alt.datum.shrinks > most / 2, alt.value("#ffffff"), alt.value("#1a1a1a"))
     numbers = base.mark_text(fontSize=10).encode(text="shrinks:Q", color=dark)
-    return dict((cells + numbers).properties(width=alt.Step(38), height=alt.Step(20)).to_dict())
+    return dict((squares + numbers).properties(width=alt.Step(38), height=alt.Step(20)).to_dict(validate=False))
+
+
+def _alike(rows: Rows) -> dict[str, str]:
+    """Name each rule with all that make the same shrinks: no number tells them apart."""
+    of: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+    for row in rows:
+        for side, other in (("makes", "makes_not"), ("makes_not", "makes")):
+            of[row[side]][side, row[other]] = row["shrinks"]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for rule in in_order(of):
+        groups[repr(sorted(of[rule].items()))].append(rule)
+    return {rule: ", ".join(rules) for rules in groups.values() for rule in rules}
 
 
 def held(rows: Rows) -> Spec:
@@ -98,11 +112,11 @@ def held(rows: Rows) -> Spec:
                 "shrinks:Q", legend=alt.Legend(title="shrinks", tickCount=3), scale=alt.Scale(range=[40, 600])
             ),
             color=cause_colour(rows),
-            tooltip=["cause:N", "lag_s:Q", "held_s:Q", "shrinks:Q"],
+            tooltip=tips("cause:N", "lag_s:Q", "held_s:Q", "shrinks:Q"),
         )
     )
     base = alt.Chart({"values": edges}).encode(x="lag_s:Q", y="held_s:Q", detail="edge:N")
     lines = base.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1)
     ends = base.transform_filter(alt.datum.lag_s == longest)
     names = ends.mark_text(color=INK, align="right", dx=-6, dy=14, fontSize=10).encode(text="edge:N")
-    return dict((lines + names + marks).properties(width=560, height=280).to_dict())
+    return dict((lines + names + marks).properties(width=WHOLE, height=280).to_dict(validate=False))

@@ -1,7 +1,10 @@
 """Write the report page: collect the numbers, and render the templates."""
 
 import json
+import os
 import re
+from collections.abc import Sequence
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,26 +14,27 @@ import jinja2
 import pyarrow.compute as pc
 import vl_convert
 from markupsafe import Markup, escape
-from pyspark.sql import functions as F
 
 from isr_batch.evidence.answer import answer
 from isr_batch.evidence.questions import question_rows, questions
 from isr_batch.evidence.with_requests import from_requests
-from isr_batch.incidents.avoided import read_scores
+from isr_batch.incidents.avoided import alike, read_scores, run_name
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask, own_shrinks
-from isr_batch.incidents.words import CALLED
+from isr_batch.incidents.words import CALLED, at, clusters_worst_first
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec, in_order
 from isr_batch.report.pictures import MOST, draw_all
 from isr_batch.report.screen import screens
+from isr_batch.report.shrinks import shrinks
 from isr_batch.report.timeline import SIGNS
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """The version that the charts are written for."""
 RULE_COLUMNS = {
-    "rule": "rule", "T": "lag time, ms", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
+    "T": "lag time, ms", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
     "excluded": "excluded", "unknown": "unknown", "misses": "misses",
     "detection_ms_p99": "99 % detected, ms", "mistake_duration_ms_p50": "mistake lasts, ms",
     "query_accuracy": "query accuracy", "under_min_isr_seconds": "under min ISR, s",
@@ -76,19 +80,22 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
     own = own or own_shrinks(lake)
     scores = read_scores(lake)
     matches: list[Row] = ask("matches", {}, replay_check=read_columns(lake, "replay_check", CHECKED)).to_pylist()
-    rules = in_order(row["rule"] for row in scores)
-    rule = own.rule if own.rule in rules or not rules else rules[0]
-    drawn = draw_all(lake, rule, rules)
-    clusters = [one["cluster_id"] for one in own.clusters]
+    clusters = [one["cluster_id"] for one in clusters_worst_first(own)]
+    rules = {name: in_order(row["rule"] for row in scores if row["cluster_id"] == name) for name in clusters}
+    ran = {one["cluster_id"]: one["rule"] or own.rule for one in own.clusters}
+    with LakeSql(lake) as sql:
+        drawn = draw_all(sql, {name: ran[name] for name in clusters})
+        found = shrinks(sql, own, rules)
+        covered = scope(sql)
     write_page(
         "report.html.j2",
         out,
-        {one.picture.place: one.chart for one in drawn if one.chart},
-        scope=scope(lake),
+        {one.place: one.chart for of_cluster in drawn.values() for one in of_cluster if one.chart},
+        scope=covered,
         called=CALLED,
         signs=SIGNS,
-        screens=screens(own, scores),
-        rules={name: [_rule(row) for row in scores if row["cluster_id"] == name] for name in clusters},
+        screens=screens(own, scores, found),
+        rules={name: _rules([row for row in scores if row["cluster_id"] == name]) for name in clusters},
         several=len({(row["rule"], row["params_json"]) for row in scores}) > len({row["rule"] for row in scores}),
         by_leader={
             name: [{column: row[column] for column in MATCH_COLUMNS} for row in matches if row["cluster_id"] == name]
@@ -100,8 +107,20 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
     )
 
 
-def _rule(row: dict[str, Any]) -> dict[str, object]:
-    return {title: rounded(row[name]) for name, title in RULE_COLUMNS.items()}
+def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Make a row of each group of rules that decide alike."""
+    return [
+        {"rule": ", ".join(run_name(row, rows) for row in group)}
+        | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
+        for group in alike(rows)
+    ]
+
+
+def _least_and_most(values: Sequence[Any]) -> object:
+    shown = [rounded(value) for value in sorted(value for value in values if value is not None)]
+    if not shown:
+        return None
+    return shown[0] if shown[0] == shown[-1] else f"{shown[0]} to {shown[-1]}"
 
 
 def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
@@ -148,28 +167,45 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     html = page.get_template(template).render(
         verdict_colours=VERDICT_COLOURS,
         charts=_data({place: _themed(chart) for place, chart in charts.items()}),
-        scripts=_safe(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)),
+        scripts=_safe(_vega()),
         **content,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(html, encoding="utf-8")
 
 
-def scope(lake: Lake) -> str:
+def scope(sql: LakeSql) -> str:
     """Summarise the input in the lake in one sentence."""
-    span = lake.read("fetch_log").agg(
-        F.sum("run_length").alias("n"),
-        F.countDistinct("cluster_id", "topic", "partition_id").alias("partitions"),
-        F.min("handled_time").cast("string").alias("first"),
-        F.max("last_handled_time").cast("string").alias("last"),
-        F.array_sort(F.collect_set("cluster_id")).alias("clusters"),
-    ).collect()[0]  # fmt: skip
-    if not span["n"]:
+    rows = sql("""
+        SELECT
+          cluster_id, CAST(sum(run_length) AS BIGINT) AS fetches, count(DISTINCT (topic, partition_id)) AS partitions,
+          min(unix_micros(handled_time)) AS first_us, max(unix_micros(last_handled_time)) AS last_us
+        FROM fetch_log GROUP BY cluster_id ORDER BY cluster_id
+    """)
+    if not rows:
         return "This lake has no fetches."
-    return (
-        f"{span['n']:,} follower fetches of {span['partitions']} partitions in {', '.join(span['clusters'])}, "
-        f"from {span['first'][:19]} to {span['last'][:19]} UTC."
-    )
+    fetches, partitions = (sum(row[name] for row in rows) for name in ("fetches", "partitions"))
+    first, last = at(min(row["first_us"] for row in rows)), at(max(row["last_us"] for row in rows))
+    clusters = ", ".join(row["cluster_id"] for row in rows)
+    return f"{fetches:,} follower fetches of {partitions} partitions in {clusters}, from {first} to {last} UTC."
+
+
+def _vega() -> str:
+    """Take Vega's scripts from the user's cache: to bundle them takes longer than the rest of a small page."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
+    kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except OSError:
+        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = kept.with_name(f"{kept.name}.{os.getpid()}")
+        unfinished.write_text(script, encoding="utf-8")
+        unfinished.replace(kept)
+    except OSError:  # a home that cannot be written is no reason to have no report
+        pass
+    return str(script)
 
 
 def _themed(chart: Spec) -> Spec:

@@ -1,36 +1,57 @@
 """Put together the first screen of each cluster: headline, timeline, incidents, who dropped whom, better rules."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from isr_batch.incidents.avoided import Choice, avoided
 from isr_batch.incidents.listing import command
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.words import at, clusters_worst_first, count_of, headline, seconds, story, when, worst_first
-from isr_batch.report.timeline import timeline
+from isr_batch.report.shrinks import Key, Shrink, key_of
+from isr_batch.report.timeline import Target, timeline
 
 SHOWN: Final = 8
 """Incidents that are listed at once; of others the page has MOST behind a heading."""
 MOST: Final = 100
 
 
-def screens(own: OwnShrinks, scores: Sequence[Row]) -> list[dict[str, Any]]:
-    """Make what the template shows of each cluster; most healthy followers dropped first."""
-    return [_screen(number, own, cluster, scores) for number, cluster in enumerate(clusters_worst_first(own))]
+def screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, Shrink]) -> list[dict[str, Any]]:
+    """Make what the template shows of each cluster; most healthy followers dropped first.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    scores : sequence of dict
+        Of `isr_batch.incidents.avoided.read_scores`.
+    found : mapping of Key to Shrink
+        Of `isr_batch.report.shrinks.shrinks`.
+    """
+    return [_screen(number, own, cluster, scores, found) for number, cluster in enumerate(clusters_worst_first(own))]
 
 
-def _screen(number: int, own: OwnShrinks, cluster: Row, scores: Sequence[Row]) -> dict[str, Any]:
+def _screen(
+    number: int, own: OwnShrinks, cluster: Row, scores: Sequence[Row], found: Mapping[Key, Shrink]
+) -> dict[str, Any]:
     name = cluster["cluster_id"]
     incidents = [one for one in own.incidents if one["cluster_id"] == name]
     worst = worst_first(incidents)
-    shown = sorted(worst[:SHOWN], key=lambda one: one["first_us"])
+    cells = [_incident(one, number, found.get(key_of(one))) for one in worst]
+    listed = {
+        key_of(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
+        for one, cell in zip(worst[:MOST], cells, strict=False)
+    }
+    targets = {
+        key_of(one)[1:]: Target(listed.get(key_of(one)[1:], ""), cell["command"])
+        for one, cell in zip(worst, cells, strict=True)
+    }
+    shown = sorted(zip(worst[:SHOWN], cells, strict=False), key=lambda both: both[0]["first_us"])
     choices = avoided(own, scores, name)
     return {
         "name": name, "place": f"cluster-{number}", "headline": headline(own, cluster),
         "when": f"{at(cluster['first_us'])} to {at(cluster['last_us'])} UTC",
-        "timeline": timeline(own, cluster), "matrix": matrix(own.pairs, name),
-        "incidents": [_incident(one) for one in shown],
-        "more": [_incident(one) for one in worst[SHOWN:MOST]], "count": len(incidents),
+        "timeline": timeline(own, cluster, targets), "matrix": matrix(own.pairs, name),
+        "incidents": [cell for _, cell in shown],
+        "more": cells[SHOWN:MOST], "count": len(incidents),
         "choices": [_cells(one) for one in choices], "bound": lag_time_bound(incidents, cluster),
     }  # fmt: skip
 
@@ -78,14 +99,15 @@ def lag_time_bound(incidents: Sequence[Row], cluster: Row) -> str:
     )
 
 
-def _incident(one: Row) -> dict[str, Any]:
+def _incident(one: Row, number: int, shrink: Shrink | None) -> dict[str, Any]:
     back = one["restored_us"]
     judged = one["spurious"] + one["genuine"] > 0
     whole = seconds([(back - one["first_us"]) // 1000]) if back else "not in the log"
     return {
+        "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink,
         "when": when(one), "story": story(one),
         "partitions": count_of(one["partitions"], "partition"), "whole": whole if judged else "",
-        "command": command(one) if judged else "",
+        "command": command(one) if one["rule"] else "",
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.report.charts import frontier
 from isr_batch.report.page import scope, write_page
 from isr_batch.scoring.lag_time_advice import Row, curve
@@ -31,6 +32,8 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
         HTML file; it needs no network.
     """
     budgets = named.grid.budgets
+    with LakeSql(lake) as sql:
+        covered = scope(sql)
     placed = [row for row in found.scores if row["detection_ms_p99"] is not None and row["exposure_follower_hours"]]
     chart = frontier(
         [_mark(row, named.grid) for row in placed],
@@ -43,7 +46,7 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
         out,
         {"frontier": chart},
         name=named.name,
-        scope=scope(lake),
+        scope=covered,
         budgets=budgets,
         answers=[{**row, "whose": _whose(row, named.grid)} for row in found.advice],
         unplaced=len(found.scores) - len(placed),

@@ -1,20 +1,18 @@
 """Place a cluster's log on a picture: a lane for each broker, with drops, silences, elections and restarts."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from isr_batch.incidents.own_shrinks import SLOTS, VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.words import CALLED, at, count_of, seconds
 
-WIDTH: Final = 1200
-"""Of the drawing, in its own units; the page scales it."""
-LEFT: Final = 76
-RIGHT: Final = 12
 LANE: Final = 58
+"""Height of a lane, in pixels; all that is along the time is in percent."""
 BAR: Final = 20
 """Height of the largest bar on either side of a lane's middle."""
 LEAST: Final = 4
-NARROWEST: Final = 5
+NARROWEST: Final = 0.42
 TICKS: Final = 9
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Seconds between two ticks; of longer logs, days."""
@@ -26,7 +24,7 @@ SIGNS: Final = {
 
 
 class Timeline(NamedTuple):
-    """What the template draws; coordinates in the drawing's units."""
+    """What the template draws: ``x`` and ``width`` in percent, the rest in pixels."""
 
     height: int
     lanes: list[dict[str, Any]]
@@ -37,7 +35,14 @@ class Timeline(NamedTuple):
     verdicts: list[str]
 
 
-def timeline(own: OwnShrinks, cluster: Row) -> Timeline:
+class Target(NamedTuple):
+    """Where a bar leads: to a place on the page, or without one to a command."""
+
+    place: str
+    command: str
+
+
+def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Target]) -> Timeline:
     """Lay out one cluster.
 
     Parameters
@@ -45,6 +50,8 @@ def timeline(own: OwnShrinks, cluster: Row) -> Timeline:
     own : OwnShrinks
     cluster : dict
         One of ``own.clusters``.
+    targets : mapping of (int, int) to Target
+        By the broker and the number of an incident of this cluster.
     """
 
     def of(rows: list[Row]) -> list[Row]:
@@ -56,8 +63,7 @@ def timeline(own: OwnShrinks, cluster: Row) -> Timeline:
     middle = {broker: LANE * number + LANE // 2 + 4 for number, broker in enumerate(brokers)}
 
     def x(us: float) -> float:
-        share: float = min(max((us - first) / (last - first), 0.0), 1.0)
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * share, 1)
+        return share(min(max(us, first), last), (first, last))
 
     happened = [row | {"more": ""} for row in events if row["kind"] != "silent" and first <= row["from_us"] <= last]
     happened += [
@@ -76,7 +82,7 @@ def timeline(own: OwnShrinks, cluster: Row) -> Timeline:
     ]  # fmt: skip
     silences = [
         {
-            "x": x(row["from_us"]), "width": max(2, round(x(row["until_us"]) - x(row["from_us"]), 1)),
+            "x": x(row["from_us"]), "width": round(max(0.17, x(row["until_us"]) - x(row["from_us"])), 2),
             "y": middle[row["broker_id"]] - LANE // 2 + 3,
             "says": f"{at(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for "
             f"{seconds([(row['until_us'] - row['from_us']) // 1000])}",
@@ -84,43 +90,54 @@ def timeline(own: OwnShrinks, cluster: Row) -> Timeline:
         for row in events if row["kind"] == "silent"
     ]  # fmt: skip
     lanes = [{"broker": broker, "y": middle[broker], "top": middle[broker] - LANE // 2 + 3} for broker in brokers]
-    ticks = [{"x": x(us), "text": text} for us, text in _ticks(first, last)]
+    marks = [{"x": x(us), "text": text} for us, text in ticks(first, last)]
     there = {row["verdict"] for row in drops}
     return Timeline(
-        LANE * len(brokers) + 26, lanes, _bars(drops, middle, first, last), silences, signs, ticks,
+        LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), silences, signs, marks,
         [verdict for verdict in VERDICTS if verdict in there],
     )  # fmt: skip
 
 
-def _bars(drops: list[Row], middle: dict[int, int], first: int, last: int) -> list[dict[str, Any]]:
+def share(us: float, within: tuple[int, int]) -> float:
+    """Say where an instant is within a time range, in percent."""
+    return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
+
+
+def _bars(
+    drops: list[Row], middle: dict[int, int], within: tuple[int, int], targets: Mapping[tuple[int, int], Target]
+) -> list[dict[str, Any]]:
     """Stack the verdicts of a slot: upwards what the broker dropped, downwards where it was dropped."""
-    slots: dict[tuple[int, str, int], dict[str, int]] = defaultdict(dict)
+    slots: dict[tuple[int, str, int], dict[str, Row]] = defaultdict(dict)
     for row in drops:
-        slots[row["broker_id"], row["side"], row["slot"]][row["verdict"]] = row["drops"]
-    most = max((sum(counts.values()) for counts in slots.values()), default=1)
-    wide = (WIDTH - LEFT - RIGHT) / SLOTS
+        slots[row["broker_id"], row["side"], row["slot"]][row["verdict"]] = row
+    most = max((sum(row["drops"] for row in of.values()) for of in slots.values()), default=1)
+    wide = 100 / SLOTS
     bars = []
-    for (broker, side, slot), counts in slots.items():
+    for (broker, side, slot), of in slots.items():
         offset, up = 1.0, side == "drops"
-        when = at(first + int(slot * (last - first) / SLOTS), "%H:%M:%S")
+        when = at(within[0] + int(slot * (within[1] - within[0]) / SLOTS), "%H:%M:%S")
         for verdict in VERDICTS:
-            if verdict not in counts:
+            if verdict not in of:
                 continue
-            height = round(max(LEAST, BAR * counts[verdict] / most), 1)
+            row = of[verdict]
+            height = round(max(LEAST, BAR * row["drops"] / most), 1)
             y = middle[broker] - offset - height if up else middle[broker] + offset
-            what = f"{CALLED[verdict]}: {count_of(counts[verdict], 'drop')}"
+            target = targets.get((row["fault_id"], row["incident"]), Target("", ""))
+            says = f"{when}: broker {broker} {'drops others' if up else 'is dropped'}; {CALLED[verdict]}: "
+            says += count_of(row["drops"], "drop")
             bars.append(
                 {
-                    "x": round(LEFT + min(slot, SLOTS - 1) * wide, 1), "y": round(y, 1), "height": height,
-                    "width": round(max(wide, NARROWEST), 1), "verdict": verdict,
-                    "says": f"{when}: broker {broker} {'drops others' if up else 'is dropped'}; {what}",
+                    "x": round(min(slot, SLOTS - 1) * wide, 2), "y": round(y, 1), "height": height,
+                    "width": max(wide, NARROWEST), "verdict": verdict, "place": target.place,
+                    "says": says if target.place or not target.command else f"{says}. {target.command}",
                 }
             )  # fmt: skip
             offset += height
     return bars
 
 
-def _ticks(first: int, last: int) -> list[tuple[int, str]]:
+def ticks(first: int, last: int) -> list[tuple[int, str]]:
+    """Choose instants for the axis of a time range, and write them; microseconds since 1970."""
     span = (last - first) / 1e6
     step = next((step for step in STEPS if span / step <= TICKS), -(-span // (86400 * TICKS)) * 86400)
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%d %b"  # noqa: PLR2004 (a minute, half a day)

@@ -41,6 +41,7 @@ def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pyte
             "story.svg": f"{tmp_path}/story.svg",
             "sweep.html": f"{tmp_path}/sweep.html",
             "isr_batch.prom": f"{tmp_path}/isr_batch.prom",
+            "verdicts.csv": f"{tmp_path}/verdicts.csv",
         }
         now = [places.get(part, INSTEAD.get(part, part)) for part in args]
         if "--hours=0.02" in now:
@@ -48,4 +49,6 @@ def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pyte
         with pytest.raises(SystemExit) as ended:
             cli.main([*now, "--quiet"])
         assert not ended.value.code, (args, capsys.readouterr().err)
-    assert {file.name for file in tmp_path.iterdir()} >= {"story.svg", "sweep.html", "isr_batch.prom"}
+    assert {file.name for file in tmp_path.iterdir()} >= {
+        "story.svg", "sweep.html", "isr_batch.prom", "verdicts.csv"
+    }  # fmt: skip

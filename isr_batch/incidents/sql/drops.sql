@@ -14,7 +14,8 @@ logged AS (
     o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time, o.made_by,
     CASE WHEN o.made_by = 'controller' THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
     CASE WHEN o.made_by = 'controller' THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
-    j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms, j.rule
+    j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms, j.rule,
+    j.params_json, j.change_time AS replayed_time, j.certainty
   FROM observed_isr_changes AS o
   LEFT JOIN judged AS j ON j.observed_time = o.change_time AND o.made_by = 'leader'
     AND (j.cluster_id, j.topic, j.partition_id, j.leader_id, j.replica_id)
@@ -24,7 +25,7 @@ logged AS (
 replayed AS (
   SELECT
     cluster_id, topic, partition_id, leader_id, replica_id, change_time, made_by, verdict, primary_cause AS cause,
-    restored_time, lag_ms, rule
+    restored_time, lag_ms, rule, params_json, change_time AS replayed_time, certainty
   FROM shrink_verdicts
   WHERE rule = $rule AND cluster_id NOT IN (SELECT cluster_id FROM brokers_logs)
 ),
@@ -74,7 +75,8 @@ stepped AS (
 )
 SELECT
   cluster_id, topic, partition_id, leader_id, replica_id, epoch_us(change_time) AS change_us, made_by, verdict, cause,
-  epoch_us(restored_time) AS restored_us, lag_ms, rule, suspect, fault_id,
+  epoch_us(restored_time) AS restored_us, lag_ms, rule, params_json, epoch_us(replayed_time) AS replayed_us, certainty,
+  suspect, fault_id,
   CAST(sum(CAST(first AS INTEGER)) OVER (PARTITION BY cluster_id, fault_id ORDER BY change_time) AS INTEGER) AS incident
 FROM stepped
 ORDER BY cluster_id, change_us, topic, partition_id, replica_id

@@ -24,9 +24,31 @@ WITH grouped AS (
     first(change_us ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS example_us
   FROM drops
   GROUP BY ALL
+),
+-- When a stopped follower was back with each leader that had dropped it.
+back AS (
+  SELECT
+    cluster_id, fault_id, incident, leader_id,
+    if(count_if(restored_us IS NULL) = 0, max(restored_us), NULL) AS back_us
+  FROM drops
+  WHERE verdict = 'genuine' AND replica_id = fault_id
+  GROUP BY ALL
+),
+-- Where one leader had it back more than a lag time after all others.
+late AS (
+  SELECT cluster_id, fault_id, incident, leader_id AS late_leader, back_us AS late_us, others_us
+  FROM (
+    SELECT
+      *, lead(back_us) OVER of_incident AS others_us,
+      row_number() OVER of_incident AS nth, count_if(back_us IS NULL) OVER (PARTITION BY cluster_id, fault_id, incident) AS out
+    FROM back
+    WINDOW of_incident AS (PARTITION BY cluster_id, fault_id, incident ORDER BY back_us DESC, leader_id)
+  )
+  JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY ALL) USING (cluster_id)
+  WHERE nth = 1 AND out = 0 AND back_us - others_us > 1000 * lag_time_ms
 )
 SELECT
-  g.*,
+  g.*, late_leader, late_us, others_us,
   (
     SELECT max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) FROM broker_events AS e
     WHERE e.kind = 'silent' AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
@@ -43,4 +65,5 @@ SELECT
       AND epoch_us(t.start_time) <= g.first_us AND epoch_us(t.end_time) >= g.first_us
   ) AS leaders
 FROM grouped AS g
-ORDER BY cluster_id, first_us, fault_id
+LEFT JOIN late ON late.cluster_id = g.cluster_id AND late.fault_id = g.fault_id AND late.incident = g.incident
+ORDER BY g.cluster_id, first_us, g.fault_id

@@ -1,4 +1,4 @@
--- Drops by broker and time slot: those that it made as the leader, and those in which it was dropped.
+-- Drops by broker and time slot: those that it made as the leader, and those in which it was dropped; with the incident of the first.
 WITH sides AS (
   SELECT *, leader_id AS broker_id, 'drops' AS side FROM drops WHERE made_by <> 'controller'
   UNION ALL
@@ -8,7 +8,8 @@ SELECT
   cluster_id, broker_id, side, verdict,
   CAST(floor((change_us - first_us) / slot_us) AS INTEGER) AS slot,
   count(*) AS drops,
-  min(change_us) AS first_drop_us
+  first(fault_id ORDER BY change_us, fault_id, incident) AS fault_id,
+  first(incident ORDER BY change_us, fault_id, incident) AS incident
 FROM sides
 JOIN (
   SELECT cluster_id, min(first_us) AS first_us, greatest(max(last_us) - min(first_us), 1) / $slots AS slot_us

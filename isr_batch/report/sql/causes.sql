@@ -1,4 +1,4 @@
-SELECT rule, primary_cause AS cause, count(*) AS shrinks
+SELECT cluster_id, rule, primary_cause AS cause, count(*) AS shrinks
 FROM shrink_verdicts
-GROUP BY rule, primary_cause
-ORDER BY rule, cause
+GROUP BY cluster_id, rule, primary_cause
+ORDER BY cluster_id, rule, cause

@@ -1,6 +1,7 @@
-SELECT makes, makes_not, count(*) AS shrinks
-FROM rule_disagreements
-LATERAL VIEW explode(rules_for) AS makes
-LATERAL VIEW explode(rules_against) AS makes_not
-GROUP BY makes, makes_not
-ORDER BY makes, makes_not
+SELECT cluster_id, makes, makes_not, count(*) AS shrinks
+FROM (
+  SELECT cluster_id, makes, explode(rules_against) AS makes_not
+  FROM (SELECT cluster_id, rules_against, explode(rules_for) AS makes FROM rule_disagreements)
+)
+GROUP BY cluster_id, makes, makes_not
+ORDER BY cluster_id, makes, makes_not

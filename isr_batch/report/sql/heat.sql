@@ -1,5 +1,9 @@
-WITH span AS (
-  SELECT cluster_id, unix_millis(min(start_time)) AS first_ms, (unix_millis(max(end_time)) - unix_millis(min(start_time)) + 1) / 96 AS wide_ms
+WITH own AS (SELECT * FROM (VALUES :own) AS ran(cluster_id, rule)),
+span AS (
+  SELECT
+    cluster_id,
+    unix_millis(min(start_time)) AS first_ms,
+    (unix_millis(max(end_time)) - unix_millis(min(start_time)) + 1) / 96 AS wide_ms
   FROM leader_epochs GROUP BY cluster_id
 ),
 -- A state lasts until the next one.
@@ -15,8 +19,16 @@ states AS (
     unix_millis(lead(time, 1, time) OVER (
       PARTITION BY cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, params_json ORDER BY time
     )) AS next_ms
-  FROM replica_timeline
-  WHERE rule = :rule
+  FROM (SELECT * FROM replica_timeline WHERE rule IN (:rules)) JOIN own USING (cluster_id, rule)
+),
+exploded AS (
+  SELECT
+    *,
+    explode(sequence(
+      CAST(floor((at_ms - first_ms) / wide_ms) AS BIGINT), CAST(floor((next_ms - first_ms) / wide_ms) AS BIGINT)
+    )) AS cell
+  FROM states JOIN span USING (cluster_id)
+  WHERE lag_ms IS NOT NULL
 ),
 cells AS (
   SELECT
@@ -27,24 +39,24 @@ cells AS (
     first_ms,
     wide_ms,
     cell,
-    max(if(lag_ms > 0, least(next_ms, floor(first_ms + (cell + 1) * wide_ms)) - last_caught_up_time_ms, lag_ms)) AS age_ms
-  FROM states JOIN span USING (cluster_id)
-  LATERAL VIEW explode(sequence(floor((at_ms - first_ms) / wide_ms), floor((next_ms - first_ms) / wide_ms))) AS cell
-  WHERE lag_ms IS NOT NULL
-  GROUP BY ALL
+    max(if(
+      lag_ms > 0, least(next_ms, CAST(floor(first_ms + (cell + 1) * wide_ms) AS BIGINT)) - last_caught_up_time_ms, lag_ms
+    )) AS age_ms
+  FROM exploded
+  GROUP BY cluster_id, leader_id, replica_id, params_json, first_ms, wide_ms, cell
 ),
 ranked AS (
-  SELECT *, dense_rank() OVER (ORDER BY worst_ms DESC, cluster_id, leader_id, replica_id) AS place
+  SELECT *, dense_rank() OVER (PARTITION BY cluster_id ORDER BY worst_ms DESC, leader_id, replica_id) AS place
   FROM (SELECT *, max(age_ms) OVER (PARTITION BY cluster_id, leader_id, replica_id) AS worst_ms FROM cells)
 )
 SELECT
   cluster_id,
   concat('broker ', replica_id, ' of leader ', leader_id) AS follower,
-  round(first_ms + cell * wide_ms) AS from_ms,
-  round(first_ms + (cell + 1) * wide_ms) AS until_ms,
+  CAST(round(first_ms + cell * wide_ms) AS BIGINT) AS from_ms,
+  CAST(round(first_ms + (cell + 1) * wide_ms) AS BIGINT) AS until_ms,
   max(age_ms) / 1000 AS age_s,
-  round(max(age_ms / lag_time_ms(params_json)), 3) AS lag_times
+  floor(1000 * max(age_ms / lag_time_ms(params_json))) / 1000 AS lag_times
 FROM ranked
 WHERE place <= 24
-GROUP BY ALL
+GROUP BY cluster_id, leader_id, replica_id, first_ms, wide_ms, cell
 ORDER BY cluster_id, follower, from_ms

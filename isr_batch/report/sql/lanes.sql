@@ -1,94 +1,155 @@
-WITH states AS (
-  SELECT 'offset' AS lane, line, unix_micros(time) AS at_us, CAST(value AS DOUBLE) AS value FROM partition_timeline
-  LATERAL VIEW explode(map('leader', leader_log_end_offset, 'high watermark', high_watermark)) AS line, value
-  WHERE :here AND :run
-  UNION ALL
-  SELECT lane, concat('broker ', replica_id), unix_micros(time), value FROM (
-    -- Where the follower has caught up, the lag just before is larger than the lag in the row.
-    SELECT *, greatest(
-      lag_ms, unix_millis(time) - lag(if(last_caught_up_time_ms > 0, last_caught_up_time_ms, null)) OVER follower
-    ) / 1000 AS lag_s
-    FROM replica_timeline
-    -- Who followed in an earlier term may lead in this one.
-    WHERE :here AND :run AND leader_epoch >= coalesce(
-      (SELECT max(leader_epoch) FROM leader_epochs WHERE :whose AND start_time <= timestamp_micros(:from_us)), 0
-    )
-    WINDOW follower AS (PARTITION BY leader_epoch, replica_id ORDER BY time)
-  )
-  LATERAL VIEW explode(map('offset', CAST(follower_log_end_offset AS DOUBLE), 'lag', lag_s)) AS lane, value
-  WHERE value >= 0
+WITH shrinks AS (
+  SELECT * FROM (VALUES :shrinks)
+    AS shown(id, cluster_id, topic, partition_id, rule, params_json, change_us, observed_us, from_us, until_us)
 ),
--- Of each of 240 slots the last offset and the largest lag; the offset from before the picture is that of slot -1.
+terms AS (
+  SELECT
+    id, from_us, until_us, concat(leader_epoch, ' ', leader_id) AS term, leader_epoch,
+    unix_micros(start_time) AS start_us, unix_micros(end_time) AS end_us
+  FROM shrinks JOIN leader_epochs USING (cluster_id, topic, partition_id)
+),
+-- Who followed in an earlier term may lead in this one.
+first_terms AS (
+  SELECT id, max(leader_epoch) AS first_epoch FROM terms WHERE start_us <= from_us GROUP BY id
+),
+leaders AS (
+  SELECT id, from_us, until_us, unix_micros(time) AS at_us, leader_log_end_offset, high_watermark
+  FROM shrinks
+  JOIN (SELECT * FROM partition_timeline WHERE rule IN (:rules)) USING (cluster_id, topic, partition_id, rule, params_json)
+  WHERE unix_micros(time) < until_us
+),
+followers AS (
+  SELECT
+    id, from_us, until_us, concat('broker ', replica_id) AS line, unix_micros(time) AS at_us,
+    follower_log_end_offset,
+    -- Where a follower that was behind has caught up, the lag just before is larger than the lag in the row.
+    greatest(
+      lag_ms, if(
+        lag(lag_ms) OVER (PARTITION BY id, leader_epoch, replica_id ORDER BY time) > 0,
+        unix_millis(time) - lag(last_caught_up_time_ms) OVER (PARTITION BY id, leader_epoch, replica_id ORDER BY time),
+        0
+      )
+    ) / 1000 AS lag_s
+  FROM shrinks
+  JOIN (SELECT * FROM replica_timeline WHERE rule IN (:rules)) USING (cluster_id, topic, partition_id, rule, params_json)
+  LEFT JOIN first_terms USING (id)
+  WHERE leader_epoch >= coalesce(first_epoch, 0) AND unix_micros(time) < until_us
+),
+states AS (
+  SELECT id, from_us, until_us, 'offset' AS lane, 'leader' AS line, at_us, CAST(leader_log_end_offset AS DOUBLE) AS value
+  FROM leaders
+  UNION ALL
+  SELECT id, from_us, until_us, 'offset', 'high watermark', at_us, CAST(high_watermark AS DOUBLE) FROM leaders
+  UNION ALL
+  SELECT id, from_us, until_us, 'offset', line, at_us, CAST(follower_log_end_offset AS DOUBLE) FROM followers
+  UNION ALL
+  SELECT id, from_us, until_us, 'lag', line, at_us, lag_s FROM followers WHERE at_us >= from_us
+  UNION ALL
+  -- A state that lasted for no time has no row, but its shrink has one.
+  SELECT id, from_us, until_us, 'lag', concat('broker ', replica_id), unix_micros(change_time), lag_ms / 1000
+  FROM shrinks JOIN shrink_verdicts USING (cluster_id, topic, partition_id, rule, params_json)
+  WHERE unix_micros(change_time) BETWEEN from_us AND until_us
+),
+-- Of each of 160 slots the last offset and the largest lag; the offset from before the picture is that of slot -1.
 slots AS (
   SELECT
+    id,
     lane,
     line,
-    if(lane = 'lag', max_by(at_us, value), max(at_us)) AS at_us,
+    greatest(if(lane = 'lag', max_by(at_us, value), max(at_us)), min(from_us)) AS from_us,
     if(lane = 'lag', max(value), max_by(value, at_us)) AS value
   FROM states
-  WHERE at_us < :until_us AND (lane = 'offset' OR at_us >= :from_us)
-  GROUP BY lane, line, greatest(-1, floor(240 * (at_us - :from_us) / (:until_us - :from_us)))
+  WHERE value >= 0
+  GROUP BY id, lane, line, greatest(-1, CAST(floor(160 * (at_us - from_us) / (until_us - from_us)) AS BIGINT))
 ),
 changes AS (
   SELECT
     *,
-    lead(change_time) OVER follower AS next_time,
-    lag(kind) OVER follower AS kind_before
+    lead(change_us) OVER (PARTITION BY id, rule, params_json, term, replica_id ORDER BY change_us) AS next_us,
+    lag(kind) OVER (PARTITION BY id, rule, params_json, term, replica_id ORDER BY change_us) AS kind_before
   FROM (
     SELECT
-      rule, replica_id, kind, change_time, params_json, concat(leader_epoch, ' ', leader_id) AS term, null AS made_by
-    FROM isr_changes WHERE :here AND kind IN ('shrink', 'expand')
+      id, s.from_us, s.until_us, c.rule, c.params_json, replica_id, kind, unix_micros(change_time) AS change_us,
+      concat(leader_epoch, ' ', leader_id) AS term, CAST(NULL AS STRING) AS made_by
+    FROM shrinks AS s JOIN isr_changes AS c
+      ON c.cluster_id = s.cluster_id AND c.topic = s.topic AND c.partition_id = s.partition_id
+    WHERE kind IN ('shrink', 'expand') AND lag_time_ms(c.params_json) = lag_time_ms(s.params_json)
     UNION ALL
-    SELECT 'the brokers', replica_id, kind, change_time, '', '', made_by FROM observed_isr_changes WHERE :here
+    SELECT
+      id, s.from_us, s.until_us, 'the brokers', '', replica_id, kind, unix_micros(change_time), '', made_by
+    FROM shrinks AS s JOIN observed_isr_changes AS c
+      ON c.cluster_id = s.cluster_id AND c.topic = s.topic AND c.partition_id = s.partition_id
   )
-  WINDOW follower AS (PARTITION BY rule, params_json, term, replica_id ORDER BY change_time)
 ),
-terms AS (
-  SELECT concat(leader_epoch, ' ', leader_id) AS term, start_time, end_time FROM leader_epochs WHERE :whose
+placed AS (
+  SELECT changes.*, start_us, end_us
+  FROM changes LEFT JOIN terms
+    ON terms.id = changes.id AND terms.term = changes.term AND change_us BETWEEN start_us AND end_us
 ),
 -- Who is out when a term ends is in or out of the next one as the log says; and so is who comes back without having left.
 away AS (
-  SELECT rule, replica_id, params_json, made_by, change_time, unix_micros(change_time) AS from_us,
-    coalesce(unix_micros(coalesce(next_time, end_time)), :until_us) AS until_us
-  FROM changes LEFT JOIN terms ON changes.term = terms.term AND change_time BETWEEN start_time AND end_time
-  WHERE kind = 'shrink'
+  SELECT
+    id, rule, params_json, replica_id, made_by, change_us, change_us AS out_us,
+    coalesce(next_us, end_us, until_us) AS back_us, from_us, until_us
+  FROM placed WHERE kind = 'shrink'
   UNION ALL
-  SELECT rule, replica_id, params_json, made_by, null, coalesce(unix_micros(start_time), :from_us),
-    unix_micros(change_time)
-  FROM changes LEFT JOIN terms ON changes.term = terms.term AND change_time BETWEEN start_time AND end_time
-  WHERE kind = 'expand' AND kind_before IS NULL
+  SELECT
+    id, rule, params_json, replica_id, made_by, CAST(NULL AS BIGINT), coalesce(start_us, from_us), change_us, from_us,
+    until_us
+  FROM placed WHERE kind = 'expand' AND kind_before IS NULL
 ),
-trouble AS (
-  SELECT concat('broker ', broker_id, ' silent') AS line, 'silent' AS cause, event_time AS from_time, end_time AS until_time
-  FROM broker_events WHERE cluster_id = :cluster AND kind = 'silent'
+verdicts AS (
+  SELECT
+    id, v.rule, v.params_json, v.replica_id, unix_micros(v.change_time) AS change_us, verdict, primary_cause
+  FROM shrinks AS s JOIN shrink_verdicts AS v
+    ON v.cluster_id = s.cluster_id AND v.topic = s.topic AND v.partition_id = s.partition_id
+),
+silent AS (
+  SELECT
+    id, from_us, until_us, concat('broker ', broker_id, ' silent') AS line, 'silent' AS what,
+    unix_micros(event_time) AS out_us, unix_micros(end_time) AS back_us
+  FROM shrinks JOIN broker_events USING (cluster_id)
+  WHERE kind = 'silent'
+),
+planted AS (
+  SELECT
+    id, from_us, until_us, concat('broker ', broker_id, ': ', what) AS line, 'planted' AS what,
+    unix_micros(from_time) AS out_us, unix_micros(until_time) AS back_us
+  FROM shrinks AS s JOIN planted_faults AS p ON p.cluster_id = s.cluster_id AND p.topic IN (s.topic, '')
+),
+-- Before the first stretch of a broker's request log that begins in mid-term, in its holes, and after the last.
+holes AS (
+  SELECT
+    cluster_id, broker_id, unix_micros(until_time) AS out_us,
+    lead(unix_micros(from_time)) OVER (PARTITION BY cluster_id, broker_id ORDER BY from_time) AS back_us
+  FROM coverage WHERE log = 'request'
   UNION ALL
-  SELECT concat('broker ', broker_id, ': ', what), 'planted', from_time, until_time
-  FROM planted_faults WHERE cluster_id = :cluster AND topic IN (:topic, '')
-  UNION ALL
-  -- Before the first stretch of a broker's request log that begins in mid-term, in its holes, and after the last.
-  SELECT concat('broker ', broker_id, ': no request log'), 'no log', from_time, until_time FROM (
-    SELECT
-      broker_id, until_time AS from_time,
-      coalesce(lead(from_time) OVER broker, timestamp_micros(:until_us)) AS until_time
-    FROM coverage WHERE cluster_id = :cluster AND log = 'request'
-    WINDOW broker AS (PARTITION BY broker_id ORDER BY from_time)
-    UNION ALL
-    SELECT broker_id, timestamp_micros(:from_us), min(from_time)
-    FROM coverage WHERE cluster_id = :cluster AND log = 'request'
-    GROUP BY broker_id HAVING min_by(begins_mid_term, from_time)
-  )
+  SELECT cluster_id, broker_id, 0, min(unix_micros(from_time))
+  FROM coverage WHERE log = 'request'
+  GROUP BY cluster_id, broker_id HAVING min_by(begins_mid_term, from_time)
+),
+unlogged AS (
+  SELECT
+    id, from_us, until_us, concat('broker ', broker_id, ': no request log') AS line, 'no log' AS what, out_us,
+    coalesce(back_us, until_us) AS back_us
+  FROM shrinks JOIN holes USING (cluster_id)
 )
-SELECT lane, line, null AS follower, null AS cause, greatest(at_us, :from_us) / 1000 AS from_ms, null AS until_ms, value
+SELECT
+  id, lane, line, CAST(NULL AS INT) AS follower, CAST(NULL AS STRING) AS verdict, CAST(NULL AS STRING) AS cause,
+  from_us, CAST(NULL AS BIGINT) AS until_us, value
 FROM slots
 UNION ALL
-SELECT 'trouble', line, null, cause, greatest(unix_micros(from_time), :from_us) / 1000,
-  least(unix_micros(until_time), :until_us) / 1000, null
-FROM trouble
-WHERE unix_micros(from_time) < :until_us AND unix_micros(until_time) > :from_us
+SELECT
+  id, 'trouble', line, CAST(NULL AS INT), what, CAST(NULL AS STRING), greatest(out_us, from_us), least(back_us, until_us),
+  CAST(NULL AS DOUBLE)
+FROM (SELECT * FROM silent UNION ALL SELECT * FROM planted UNION ALL SELECT * FROM unlogged)
+WHERE out_us < until_us AND back_us > from_us
 UNION ALL
-SELECT 'away', rule, replica_id,
-  coalesce(primary_cause, if(rule = 'the brokers', if(away.made_by = 'controller', 'controller', 'as logged'), 'unknown')),
-  greatest(from_us, :from_us) / 1000, least(until_us, :until_us) / 1000, null
-FROM away LEFT JOIN (SELECT * FROM shrink_verdicts WHERE :here) USING (rule, replica_id, params_json, change_time)
-WHERE from_us < :until_us AND until_us > :from_us
-ORDER BY lane, line, follower, from_ms
+SELECT
+  id, 'away', rule, replica_id,
+  coalesce(verdict, if(made_by = 'controller', 'excluded', if(rule = 'the brokers', 'logged', 'unknown'))),
+  coalesce(primary_cause, if(rule = 'the brokers', 'as logged', 'unknown')),
+  greatest(out_us, from_us), least(back_us, until_us), CAST(NULL AS DOUBLE)
+FROM away LEFT JOIN verdicts USING (id, rule, params_json, replica_id, change_us)
+WHERE out_us < until_us AND back_us > from_us
+ORDER BY id, lane, line, follower, from_us

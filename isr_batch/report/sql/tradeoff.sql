@@ -1,6 +1,6 @@
 SELECT
   cluster_id,
-  array_join(array_sort(collect_set(rule)), ', ') AS rules,
+  rule,
   lag_time_ms(params_json) / 1000 AS lag_time_s,
   detection_ms_p99 / 1000 AS detection_s,
   spurious,
@@ -9,5 +9,4 @@ SELECT
   mistakes_per_partition_day_high AS high
 FROM rule_scores
 WHERE event_date IS NULL AND topic IS NULL AND detection_ms_p99 IS NOT NULL AND mistakes_per_partition_day_high > 0
-GROUP BY ALL
-ORDER BY cluster_id, detection_s, mistakes, lag_time_s
+ORDER BY cluster_id, detection_s, mistakes, lag_time_s, rule

@@ -5,18 +5,18 @@ import json
 import re
 import runpy
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
-from docs.generate import chromium
 from isr_batch.incidents.own_shrinks import own_shrinks
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.report.page import MATCH_COLUMNS
-from isr_batch.report.pictures import _all_tables, _swim_lane
+from isr_batch.report.pictures import sql_of
+from isr_batch.report.shrinks import Shown, chosen, drops_of_incidents
 from isr_batch.scoring.broker_check import summary
 
 
@@ -26,9 +26,19 @@ def charts_of(page: str) -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
-def rows_of(chart: dict[str, Any]) -> list[dict[str, Any]]:
-    """All rows that are drawn."""
-    return [row for rows in chart["datasets"].values() for row in rows]
+CLUSTERS = ("leader-stop", "restart", "follower-stop", "quiet")
+"""Most healthy followers dropped first, then most drops."""
+
+
+def rows_of(charts: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """All rows that are drawn in a kind of chart, one for each rule, with their cluster."""
+    found = []
+    for number, cluster in enumerate(CLUSTERS):
+        for rows in charts.get(f"{name}-{number}", {}).get("datasets", {}).values():
+            for row in rows:
+                rules = row["rule"].split(", ") if "rule" in row else [None]
+                found += [row | {"cluster_id": cluster} | ({"rule": rule} if rule else {}) for rule in rules]
+    return found
 
 
 @pytest.fixture
@@ -98,7 +108,7 @@ def test_the_table_of_rules_has_the_scores_of_the_cluster(page: str, sample_lake
     for name, section in sections_of(page).items():
         table = section.partition("All rules on this cluster")[2].partition("</table>")[0]
         cells = re.findall(r"<tr>" + r"<td[^>]*>([^<]*)</td>" * 8, table)
-        shown = {rule: list(map(int, counts)) for rule, _, *counts in cells}
+        shown = {rule: list(map(int, counts)) for rules, _, *counts in cells for rule in rules.split(", ")}
         assert shown == {row["rule"]: [row[n] for n in names] for row in scores if row["cluster_id"] == name}
 
 
@@ -122,45 +132,42 @@ def test_what_would_have_avoided_it_begins_with_the_brokers_own(page: str, sampl
 def test_pictures_have_the_numbers_of_the_tables(page: str, sample_lake: Lake) -> None:
     charts = charts_of(page)
     verdicts = sample_lake.read("shrink_verdicts")
-    by_cause = {(row["rule"], row["cause"]): row["shrinks"] for row in rows_of(charts["causes"])}
-    assert by_cause == {
-        (row["rule"], row["primary_cause"]): row["count"]
-        for row in verdicts.groupBy("rule", "primary_cause").count().collect()
-    }
+    key = ("cluster_id", "rule")
+    by_cause = {(*(row[n] for n in key), row["cause"]): row["shrinks"] for row in rows_of(charts, "causes")}
+    counted = verdicts.groupBy(*key, "primary_cause").count().collect()
+    assert by_cause == {tuple(row)[:3]: row["count"] for row in counted}
     logged = sample_lake.read("observed_isr_changes").where("kind = 'shrink'").count()
-    in_time = rows_of(charts["in_time"])
+    in_time = rows_of(charts, "in_time")
     assert sum(row["shrinks"] for row in in_time) == verdicts.count() + logged
     assert sum(row["shrinks"] for row in in_time if row["rule"] == "the brokers") == logged
     differing = sample_lake.read("rule_disagreements").withColumn("a", F.explode("rules_for"))
-    pairs = differing.withColumn("b", F.explode("rules_against")).groupBy("a", "b").count().collect()
-    assert {(row["makes"], row["makes_not"], row["shrinks"]) for row in rows_of(charts["disagreements"])} == {
-        tuple(row) for row in pairs
-    }
+    pairs = differing.withColumn("b", F.explode("rules_against")).groupBy("cluster_id", "a", "b").count().collect()
+    drawn = rows_of(charts, "disagreements")
+    assert {
+        (row["cluster_id"], makes, makes_not, row["shrinks"])
+        for row in drawn for makes in row["makes"].split(", ") for makes_not in row["makes_not"].split(", ")
+    } == {tuple(row) for row in pairs}  # fmt: skip
     own = verdicts.where("rule = 'kafka-3.7' AND made_by = 'rule'")
-    assert sum(row["shrinks"] for row in rows_of(charts["held"]) if "cause" in row) == own.count()
-    totals = sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL")
-    spurious = {row[0]: row[1] for row in totals.groupBy("rule").agg(F.sum("spurious")).collect()}
-    drawn = rows_of(charts["costs"])
-    assert {rule: row["mistakes"] for row in drawn for rule in row["rules"].split(", ")} == spurious
-    rates = {
-        (row["cluster_id"], row["rule"]): row["mistakes_per_partition_day"]
-        for row in totals.where("spurious > 0").collect()
-    }
-    drawn = [row for row in rows_of(charts["tradeoff"]) if row["seen"]]
-    assert {(row["cluster_id"], rule): row["mistakes"] for row in drawn for rule in row["rules"].split(", ")} == rates
+    assert sum(row["shrinks"] for row in rows_of(charts, "held") if "cause" in row) == own.count()
+    totals = sample_lake.read("rule_scores").where("event_date IS NULL AND topic IS NULL").collect()
+    spurious = {(row["cluster_id"], row["rule"]): row["spurious"] for row in totals}
+    assert {tuple(row[n] for n in key): row["mistakes"] for row in rows_of(charts, "costs")} == spurious
+    rates = {tuple(row[n] for n in key): row["mistakes_per_partition_day"] for row in totals if row["spurious"]}
+    drawn = [row for row in rows_of(charts, "tradeoff") if row["seen"]]
+    assert {tuple(row[n] for n in key): row["mistakes"] for row in drawn} == rates
     undone = verdicts.where("verdict = 'spurious' AND restored_time IS NOT NULL").withColumn(
         "s", (F.unix_millis("restored_time") - F.unix_millis("change_time")) / 1000
     )
-    longest = undone.groupBy("rule").agg(F.max("s"), F.count("*")).collect()
-    lasting = {row["rule"]: row for row in rows_of(charts["durations"]) if row["what"] == "it lasts"}
-    assert {rule: row["mistakes"] for rule, row in lasting.items()} == {row[0]: row[2] for row in longest}
-    for rule, most, _ in longest:
-        assert lasting[rule]["most"] == pytest.approx(most, abs=0.0011)
+    longest = undone.groupBy(*key).agg(F.max("s"), F.count("*")).collect()
+    lasting = {tuple(row[n] for n in key): row for row in rows_of(charts, "durations") if row["what"] == "it lasts"}
+    assert {of: (row["most"], row["mistakes"]) for of, row in lasting.items()} == {
+        tuple(row)[:2]: tuple(row)[2:] for row in longest
+    }
 
 
 def test_a_follower_that_stopped_is_seen_in_the_heat_map(page: str, sample_lake: Lake) -> None:
     """What the timeline has just before a follower is back, its last state, counts until then."""
-    drawn = [row for row in rows_of(charts_of(page)["heat"]) if row["cluster_id"] == "follower-stop"]
+    drawn = [row for row in rows_of(charts_of(page), "heat") if row["cluster_id"] == "follower-stop"]
     oldest = max(drawn, key=lambda row: row["age_s"])
     dropped = sample_lake.read("replica_timeline").where("cluster_id = 'follower-stop' AND rule = 'kafka-3.7'")
     assert oldest["follower"].startswith("broker 3 of leader ")
@@ -168,82 +175,120 @@ def test_a_follower_that_stopped_is_seen_in_the_heat_map(page: str, sample_lake:
     assert oldest["age_s"] < 30
 
 
-def test_swim_lanes_show_the_verdicts(page: str, sample_lake: Lake) -> None:
-    drawn = rows_of(charts_of(page)["lanes-0"])
-    (change_ms,) = {row["at_ms"] for row in drawn if "at_ms" in row}
-    bars = {(row["line"], row["cause"]) for row in drawn if row.get("from_ms") == change_ms and "cause" in row}
-    there = sample_lake.read("shrink_verdicts").where(
-        (F.unix_micros("change_time") == round(change_ms * 1000))
-        & (F.col("topic") == "busy")
-        & (F.col("partition_id") == 0)
-    )
-    assert bars - {("the brokers", "as logged")} == {(row["rule"], row["primary_cause"]) for row in there.collect()}
-    assert {row["line"] for row in drawn if "value" in row} >= {"leader", "high watermark", "broker 2", "broker 3"}
-    assert ("broker 1 silent", "silent") in {(row.get("line"), row.get("cause")) for row in drawn}
+def test_rules_that_decide_alike_share_a_row(page: str) -> None:
+    rows = charts_of(page)["causes-0"]["datasets"].values()
+    assert "kafka-2.1, kafka-2.7, kafka-3.3, kafka-3.7" in {row["rule"] for of in rows for row in of}
+
+
+def lanes_of(lake: Lake, shown: list[Shown]) -> list[dict[str, Any]]:
+    with LakeSql(lake) as sql:
+        return sql(sql_of("lanes"), shrinks=shown, rules=[("kafka-3.7",)])
+
+
+def test_swim_lanes_show_the_verdicts(sample_lake: Lake) -> None:
+    own = own_shrinks(sample_lake)
+    _, shown = chosen(own, drops_of_incidents(own))
+    drawn = lanes_of(sample_lake, shown)
+    verdicts = sample_lake.read("shrink_verdicts").withColumn("us", F.unix_micros("change_time")).collect()
+    for one in shown:
+        place = (one.cluster_id, one.topic, one.partition_id, one.change_us)
+        there = {
+            (row["rule"], row["replica_id"], row["verdict"], row["primary_cause"])
+            for row in verdicts
+            if (row["cluster_id"], row["topic"], row["partition_id"], row["us"]) == place
+        }
+        of = [row for row in drawn if row["id"] == one.id]
+        bars = [row for row in of if row["lane"] == "away" and row["from_us"] == one.change_us]
+        made = {(row["line"], row["follower"], row["verdict"], row["cause"]) for row in bars}
+        assert {bar for bar in made if bar[0] != "the brokers"} == there
+        assert {row["line"] for row in of if row["lane"] == "offset"} > {"leader", "high watermark"}
+    assert "broker 1 silent" in {row["line"] for row in drawn if row["lane"] == "trouble"}
 
 
 def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> None:
     """Also where a term begins without it, and where one ends before it is back."""
     sample_lake.register_views()
     (back, *_) = sample_lake.spark.sql("""
-        SELECT cluster_id, topic, partition_id, leader_id, params_json, 4000 AS lag_time_ms,
-          unix_micros(change_time) AS change_us, unix_micros(change_time) - 8000000 AS caught_up_us,
-          unix_micros(change_time) + 8000000 AS restored_us, 0 AS shrinks, 0 AS spurious, '' AS primary_cause
+        SELECT cluster_id, topic, partition_id, params_json, unix_micros(change_time) AS us
         FROM isr_changes i WHERE rule = 'kafka-3.7' AND kind = 'expand' AND NOT EXISTS (
           SELECT 1 FROM isr_changes s WHERE s.kind = 'shrink' AND s.change_time < i.change_time AND (
             s.cluster_id, s.topic, s.partition_id, s.leader_epoch, s.leader_id, s.rule, s.replica_id
           ) = (i.cluster_id, i.topic, i.partition_id, i.leader_epoch, i.leader_id, i.rule, i.replica_id)
         ) ORDER BY change_time, cluster_id, topic, partition_id
     """).collect()
-    with _all_tables(sample_lake):
-        drawn = sample_lake.spark.sql(_swim_lane(0, "kafka-3.7", [], back.asDict()).sql).collect()
+    cluster, topic, partition, params, us = back
+    one = Shown(0, cluster, topic, partition, "kafka-3.7", params, us, 0, us - 10**7, us + 10**7)
     states = sample_lake.read("partition_timeline").where(
         (F.col("topic") == back["topic"]) & (F.col("partition_id") == back["partition_id"])
         & (F.col("cluster_id") == back["cluster_id"])
     ).select("rule", "isr", F.unix_micros("time").alias("us")).orderBy("us").collect()  # fmt: skip
+    drawn = lanes_of(sample_lake, [one])
     bars = [row for row in drawn if row["lane"] == "away" and row["line"] != "the brokers"]
     assert bars
     for bar in bars:
-        middle_us = 500 * (bar["from_ms"] + bar["until_ms"])
+        middle_us = (bar["from_us"] + bar["until_us"]) / 2
         before = [row["isr"] for row in states if row["rule"] == bar["line"] and row["us"] <= middle_us]
         assert bar["follower"] not in before[-1], bar
 
 
-def test_a_lag_grows_until_the_follower_has_caught_up(page: str, sample_lake: Lake) -> None:
+def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None:
     """A row of the timeline that tells of that fetch has a lag of zero, and between two rows nothing is told."""
-    chart = charts_of(page)["lanes-0"]
-    layers = [layer for lane in chart["vconcat"] for layer in lane["layer"]]
-    (lag,) = (layer for layer in layers if layer["encoding"].get("y", {}).get("title") == "lag, s")
-    peak = max(chart["datasets"][lag["data"]["name"]], key=lambda row: row["value"])
-    rows = sample_lake.read("replica_timeline").where(
-        (F.col("topic") == "busy") & (F.col("partition_id") == 0) & (F.col("rule") == "kafka-3.7")
-        & (F.col("replica_id") == int(peak["line"].removeprefix("broker ")))
-    ).orderBy("cluster_id", "leader_epoch", "time").select(
-        "leader_epoch", F.unix_millis("time").alias("ms"), "lag_ms", "last_caught_up_time_ms"
-    ).collect()  # fmt: skip
-    peak_ms = int(peak["from_ms"])
-    grown = {row["ms"]: row["ms"] - before["last_caught_up_time_ms"] for before, row in pairwise(rows)}
-    (told,) = {row["lag_ms"] for row in rows if row["ms"] == peak_ms}
-    assert told < peak["value"] * 1000 == grown[peak_ms]
+    own = own_shrinks(sample_lake)
+    _, shown = chosen(own, drops_of_incidents(own))
+    places = {one.id: (one.cluster_id, one.topic, one.partition_id) for one in shown}
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+    rows = sample_lake.read("replica_timeline").where("rule = 'kafka-3.7'")
+    for row in rows.withColumn("us", F.unix_micros("time")).orderBy("leader_epoch", "time").collect():
+        known.setdefault((row["cluster_id"], row["topic"], row["partition_id"], row["replica_id"]), {})[row["us"]] = row
+    verdicts = sample_lake.read("shrink_verdicts").where("rule = 'kafka-3.7' AND lag_ms IS NOT NULL")
+    dropped = {
+        (row["cluster_id"], row["topic"], row["partition_id"], row["replica_id"], row["us"]): row["lag_ms"]
+        for row in verdicts.withColumn("us", F.unix_micros("change_time")).collect()
+    }
+    more = 0
+    for drawn in lanes_of(sample_lake, shown):
+        if drawn["lane"] != "lag":
+            continue
+        follower = (*places[drawn["id"]], int(drawn["line"].removeprefix("broker ")))
+        of, told = known[follower], dropped.get((*follower, drawn["from_us"]), 0)
+        if drawn["from_us"] not in of:
+            assert drawn["value"] * 1000 == told > 0
+            continue
+        row = of[drawn["from_us"]]
+        earlier = [us for us, other in of.items() if us < row["us"] and other["leader_epoch"] == row["leader_epoch"]]
+        before = of[max(earlier)] if earlier else row
+        behind = before is not row and (before["lag_ms"] or 0) > 0
+        grown = row["us"] // 1000 - before["last_caught_up_time_ms"] if behind else 0
+        assert drawn["value"] * 1000 == max(row["lag_ms"] or 0, grown, told)
+        more += grown > max(row["lag_ms"] or 0, told, 4000)
+    assert more > 0
+
+
+def test_each_incident_has_its_shrink_on_the_page(page: str, sample_lake: Lake) -> None:
+    own = own_shrinks(sample_lake)
+    worst, shown = chosen(own, drops_of_incidents(own))
+    told = re.findall(r'<details id="s-(i[^"]+)"><summary>([^<]+)</summary>', page)
+    assert len(told) == len(shown) == len(worst) > 10
+    assert len({place for place, _ in told}) == len(told)
+    for one in shown:
+        assert sum(f"from the ISR of {one.topic}-{one.partition_id} at " in headline for _, headline in told)
+    led = set(re.findall(r'<a href="#([^"]+)"><rect', page))
+    assert {f"s-{place}" for place, _ in told} <= led
+    assert all(f'id="{place}"' in page for place in led)
 
 
 def test_the_sql_that_is_shown_gives_what_is_drawn(page: str, sample_lake: Lake) -> None:
-    shown = {
-        place: html.unescape(sql)
-        for place, sql in re.findall(
-            r'<details class="picture" id="picture-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL
-        )
-    }
+    shown = dict(re.findall(r'<details id="sql-([\w-]+)">.*?<pre>(.*?)</pre>', page, re.DOTALL))
     charts = charts_of(page)
-    assert {*charts, "sweeps"} == {*shown}
-    for place in ("causes", "disagreements", "costs"):
-        found, _ = sample_lake.query(shown[place])
-        assert rows_of(charts[place]) == found
+    assert {place.rpartition("-")[0] for place in charts} | {"sweeps"} == {*shown}
+    found, _ = sample_lake.query(html.unescape(shown["causes"]))
+    drawn = [{name: row[name] for name in found[0]} for row in rows_of(charts, "causes")]
+    assert sorted(found, key=repr) == sorted(drawn, key=repr)
 
 
 def test_a_picture_of_a_missing_table_says_so(page: str, sample_lake: Lake) -> None:
     assert not sample_lake.has("sweep_scores")
-    assert "There is no sweep in this lake: <code>isr-batch sweep</code> makes one." in page
+    assert "There is no sweep of this cluster: <code>isr-batch sweep</code> makes one." in page
 
 
 def test_the_notebook_runs(
@@ -254,49 +299,6 @@ def test_the_notebook_runs(
     assert sum(row["spurious"] for row in told["leaders"]) == len(told["woken"]) == 16
     assert "16 of 16 mistakes come after a silence of their leader" in capsys.readouterr().out
     assert "vegaEmbed" in (tmp_path / "shrinks.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no Chromium here")
-def test_a_browser_shows_it(sample_report: Path, tmp_path: Path) -> None:
-    def ink() -> str:
-        return str(tab.value("getComputedStyle(document.querySelector('#causes svg text')).fill"))
-
-    with chromium.open_page(sample_report, tmp_path / "profile") as tab:
-        tab.size(1280, 900)
-        tab.media("screen", "light")
-        # All of the first screen is there before a chart is drawn, and nothing is wider than the window.
-        assert tab.value("document.querySelectorAll('svg.timeline').length") == tab.value(
-            "document.querySelectorAll('section.cluster').length"
-        )
-        assert tab.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-        assert tab.value("document.querySelectorAll('.chart svg').length") == 0
-        tab.value("document.querySelectorAll('details').forEach(e => { e.open = true; })")
-        tab.wait_for("[...document.querySelectorAll('.chart')].every(e => e.querySelector('svg .mark-text'))")
-        places = tab.value("Object.keys(charts)")
-        assert len(places) >= 10
-        assert ink() == "rgb(26, 26, 26)"
-        tab.screenshot(tmp_path / "light.png")
-        tab.media("screen", "dark")
-        assert ink() == "rgb(228, 228, 228)"
-        tab.screenshot(tmp_path / "dark.png")
-        tab.media("print", "dark")
-        assert ink() == "rgb(0, 0, 0)"
-        tab.screenshot(tmp_path / "print.png")
-        tab.media("screen", "light")
-        wide = "[...document.querySelectorAll('.chart')].filter(e => e.scrollWidth > e.clientWidth + 1)"
-        assert tab.value(f"{wide}.map(e => e.id).join()") == ""
-        # The wheel zooms the lanes: other times stand below them.
-        texts = "[...document.querySelectorAll('#lanes-0 svg text')].map(e => e.textContent)"
-        times = f"{texts}.filter(t => /:/.test(t)).join()"
-        before = tab.value(times)
-        tab.value("document.querySelector('#lanes-0').scrollIntoView()")
-        for _ in range(4):
-            tab.call("Input.dispatchMouseEvent", type="mouseWheel", x=450, y=70, deltaX=0, deltaY=-240)
-        tab.wait_for(f"{times} !== {json.dumps(before)}")
-        assert tab.complaints() == []
-        assert tab.requests() == [sample_report.resolve().as_uri()]
-    assert all((tmp_path / f"{name}.png").stat().st_size > 50_000 for name in ("light", "dark", "print"))
 
 
 STOPS = {

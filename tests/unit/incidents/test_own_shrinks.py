@@ -12,7 +12,7 @@ from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, find
 from isr_batch.incidents.words import answer, headline, link, often, story, worst_first
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.report.screen import lag_time_bound, matrix
-from isr_batch.report.timeline import timeline
+from isr_batch.report.timeline import Target, timeline
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1}
@@ -44,9 +44,9 @@ class Log:
 
     def shrink(
         self, seconds: float, leader: int, follower: int, verdict: str | None, cause: str = "", *,
-        partition: int = 0, lag_ms: int = 5000,
+        partition: int = 0, lag_ms: int = 5000, back_s: float = 2,
     ) -> None:  # fmt: skip
-        """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone 2 s later."""
+        """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone some seconds later."""
         key = KEY | {"leader_id": leader, "replica_id": follower, "partition_id": partition}
         self.add("observed_isr_changes", **key, change_time=at(seconds), kind="shrink", made_by="leader",
                  last_caught_up_time_ms=None)  # fmt: skip
@@ -57,7 +57,7 @@ class Log:
                  replayed_time=replayed)  # fmt: skip
         if verdict:
             self.add("shrink_verdicts", **key, **RUN, change_time=replayed, made_by="rule", verdict=verdict,
-                     primary_cause=cause, restored_time=at(seconds + 2), lag_ms=lag_ms)  # fmt: skip
+                     primary_cause=cause, restored_time=at(seconds + back_s), lag_ms=lag_ms)  # fmt: skip
 
     def found(self) -> OwnShrinks:
         return find(
@@ -139,6 +139,23 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     assert link(both) == ""
 
 
+def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) -> None:
+    """More than a lag time after: a shorter time is what it takes to catch up."""
+    log.shrink(20, 1, 3, "genuine", "follower_stopped", back_s=4)
+    log.shrink(20, 2, 3, "genuine", "follower_stopped", back_s=8)
+    log.shrink(50, 1, 3, "genuine", "follower_stopped", partition=1)
+    log.shrink(50, 1, 3, "genuine", "follower_stopped", back_s=40)
+    log.shrink(50, 2, 3, "genuine", "follower_stopped", back_s=2.5)
+    first, second = log.found().incidents
+    assert story(first) == "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 2 ISRs."
+    assert story(second) == (
+        "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 3 ISRs, which had it back after 2.5 s, but broker "
+        "1 only after 40 s (suspect it, the link or a throttle)."
+    )
+    log.rows["shrink_verdicts"][-1]["restored_time"] = None
+    assert "suspect" not in story(log.found().incidents[1])
+
+
 def test_who_stops_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
     """Unless its leader held it up, or it is dropped more than a lag time later."""
     log.shrink(20, 1, 3, "genuine", "follower_stopped", lag_ms=4100)
@@ -205,12 +222,12 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     leader_was_silent(log)
     log.add("broker_events", cluster_id="c", broker_id=3, kind="started", event_time=at(40), end_time=at(40))
     own = log.found()
-    drawn = timeline(own, own.clusters[0])
+    drawn = timeline(own, own.clusters[0], {(1, 1): Target("i0-1-1", "")})
     assert [lane["broker"] for lane in drawn.lanes] == [1, 2, 3]
     (silence,) = drawn.silences
-    # 100 s on 1112 units, which begin at 76.
-    assert (silence["x"], silence["width"]) == (pytest.approx(76 + 111.2), pytest.approx(66.7))
+    assert (silence["x"], silence["width"]) == (10, 6)  # of 100 s
     assert silence["says"] == "00:00:10: broker 1 was silent for 6 s"
+    assert {bar["place"] for bar in drawn.bars} == {"i0-1-1"}
     said = {bar["says"] for bar in drawn.bars}
     assert "00:00:16: broker 1 drops others; healthy: 4 drops" in said
     assert "00:00:14: broker 1 is dropped; stopped or behind: 1 drop" in said
@@ -220,6 +237,8 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     ]
     assert [tick["text"] for tick in drawn.ticks][:2] == ["00:00:00", "00:00:15"]
     assert drawn.verdicts == ["spurious", "genuine"]
+    led = timeline(own, own.clusters[0], {(1, 1): Target("", "isr-batch explain")})
+    assert "00:00:16: broker 1 drops others; healthy: 4 drops. isr-batch explain" in {bar["says"] for bar in led.bars}
 
 
 def score(rule: str, spurious: int, misses: int, detection: float | None, lag_time_ms: int = 4000, **more: Any) -> Row:

@@ -1,0 +1,87 @@
+"""Tell one shrink in sentences, from the row that the replay has of it and the line that the broker printed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from isr_batch.incidents.own_shrinks import Row
+from isr_batch.incidents.words import at, count_of, seconds
+from isr_batch.lake.tables.outputs import DEPENDS_ON
+
+STANDS: Final = {
+    "made": "Dropped as well by",
+    "kept": "Kept in the ISR by",
+    "out": "Dropped before by",
+    "apart": "Some dropped, some kept by",
+}
+"""What other rules do about a shrink, before their names."""
+_CAUSES: Final = {
+    "caught_up": "it lacked nothing",
+    "keeping_pace": "it kept pace with the log",
+    "slow_leader": "its leader held it up",
+    "unacked_only": "it lacked only records that were not acknowledged",
+    "follower_stopped": "it had stopped fetching",
+    "follower_slow": "it fetched, but was behind",
+    "controller": "the controller removed it",
+    "unknown": "the logs do not show why",
+}
+
+
+def tell(
+    facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
+) -> tuple[str, list[str]]:
+    """Tell a shrink: a headline, a sentence or three of each follower, and what other rules do.
+
+    Parameters
+    ----------
+    facts : sequence of dict
+        ``report/sql/facts.sql`` of one shrink.
+    partition : str
+    rule : str
+        The brokers' own.
+    lag_time_ms : int
+    stands : mapping of str to sequence of str
+        Rules by what they do, as STANDS has it.
+    """
+    first = facts[0]
+    lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])
+    who = " and ".join(f"broker {row['replica_id']}" for row in facts)
+    when = f"{at(first['change_us'])}.{first['change_us'] // 1000 % 1000:03} UTC"
+    headline = f"Broker {first['leader_id']} drops {who} from the ISR of {partition} at {when}"
+    sentences = [_follower(row, lag_time_ms) for row in facts]
+    sentences += [f"{said} {', '.join(stands[stand])}." for stand, said in STANDS.items() if stands.get(stand)]
+    sentences.append(
+        f"The brokers ran {rule}; the line: {', '.join(lines)}." if lines else f"By {rule}, replayed: no line tells it."
+    )
+    return headline, sentences
+
+
+def _follower(row: Row, lag_time_ms: int) -> str:
+    verdict = f"{row['verdict']}, because {_CAUSES[row['primary_cause']]}"
+    if row["depends_on"]:
+        verdict += f" (possible, not certain: it depends on {DEPENDS_ON[row['depends_on']]})"
+    said = [f"Broker {row['replica_id']}: {verdict}."]
+    lag = f"Last caught up {row['lag_ms']:,} ms before" if row["lag_ms"] is not None else "Not caught up in this term"
+    truth = (
+        "its true lag was not known" if row["true_lag_ms"] is None else f"its true lag was {row['true_lag_ms']:,} ms"
+    )
+    said.append(f"{lag}, with a lag time of {lag_time_ms:,} ms; {truth}{_lacked(row)}.")
+    spans = [
+        f"{what} for {row[name]:,} ms"
+        for name, what in (("leader_silent_ms", "was silent"), ("leader_held_ms", "held its fetches"))
+        if row[name]
+    ]
+    if spans:
+        said.append(f"Of that time the leader {' and '.join(spans)}.")
+    back = row["restored_us"]
+    after = seconds([max(0, back - row["change_us"]) // 1000]) if back is not None else ""
+    said.append(f"Back in the ISR after {after}." if after else "The log ends, or the term does, before it is back.")
+    return " ".join(said)
+
+
+def _lacked(row: Row) -> str:
+    """Say what it lacked as the leader knew it, which may be less than it had."""
+    ends = row["leader_log_end_offset"], row["follower_log_end_offset"]
+    if None in ends or ends[1] < 0:
+        return ""
+    lacked = ends[0] - ends[1]
+    return f", and the leader knew of {count_of(lacked, 'record')} that it lacked" if lacked else ""

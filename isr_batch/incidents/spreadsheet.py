@@ -1,0 +1,47 @@
+"""Write the drops of the brokers with their verdicts as CSV, for a spreadsheet."""
+
+import csv
+import io
+from typing import Final
+
+from isr_batch.incidents.listing import command
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row
+from isr_batch.incidents.words import at
+
+HEAD: Final = (
+    "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
+    "since_caught_up_ms", "back_after_ms", "points_at_broker", "incident", "explained_by",
+)  # fmt: skip
+"""Columns: a row is a follower that left an ISR, as the brokers logged it. Incidents count from 1 for each broker."""
+
+
+def verdicts_csv(own: OwnShrinks, lake: str) -> str:
+    """Write all drops of a lake by cluster and time; what is not known is empty.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    lake : str
+        As the commands in the last column name it.
+
+    Returns
+    -------
+    str
+        RFC 4180, but with a newline alone at the end of each line.
+    """
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(HEAD)
+    lines.writerows(_cells(one, lake) for one in own.drops.to_pylist())
+    return text.getvalue()
+
+
+def _cells(one: Row, lake: str) -> list[object]:
+    back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
+    known = one["fault_id"] is not None
+    return [
+        one["cluster_id"], f"{at(one['change_us'])}.{one['change_us'] // 1000 % 1000:03}", one["topic"],
+        one["partition_id"], one["leader_id"], one["replica_id"], one["made_by"], one["verdict"], one["cause"],
+        one["certainty"], one["lag_ms"], back, one["fault_id"], one["incident"] if known else None,
+        command(one | {"example_us": one["change_us"]}, lake) if one["rule"] else None,
+    ]  # fmt: skip

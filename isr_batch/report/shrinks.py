@@ -1,0 +1,136 @@
+"""Collect, for the worst incidents, a shrink of each: what the tables say of it, its swim lane, and all drops."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from isr_batch.incidents.avoided import LAG_TIME
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row
+from isr_batch.incidents.shrink_words import tell
+from isr_batch.incidents.words import at, worst_first
+from isr_batch.lake.lake_sql import LakeSql
+from isr_batch.report.pictures import sql_of
+from isr_batch.report.swim_lane import SwimLane, swim_lane
+
+MOST: Final = 100
+"""Incidents whose shrink is on the page, of all clusters together; the others name the command."""
+LISTED: Final = 24
+"""Drops of an incident that are listed."""
+FURTHEST: Final = 3
+"""Most lag times that a swim lane shows on either side of a shrink."""
+
+Key = tuple[str, int, int]
+
+
+class Shrink(NamedTuple):
+    """A shrink that stands for its incident."""
+
+    headline: str
+    sentences: list[str]
+    lane: SwimLane
+    drops: list[dict[str, object]]
+    more: int
+
+
+class Shown(NamedTuple):
+    """A row for ``:shrinks`` in the queries; times are microseconds since 1970."""
+
+    id: int
+    cluster_id: str
+    topic: str
+    partition_id: int
+    rule: str
+    params_json: str
+    change_us: int
+    observed_us: int
+    from_us: int
+    until_us: int
+
+
+def key_of(incident: Row) -> Key:
+    """Key of an incident."""
+    return incident["cluster_id"], incident["fault_id"], incident["incident"]
+
+
+def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, Shrink]:
+    """Collect a shrink of each of the worst incidents.
+
+    Parameters
+    ----------
+    sql : LakeSql
+    own : OwnShrinks
+    rules : dict of str to list of str
+        Replayed rules of each cluster.
+    """
+    drops = drops_of_incidents(own)
+    worst, shown = chosen(own, drops)
+    if not shown:
+        return {}
+    ran = [(rule,) for rule in sorted({one.rule for one in shown})]
+    facts = _by_id(sql(sql_of("facts"), shrinks=shown))
+    lanes = _by_id(sql(sql_of("lanes"), shrinks=shown, rules=ran))
+    found = {}
+    for one, incident in zip(shown, worst, strict=True):
+        every = drops[key_of(incident)]
+        lane = swim_lane(
+            lanes[one.id], (one.from_us, one.until_us), one.change_us, _lag_time(one), rules[one.cluster_id]
+        )
+        headline, sentences = tell(
+            facts[one.id], f"{one.topic}-{one.partition_id}", one.rule, _lag_time(one), lane.stands
+        )
+        found[key_of(incident)] = Shrink(
+            headline, sentences, lane, [_drop(row) for row in every[:LISTED]], max(0, len(every) - LISTED)
+        )
+    return found
+
+
+def chosen(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[Shown]]:
+    """Choose the worst incidents, and a shrink of each."""
+    worst = [one for one in worst_first(own.incidents) if one["rule"]][:MOST]
+    return worst, [_shown(number, one, drops[key_of(one)]) for number, one in enumerate(worst)]
+
+
+def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
+    """Group all drops by the key of their incident."""
+    found: dict[Key, list[Row]] = defaultdict(list)
+    for row in own.drops.to_pylist():
+        found[key_of(row)].append(row)
+    return found
+
+
+def _shown(number: int, incident: Row, drops: Sequence[Row]) -> Shown:
+    place = (incident["topic"], incident["partition_id"], incident["example_us"], incident["rule"])
+    same = [row for row in drops if (row["topic"], row["partition_id"], row["change_us"], row["rule"]) == place]
+    first = same[0]
+    change_us, lag_us = first["replayed_us"], 1000 * json.loads(first["params_json"])[LAG_TIME]
+    since_us = min(change_us - 1000 * (row["lag_ms"] or 0) for row in same)
+    back_us = max(row["restored_us"] or change_us + lag_us for row in same)
+    return Shown(
+        number, incident["cluster_id"], first["topic"], first["partition_id"], first["rule"], first["params_json"],
+        change_us, first["change_us"],
+        max(since_us, change_us - FURTHEST * lag_us) - lag_us // 2,
+        min(back_us, change_us + FURTHEST * lag_us) + lag_us // 2,
+    )  # fmt: skip
+
+
+def _lag_time(one: Shown) -> int:
+    return int(json.loads(one.params_json)[LAG_TIME])
+
+
+def _by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["id"]].append(row)
+    return found
+
+
+def _drop(row: Row) -> dict[str, Any]:
+    back = None if row["restored_us"] is None else (row["restored_us"] - row["change_us"]) / 1e6
+    return {
+        "UTC": f"{at(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",
+        "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "dropped": row["replica_id"],
+        "verdict": row["verdict"], "cause": row["cause"].replace("_", " "), "certainty": row["certainty"],
+        "since caught up, s": None if row["lag_ms"] is None else f"{row['lag_ms'] / 1000:.3f}",
+        "back after, s": "not in the log" if back is None else f"{back:.3f}",
+    }  # fmt: skip

@@ -1,0 +1,190 @@
+"""Lay out one partition around a shrink: offsets, lag, troubles, and who was out of the ISR under which rule."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from isr_batch.incidents.own_shrinks import Row
+from isr_batch.report.charts import in_order
+from isr_batch.report.timeline import share, ticks
+
+HEIGHTS: Final = {"offset": 96, "lag": 56}
+"""Of curves, in pixels; their width is a thousand units that the page stretches."""
+WIDE: Final = 1000
+TOP: Final = 3
+EDGE: Final = 3
+"""Percent at either end of the axis that have no room for a text around it."""
+BROKERS: Final = "the brokers"
+COLOURS: Final = 4
+"""Followers that have a colour of their own."""
+
+Span = tuple[int, int]
+
+
+class Curves(NamedTuple):
+    """A graph of several lines.
+
+    Attributes
+    ----------
+    title : str
+    least, most : str
+        Values at the lower and the upper edge.
+    lines : list of dict
+        ``name``, ``css`` (its class) and ``path`` (of an SVG of ``height`` x WIDE).
+    limit : float or None
+        Height of the dashed line.
+    """
+
+    title: str
+    height: int
+    least: str
+    most: str
+    lines: list[dict[str, str]]
+    limit: float | None
+
+
+class SwimLane(NamedTuple):
+    """What the template draws; ``x`` and ``width`` in percent.
+
+    Attributes
+    ----------
+    at : float
+        Where the shrink is.
+    curves : list of Curves
+    rows : list of dict
+        ``name``, ``bars`` (with ``x``, ``width``, ``css`` and ``says``) and ``follower``, whose first row has its name.
+    ticks : list of dict
+        ``x`` and ``text``.
+    stands : dict of str to list of str
+        What the other rules do: made, kept, out or apart.
+    """
+
+    at: float
+    curves: list[Curves]
+    rows: list[dict[str, Any]]
+    ticks: list[dict[str, Any]]
+    stands: dict[str, list[str]]
+
+
+def swim_lane(rows: Sequence[Row], within: Span, change_us: int, lag_time_ms: int, rules: Iterable[str]) -> SwimLane:
+    """Lay out one shrink.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        ``sql/lanes.sql`` of one shrink.
+    within : (int, int)
+        Microseconds since 1970.
+    change_us : int
+        The shrink.
+    lag_time_ms : int
+    rules : iterable of str
+        All replayed rules: one without a bar keeps the follower.
+    """
+    of: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of[row["lane"]].append(row)
+    names = sorted({row["line"] for row in (*of["offset"], *of["lag"])} - {"leader", "high watermark"})
+    css = {name: f"f{number % COLOURS}" for number, name in enumerate(names)}
+    css |= {"leader": "leader", "high watermark": "hw"}
+    curves = [_curves("offset", of["offset"], within, css, None)] if of["offset"] else []
+    if of["lag"]:
+        curves.append(_curves("lag", of["lag"], within, css, lag_time_ms / 1000))
+    bars: list[dict[str, Any]] = [
+        {"name": line, "follower": None, "bars": [_bar(row, within) for row in of["trouble"] if row["line"] == line]}
+        for line in dict.fromkeys(row["line"] for row in of["trouble"])
+    ]
+    known = in_order(rules)
+    for follower in sorted({row["follower"] for row in of["away"]}):
+        bars += _memberships(follower, [row for row in of["away"] if row["follower"] == follower], within, known)
+    axis = [(share(us, within), text) for us, text in ticks(*within)]
+    return SwimLane(
+        share(change_us, within), curves, bars, [{"x": x, "text": text} for x, text in axis if EDGE < x < 100 - EDGE],
+        _stands(of["away"], change_us, 1000 * lag_time_ms, known),
+    )  # fmt: skip
+
+
+def _bar(row: Row, within: Span) -> dict[str, Any]:
+    x = share(row["from_us"], within)
+    lasts = f"{(row['until_us'] - row['from_us']) / 1e6:.3g} s"
+    what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
+    return {
+        "x": x, "width": round(max(share(row["until_us"], within) - x, 0.15), 2),
+        "css": row["verdict"].replace(" ", "-"), "says": f"{what}, {lasts}",
+    }  # fmt: skip
+
+
+def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
+    """Make a row of all rules that have the follower out at the same times for the same reasons; the brokers last."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    bars = {}
+    for rule in (*rules, BROKERS):
+        of = [_bar(row, within) for row in away if row["line"] == rule]
+        bars[repr(of) if rule != BROKERS else rule] = of
+        groups[repr(of) if rule != BROKERS else rule].append(rule)
+    return [{"name": ", ".join(names), "follower": follower, "bars": bars[key]} for key, names in groups.items()]
+
+
+def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
+    """Find what each rule does about the followers that this shrink drops: those who leave at its time."""
+    left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
+    spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    for row in away:
+        spans[row["line"], row["follower"]].append((row["from_us"], row["until_us"]))
+    found: dict[str, list[str]] = defaultdict(list)
+    for rule in rules:
+        of = {_stand(spans[rule, follower], change_us, lag_us) for follower in left}
+        if of:
+            found[of.pop() if len(of) == 1 else "apart"].append(rule)
+    return found
+
+
+def _stand(away: Sequence[Span], change_us: int, lag_us: int) -> str:
+    if any(abs(out_us - change_us) <= lag_us for out_us, _ in away):
+        return "made"
+    return "out" if any(out_us < change_us < back_us for out_us, back_us in away) else "kept"
+
+
+def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None) -> Curves:
+    height, lag = HEIGHTS[title], title == "lag"
+    values = [row["value"] for row in rows]
+    least = 0.0 if lag else min(values)
+    most = max(*values, least + 1, limit or least)
+
+    def y(value: float) -> float:
+        from_top: float = height - TOP - (height - 2 * TOP) * (value - least) / (most - least)
+        return round(from_top, 1)
+
+    def x(us: float) -> float:
+        return round(share(us, within) * WIDE / 100, 1)
+
+    lines = []
+    for name in sorted({row["line"] for row in rows}, key=lambda name: (not css[name].startswith(("l", "h")), name)):
+        points = [(row["from_us"], row["value"]) for row in rows if row["line"] == name]
+        path = _path([(x(us), y(value)) for us, value in (_grown(points, within[0]) if lag else points)], steps=not lag)
+        lines.append({"name": name, "css": css[name], "path": path})
+    edges = (f"{least:g} s", f"{most:.4g} s") if lag else (f"{least:,.0f}", f"{most:,.0f}")
+    return Curves(title, height, *edges, lines, None if limit is None else y(limit))
+
+
+def _grown(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
+    """Let a lag, in seconds, begin where the follower was caught up: it has grown since then."""
+    grown: list[tuple[float, float]] = []
+    for us, lag in points:
+        begin_us = max(us - 1e6 * lag, from_us)
+        if begin_us < us and (not grown or begin_us > grown[-1][0]):
+            grown.append((begin_us, lag - (us - begin_us) / 1e6))
+        grown.append((us, lag))
+    return grown
+
+
+def _path(points: Sequence[tuple[float, float]], *, steps: bool) -> str:
+    """Write a path: level until the next point, or straight to it. Points on the way add nothing."""
+    parts, last = [f"M{points[0][0]:g} {points[0][1]:g}"], points[0][1]
+    for x, y in points[1:]:
+        if not steps:
+            parts.append(f"L{x:g} {y:g}")
+        elif y != last:
+            parts.append(f"H{x:g}V{y:g}")
+        last = y
+    return "".join(parts) + (f"H{WIDE}" if steps else "")

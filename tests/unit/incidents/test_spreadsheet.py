@@ -1,0 +1,48 @@
+"""What a spreadsheet reads."""
+
+import csv
+import io
+
+from isr_batch.incidents.own_shrinks import OwnShrinks
+from isr_batch.incidents.spreadsheet import verdicts_csv
+from tests.unit.incidents.test_own_shrinks import KEY, Log, at, leader_was_silent
+
+
+def read(own: OwnShrinks) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(verdicts_csv(own, "/my lake"))))
+
+
+def test_a_row_is_a_drop() -> None:
+    log = Log()
+    leader_was_silent(log)
+    first, second, *_ = rows = read(log.found())
+    assert [row["verdict"] for row in rows] == ["genuine", *["spurious"] * 4]
+    shrink = f"--topic t --partition 0 --at {int(at(14.5).timestamp() * 1000)} --rule kafka-3.7"
+    assert first == {
+        "cluster": "c", "time_utc": "2026-01-01 00:00:14.500", "topic": "t", "partition": "0", "leader": "2",
+        "follower": "1", "made_by": "leader", "verdict": "genuine", "cause": "follower_stopped", "certainty": "",
+        "since_caught_up_ms": "4500", "back_after_ms": "2000", "points_at_broker": "1", "incident": "1",
+        "explained_by": f"isr-batch explain {shrink} --lake '/my lake'",
+    }  # fmt: skip
+    assert (second["leader"], second["follower"], second["cause"]) == ("1", "2", "slow_leader")
+
+
+def test_what_is_not_known_is_empty() -> None:
+    log = Log()
+    log.shrink(60, 2, 3, None)
+    (row,) = read(log.found())
+    assert (row["verdict"], row["cause"]) == ("unknown", "unknown")
+    assert {name for name, cell in row.items() if not cell} == {
+        "certainty", "since_caught_up_ms", "back_after_ms", "points_at_broker", "incident", "explained_by",
+    }  # fmt: skip
+
+
+def test_names_may_hold_anything() -> None:
+    log = Log()
+    log.shrink(30, 1, 3, "spurious", "keeping_pace")
+    for rows in log.rows.values():
+        for row in rows:
+            row["cluster_id"] = 'a,"b\nd'
+    log.add("observed_isr_changes", **KEY, leader_id=1, replica_id=2, change_time=at(50), kind="shrink",
+            made_by="controller", last_caught_up_time_ms=None)  # fmt: skip
+    assert [row["cluster"] for row in read(log.found())] == ['a,"b\nd', "c"]
