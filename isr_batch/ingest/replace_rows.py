@@ -26,7 +26,9 @@ TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
 
 FEW_ROWS = 200_000
-"""Rows of a table that the driver takes to commit them by itself; more are written by the workers."""
+"""Rows of a table that the driver takes from Spark to commit them by itself; more are written by the executors."""
+FEW_OF_WORKERS = 20_000
+"""The same of rows that workers could write, which is one more small file for each."""
 
 CUT_BY = (
     (FETCH_LOG, "handled_time"),
@@ -189,7 +191,7 @@ def _look_at(
 
 
 def _here(rows: Spread) -> Given:
-    few = here_if_few(rows, FEW_ROWS)
+    few = here_if_few(rows, FEW_OF_WORKERS)
     return rows if few is None else few
 
 
