@@ -177,10 +177,10 @@ def here_if_few(rows: Spread, most: int) -> pa.Table | None:
     return _collected(_packets_of(rows, _packed), rows.schema) if packed and _counted(rows.frame) <= most else None
 
 
-def told_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
-    """Let workers do something with their shares of the rows, and collect what they tell of it."""
-    told = rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, work)), from_arrow_schema(schema))
-    return told.toArrow()
+def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
+    """Let workers do something with their shares of the rows, and collect what they report of it."""
+    reports = rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, work)), from_arrow_schema(schema))
+    return reports.toArrow()
 
 
 def frame_of(rows: Spread) -> DataFrame:
