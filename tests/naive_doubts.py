@@ -41,6 +41,8 @@ class Doubts:
         """A line tells when a check ran; one about another partition says less than when the leader woke up."""
         leader, of_others = self.leader, row.code == OTHERS_LINE
         self.named[row.replica_id] = row.until_us
+        if not leader.rule.period_ms:
+            return
         if of_others and leader.truth.silences and leader.check_us == leader.truth.silences[-1][1]:
             return
         if row.time_us - SLACK_US <= leader.check_us <= row.until_us + SLACK_US:

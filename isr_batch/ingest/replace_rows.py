@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs.in_spark import Spread, frame_of, here_if_few, told_by_workers, worker_sql
+from isr_batch.ingest.kafka_logs.in_spark import Spread, frame_of, here_if_few, reported_by_workers, worker_sql
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import take_runs_apart
@@ -20,13 +20,15 @@ from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
-from isr_batch.lake.worker_files import TOLD, DataFile, files_told, with_files_written
+from isr_batch.lake.worker_files import REPORTS, DataFile, reported_files, with_files_written
 
 TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
 
 FEW_ROWS = 200_000
-"""Rows of a table that the driver takes to commit them by itself; more are written by the workers."""
+"""Rows of a table that the driver takes from Spark to commit them by itself; more are written by the executors."""
+FEW_OF_WORKERS = 20_000
+"""The same of rows that workers could write, which is one more small file for each."""
 
 CUT_BY = (
     (FETCH_LOG, "handled_time"),
@@ -189,7 +191,7 @@ def _look_at(
 
 
 def _here(rows: Spread) -> Given:
-    few = here_if_few(rows, FEW_ROWS)
+    few = here_if_few(rows, FEW_OF_WORKERS)
     return rows if few is None else few
 
 
@@ -205,7 +207,7 @@ def _written(where: Mapping[str, str], share: tuple[Table, Spread, str]) -> list
     """Let workers write the rows of a table to files; None if some break the contract, which Spark tells of."""
     table, rows, folder = share
     write = partial(with_files_written, table, folder, where[table.name], worker_sql)
-    files = files_told(told_by_workers(rows, write, TOLD))
+    files = reported_files(reported_by_workers(rows, write, REPORTS))
     if not any(file.broken for file in files):
         return files
     for file in files:

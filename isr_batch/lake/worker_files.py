@@ -1,7 +1,7 @@
 """Rows straight from the workers that make them to Parquet files of their table, which one commit then adds.
 
 Spark would take each row from the worker, make one of its own of it and write that (docs/adr/0020). A task writes a
-file for each day here, and tells the driver of it. Files of a task that failed are in no commit, and VACUUM removes
+file for each day here, and reports it to the driver. Files of a task that failed are in no commit, and VACUUM removes
 them. The rows are checked against their contract before they are written, since the commit does not look at them.
 """
 
@@ -21,8 +21,8 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.contract_sql import count_broken
 from isr_batch.lake.tables.contract import Table
 
-TOLD = pa.schema([("file", pa.string())])
-"""What a task tells of a file: a `DataFile` as JSON."""
+REPORTS = pa.schema([("file", pa.string())])
+"""What a task reports of a file: a `DataFile` as JSON."""
 
 GROUP_BYTES = 1 << 25
 """Of rows of a day that are held before they are checked and written."""
@@ -62,7 +62,7 @@ class DataFile:
 def with_files_written(
     table: Table, folder: str, where: str, open_sql: Callable[[], ArrowSql], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a task to files, one for each day, and tell of these.
+    """Write the rows of a task to files, one for each day, and report these.
 
     Parameters
     ----------
@@ -80,21 +80,21 @@ def with_files_written(
     Yields
     ------
     RecordBatch
-        Of `TOLD`.
+        Of `REPORTS`.
     """
     assert table.partitioned_by == (DAY,)
     files = _Files(table, folder, where, open_sql())
     for batch in batches:
         if batch.num_rows:
             files.add(batch)
-    told = [json.dumps(asdict(file)) for file in files.close()]
-    if told:
-        yield pa.RecordBatch.from_pydict({"file": told}, TOLD)
+    reports = [json.dumps(asdict(file)) for file in files.close()]
+    if reports:
+        yield pa.RecordBatch.from_pydict({"file": reports}, REPORTS)
 
 
-def files_told(told: pa.Table) -> list[DataFile]:
-    """Take what tasks told (`TOLD`) apart."""
-    return [DataFile(**json.loads(text)) for text in told["file"].to_pylist()]
+def reported_files(reports: pa.Table) -> list[DataFile]:
+    """Take reports of tasks (`REPORTS`) apart."""
+    return [DataFile(**json.loads(text)) for text in reports["file"].to_pylist()]
 
 
 class _Files:

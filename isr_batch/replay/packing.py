@@ -29,7 +29,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
-from isr_batch.lake.worker_files import TOLD, files_told, with_files_written
+from isr_batch.lake.worker_files import REPORTS, reported_files, with_files_written
 from udfs.batches.event_chunks import (
     CHUNK_ROWS,
     COLUMNS_OF_APPENDS,
@@ -115,8 +115,8 @@ def pack_stale_days(lake: Lake) -> int:
             pieces = _pieces(lake, FETCH_LOG, where, paths).unionByName(_pieces(lake, APPEND_LOG, where, paths))
             if folder is None:
                 return lake.replace(FETCH_SEGMENTS, _packed(pieces, conform, _ROWS), where)
-            told = _packed(pieces, partial(_written, conform, folder, where), TOLD).toArrow()
-        return small.replace(FETCH_SEGMENTS, _ROWS.empty_table(), where, bounds, files_told(told))
+            reports = _packed(pieces, partial(_written, conform, folder, where), REPORTS).toArrow()
+        return small.replace(FETCH_SEGMENTS, _ROWS.empty_table(), where, bounds, reported_files(reports))
 
 
 @contextmanager

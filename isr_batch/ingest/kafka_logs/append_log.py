@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last, stretch_number
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from isr_batch.ingest.kafka_logs.fetch_log import DOUBTFUL
+from isr_batch.ingest.kafka_logs.fetch_log import DOUBTFUL, FETCHES
+from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.ingest.kafka_logs.request_log import PRODUCE
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -45,7 +46,7 @@ APPENDS = arrow_columns(
 )
 """Columns of `append_log`."""
 _OF_FETCHES = (
-    *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "error_code", "arrival_us", "records_size",
+    *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "arrival_us", "records_size",
     "last_read_us", "last_handled_us", "last_waited_us", "source_file",
 )  # fmt: skip
 
@@ -108,23 +109,28 @@ def _repeated(sql: ArrowSql, rows: pa.Table) -> pa.Table:
     )
 
 
-def sent_again(engine: Engine, produced: Rows) -> Rows:
-    """Find the ``repeated`` rows of `produced`, as `isr_batch.ingest.kafka_logs.fetch_log.DOUBTFUL`."""
-    return engine.sql(
-        produced,
-        """
-        SELECT source_file, source_line, 'produce request sent again' AS reason,
-            printf('partition %s-%d has offset %d already', topic, partition_id, base_offset) AS detail
-        FROM rows WHERE repeated
-        """,
-        DOUBTFUL,
-    )
+SENT_AGAIN = Query(
+    """
+    SELECT source_file, source_line, 'produce request sent again' AS reason,
+        printf('partition %s-%d has offset %d already', topic, partition_id, base_offset) AS detail
+    FROM rows WHERE repeated
+    """,
+    DOUBTFUL,
+)
+"""Of `produced`: the repeated rows."""
+ASKED = Query(
+    f"""
+    SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
+    """,
+    pa.schema([FETCHES.field(name) for name in _OF_FETCHES]),
+)
+"""Of `isr_batch.ingest.kafka_logs.fetch_log.fetches_of`: the fetches that name an offset."""
 
 
 def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     engine: Engine,
     produced: Rows,
-    fetched: Rows,
+    asked: Rows,
     shrinks: pa.Table,
     terms: pa.Table,
     begun: pa.Table,
@@ -137,8 +143,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     engine : Engine
     produced : Rows
         As `produced` gives them.
-    fetched : Rows
-        As `isr_batch.ingest.kafka_logs.fetch_log.fetches_of` gives them, without those that have a reason.
+    asked : Rows
+        What `ASKED` says of the fetches.
     shrinks, terms : pa.Table
         Shrinking lines with their term; terms within the time of their leader's request log.
     begun : pa.Table
@@ -154,7 +160,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     last = is_last(stretches, "leader_id", "log_stretch")
     return engine.by_key(
         PARTITION, partial(_appends, starts=starts, last=last), APPENDS,
-        rows=produced, fetched=engine.select(fetched, _OF_FETCHES), shrinks=of_shrinks, terms=of_terms,
+        rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms,
     )  # fmt: skip
 
 
@@ -196,8 +202,7 @@ def _named_offsets(
                 first(last_read_us ORDER BY last_handled_us DESC NULLS LAST, last_read_us DESC NULLS LAST)
                     AS last_read_us,
                 max(last_waited_us) AS still_us, first(source_file ORDER BY arrival_us, source_file) AS source_file
-            FROM fetched WHERE error_code = 0 AND fetch_offset IS NOT NULL
-            GROUP BY {_TERM}, replica_id, fetch_offset
+            FROM fetched GROUP BY {_TERM}, replica_id, fetch_offset
         ), asked_for AS (
             SELECT *, lead("offset") OVER (PARTITION BY {_TERM}, replica_id ORDER BY "offset") IS NOT NULL AS asked_more
             FROM asked

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -201,33 +202,35 @@ def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> boo
     return any(since <= gap[0] + _NEAR_US and until >= gap[1] - _NEAR_US for since, until in spanned)
 
 
-def numbered(engine: Engine, requests: Rows) -> pa.Table:
+# A full fetch opens the session that its answer names.
+NUMBERS = Query(
+    f"""
+    SELECT broker_id, replica_id, client_id, session, error_code, completed_us, source_line,
+        CASE WHEN session != 0 THEN greatest(session_epoch, 0) ELSE correlation_id END AS number
+    FROM (SELECT *, coalesce(CASE WHEN session_epoch > 0 THEN asked_session ELSE given_session END, 0) AS session
+        FROM rows WHERE completed_us IS NOT NULL AND reason IS NULL AND kind = '{FOLLOWER_FETCH}')
+    """,
+    _NUMBERED,
+)
+"""Of requests: the followers' request numbers."""
+
+
+def numbered(engine: Engine, numbers: Rows) -> pa.Table:
     """Find the quiet times that a follower's request numbers span, and those where the numbers break.
 
     Parameters
     ----------
     engine : Engine
-    requests : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
+    numbers : Rows
+        What `NUMBERS` says of the requests.
 
     Returns
     -------
     pa.Table
         broker_id, sign (spanned or break), from_us (null: it is not known since when), until_us.
     """
-    # A full fetch opens the session that its answer names.
-    fetches = engine.sql(
-        requests,
-        f"""
-        SELECT broker_id, replica_id, client_id, session, error_code, completed_us, source_line,
-            CASE WHEN session != 0 THEN greatest(session_epoch, 0) ELSE correlation_id END AS number
-        FROM (SELECT *, coalesce(CASE WHEN session_epoch > 0 THEN asked_session ELSE given_session END, 0) AS session
-            FROM rows WHERE completed_us IS NOT NULL AND reason IS NULL AND kind = '{FOLLOWER_FETCH}')
-        """,
-        _NUMBERED,
-    )
     return engine.collect(engine.by_key(["broker_id", "replica_id", "client_id", "session"], _signs, _SIGNS,
-                                        fetches=fetches))  # fmt: skip
+                                        fetches=numbers))  # fmt: skip
 
 
 def _signs(sql: ArrowSql, fetches: pa.Table) -> pa.Table:

@@ -4,13 +4,13 @@ What is done with the rows is written once: functions of Arrow batches, and SQL 
 is not worth a Spark plan, which takes the driver longer than the rows take (docs/adr/0020-small-logs-in-the-driver.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Spread, cast, meeting, table_of
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Query, Spread, cast, meeting, table_of
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.lake.arrow_sql import ArrowSql
 
@@ -55,6 +55,9 @@ class Engine(Protocol):
 
     def keep(self, rows: Rows) -> Rows:
         """Compute the rows now, and once."""
+
+    def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
+        """Compute the rows now, and once, and in the same pass what `sql` would answer to some queries."""
 
 
 class Here:
@@ -101,6 +104,9 @@ class Here:
 
     def keep(self, rows: Rows) -> Rows:  # noqa: D102
         return rows
+
+    def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
+        return rows, {name: self.sql(rows, *query) for name, query in asked.items()}
 
 
 MOST_BYTES = 512 << 20

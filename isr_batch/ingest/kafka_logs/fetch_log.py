@@ -7,12 +7,14 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 from udfs.batches.session_requests import READ_SCHEMA, UNKNOWN_OFFSET, sessions_read
 from udfs.batches.sessions import Members
 
+_TERM = ", ".join((*PARTITION, "leader_epoch"))
 _RENAMED = {"broker_id": "leader_id"}
 FETCHES = pa.schema(
     [pa.field(_RENAMED.get(field.name, field.name), field.type) for field in READ_SCHEMA]
@@ -34,8 +36,8 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     """Build the columns of fetch_log; times are still microseconds.
 
     And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
-    `udfs.batches.session_requests.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are no fetches, but what
-    `session_gaps` gives.
+    `udfs.batches.session_requests.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are no fetches, but
+    `SESSION_GAPS`.
 
     Parameters
     ----------
@@ -73,57 +75,70 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     )
 
 
-def session_gaps(engine: Engine, read: Rows) -> Rows:
-    """Find the requests whose predecessors in the session are missing, as `DOUBTFUL`."""
-    query = "SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL"
-    return engine.sql(read, query, DOUBTFUL)
+SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
+"""Of `fetches_of`: the requests whose predecessors in the session are missing."""
+GOING_BACK = Query(
+    """
+    SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
+        printf('replica %d of %s-%d in epoch %d, from %d to %d', replica_id, topic, partition_id, leader_epoch,
+            fell_from, fetch_offset) AS detail
+    FROM rows WHERE fell_from IS NOT NULL AND reason IS NULL
+    """,
+    DOUBTFUL,
+)
+"""Of `fetches_of`: the fetches whose offset goes back although no response asked for a truncation."""
+FOLLOWERS = Query(
+    f"""
+    SELECT {_TERM}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
+        first(source_file ORDER BY source_file, source_line) AS source_file,
+        first(source_line ORDER BY source_file, source_line) AS source_line
+    FROM rows WHERE reason IS NULL GROUP BY {_TERM}, replica_id
+    """,
+    arrow_columns(
+        "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, replica_id INT, fetches BIGINT, "
+        "source_file STRING, source_line BIGINT"
+    ),
+)
+"""Of `fetches_of`: the followers that fetched in each term, and the first of their fetches."""
 
 
-def going_back(engine: Engine, fetched: Rows) -> Rows:
-    """Find the fetches, as `DOUBTFUL`, whose offset goes back although no response asked for a truncation."""
-    return engine.sql(
-        fetched,
-        """
-        SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
-            printf('replica %d of %s-%d in epoch %d, from %d to %d', replica_id, topic, partition_id, leader_epoch,
-                fell_from, fetch_offset) AS detail
-        FROM rows WHERE fell_from IS NOT NULL
-        """,
-        DOUBTFUL,
-    )
-
-
-def not_assigned(engine: Engine, fetched: Rows, terms: pa.Table) -> Rows:
+def not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:
     """Find the followers that fetched a partition which they were not assigned in that term; one row per follower.
 
     This may happen for a moment after a reassignment; the rows are kept.
+
+    Parameters
+    ----------
+    engine : Engine
+    followers : Rows
+        What `FOLLOWERS` says of the fetches.
+    terms : pa.Table
+        All terms, with ``assigned``.
 
     Returns
     -------
     Rows
         As `DOUBTFUL`, with the first such fetch.
     """
-    term = ", ".join((*PARTITION, "leader_epoch"))
 
-    def others(sql: ArrowSql, fetched: pa.Table) -> pa.Table:
+    def others(sql: ArrowSql, parts: pa.Table) -> pa.Table:
         return sql(
             f"""
-            WITH of_term AS (SELECT {term}, flatten(list(assigned)) AS assigned FROM terms GROUP BY {term}),
+            WITH of_term AS (SELECT {_TERM}, flatten(list(assigned)) AS assigned FROM terms GROUP BY {_TERM}),
             followers AS (
-                SELECT {term}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
+                SELECT {_TERM}, replica_id, CAST(sum(fetches) AS BIGINT) AS fetches,
                     first(source_file ORDER BY source_file, source_line) AS source_file,
                     first(source_line ORDER BY source_file, source_line) AS source_line
-                FROM fetched GROUP BY {term}, replica_id
+                FROM parts GROUP BY {_TERM}, replica_id
             )
             SELECT source_file, source_line, 'replica not assigned' AS reason,
                 printf('replica %d of %s-%d in epoch %d, %d times', replica_id, topic, partition_id, leader_epoch,
                     fetches) AS detail
-            FROM followers JOIN of_term USING ({term}) WHERE NOT list_contains(assigned, replica_id)
+            FROM followers JOIN of_term USING ({_TERM}) WHERE NOT list_contains(assigned, replica_id)
             """,
-            fetched=fetched,
+            parts=parts,
             terms=assigned,
         )
 
     assigned = terms.select([*PARTITION, "leader_epoch", "assigned"])
-    narrow = [*PARTITION, "leader_epoch", "replica_id", "run_length", "source_file", "source_line"]
-    return engine.by_key(PARTITION, others, DOUBTFUL, fetched=engine.select(fetched, narrow))
+    return engine.by_key(PARTITION, others, DOUBTFUL, parts=followers)

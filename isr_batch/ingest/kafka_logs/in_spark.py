@@ -4,7 +4,7 @@ Spark carries packets: some thousand rows each, as the bytes of an Arrow stream.
 Arrow of these again for each worker, cost it more than the workers' work (docs/measurements/0020).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
@@ -58,6 +58,13 @@ class Spread(NamedTuple):
 
 
 Rows: TypeAlias = pa.Table | Spread
+
+
+class Query(NamedTuple):
+    """SQL that asks any part of some ``rows`` by itself, and the columns of the answer."""
+
+    text: str
+    schema: pa.Schema
 
 
 @contextmanager
@@ -131,6 +138,17 @@ class InSpark:
         kept = self._packets(rows, _packed).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
         return Spread(kept, _unpacked, rows.schema)
 
+    def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
+        if isinstance(rows, pa.Table):
+            return rows, {name: self.sql(rows, *query) for name, query in asked.items()}
+        made = _packets_of(rows, partial(_packed_with, dict(asked)))
+        kept = made.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        schemas = {"": rows.schema} | {name: query.schema for name, query in asked.items()}
+        parts: dict[str, Rows] = {
+            name: Spread(kept.where(F.col("of_table") == name), _unpacked, schema) for name, schema in schemas.items()
+        }
+        return parts.pop(""), parts
+
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
         if isinstance(rows, pa.Table):
             return table_of(work(iter(rows.to_batches())), schema)
@@ -159,10 +177,10 @@ def here_if_few(rows: Spread, most: int) -> pa.Table | None:
     return _collected(_packets_of(rows, _packed), rows.schema) if packed and _counted(rows.frame) <= most else None
 
 
-def told_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
-    """Let workers do something with their shares of the rows, and collect what they tell of it."""
-    told = rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, work)), from_arrow_schema(schema))
-    return told.toArrow()
+def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
+    """Let workers do something with their shares of the rows, and collect what they report of it."""
+    reports = rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, work)), from_arrow_schema(schema))
+    return reports.toArrow()
 
 
 def frame_of(rows: Spread) -> DataFrame:
@@ -253,9 +271,13 @@ def _packet(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_table(rows.combine_chunks())
-    values = ([bucket], [name], [rows.num_rows], [sink.getvalue().to_pybytes()])
+    packet = sink.getvalue()
+    edges = pa.py_buffer(np.array([0, packet.size], np.int32))
+    columns = [
+        pa.array([value], type_) for value, type_ in zip((bucket, name, rows.num_rows), _PACKETS.types, strict=False)
+    ]
     return pa.RecordBatch.from_arrays(
-        [pa.array(value, type_) for value, type_ in zip(values, _PACKETS.types, strict=True)], schema=_PACKETS
+        [*columns, pa.Array.from_buffers(pa.binary(), 1, [None, edges, packet])], schema=_PACKETS
     )
 
 
@@ -263,6 +285,15 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for rows in _some(batches, PACKET_ROWS):
         for begin in range(0, rows.num_rows, PACKET_ROWS):
             yield _packet(0, "", rows.slice(begin, PACKET_ROWS))
+
+
+def _packed_with(asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Make packets of rows, and of the answers of queries about them."""
+    for rows in _some(batches):
+        answers = {name: cast(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
+        for name, table in ({"": rows} | answers).items():
+            for begin in range(0, table.num_rows, PACKET_ROWS):
+                yield _packet(0, name, table.slice(begin, PACKET_ROWS))
 
 
 def _in_buckets(
@@ -283,8 +314,10 @@ def _in_buckets(
 def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for packet in batch.column("packet"):
-            # Copied: numbers that begin anywhere are not what the kernels are compiled for.
-            yield from pa.ipc.open_stream(packet.as_py())
+            # A stream's length is a multiple of 8, and so is where the next packet begins. Were one to begin elsewhere,
+            # its numbers would not be what the kernels are compiled for.
+            held = packet.as_buffer()
+            yield from pa.ipc.open_stream(held if held.address % 8 == 0 else packet.as_py())
 
 
 def _of_keys(

@@ -7,6 +7,7 @@ import pyarrow as pa
 from isr_batch.ingest.kafka_logs import server_log
 from isr_batch.ingest.kafka_logs.broker_ids import Refused
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.kafka_logs.request_log import FILE, REFUSED
 from isr_batch.ingest.log_files.kinds import METADATA, SERVER, STATE_CHANGE
@@ -57,7 +58,17 @@ def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
     ).cast(pa.schema([pa.field("log", pa.string()), *ROWS]))
 
 
-def quarantine(engine: Engine, known: pa.Table, requests: Rows, doubtful: Sequence[Rows]) -> Rows:
+REFUSED_REQUESTS = Query(
+    f"""
+    SELECT source_file, source_line, reason, detail, raw, false AS rows_kept FROM rows
+    WHERE kind IN ('{REFUSED}', '{FILE}')
+    """,
+    ROWS,
+)
+"""Of requests: the lines and files that were refused."""
+
+
+def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequence[Rows]) -> Rows:
     """Complete the rows with those of the request logs.
 
     Parameters
@@ -65,8 +76,8 @@ def quarantine(engine: Engine, known: pa.Table, requests: Rows, doubtful: Sequen
     engine : Engine
     known : pa.Table
         As `ROWS`.
-    requests : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
+    refused : Rows
+        What `REFUSED_REQUESTS` says of the requests.
     doubtful : sequence of Rows
         Lines whose rows are kept, as `isr_batch.ingest.kafka_logs.fetch_log.DOUBTFUL`.
 
@@ -75,14 +86,6 @@ def quarantine(engine: Engine, known: pa.Table, requests: Rows, doubtful: Sequen
     Rows
         In the driver unless there are more than `MOST_ROWS`.
     """
-    refused = engine.sql(
-        requests,
-        f"""
-        SELECT source_file, source_line, reason, detail, raw, false AS rows_kept FROM rows
-        WHERE kind IN ('{REFUSED}', '{FILE}')
-        """,
-        ROWS,
-    )
     kept = "SELECT source_file, source_line, reason, detail, CAST(NULL AS VARCHAR) AS raw, true AS rows_kept FROM rows"
     # Once: the rows are counted before they are written.
     rows = engine.keep(engine.union(refused, *(engine.sql(part, kept, ROWS) for part in doubtful)))

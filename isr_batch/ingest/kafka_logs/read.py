@@ -36,7 +36,7 @@ from isr_batch.ingest.kafka_logs.input_rows import conformed
 from isr_batch.ingest.kafka_logs.line_account import Tally, account_of, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
-from isr_batch.ingest.kafka_logs.quarantine import quarantine, refused_folders, refused_lines
+from isr_batch.ingest.kafka_logs.quarantine import REFUSED_REQUESTS, quarantine, refused_folders, refused_lines
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
@@ -44,6 +44,17 @@ from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
 """Python has no year 0, which a line may have: such a time counts as the first that Python has."""
+
+# What is asked of all requests, fetches and appends while they are made: to go through them again costs more.
+_OF_REQUESTS = {
+    "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
+    "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
+}  # fmt: skip
+_OF_FETCHES = {
+    "gaps": fetch_log.SESSION_GAPS, "back": fetch_log.GOING_BACK, "followers": fetch_log.FOLLOWERS,
+    "asked": append_log.ASKED,
+}  # fmt: skip
+_OF_PRODUCED = {"again": append_log.SENT_AGAIN}
 
 
 @dataclass(frozen=True)
@@ -187,14 +198,17 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
             return read_kafka_logs(engine, folder, cluster_id, run_id, found=found, sql=own)
     found = found or survey(engine, folder)
 
-    requests = engine.keep(request_log.read_requests(engine, found.of_kind(log_folder.REQUEST)))
-    requests = request_log.once(engine, requests)
+    read_lines = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
+    requests, said = engine.keep_with(read_lines, _OF_REQUESTS)
+    without_copies = request_log.once(engine, requests, said["hashes"])
+    if without_copies is not None:
+        requests, said = engine.keep_with(without_copies, _OF_REQUESTS)
     of_interest = read_lines_of_interest(engine, sql, found)
-    by_file = request_summary.by_file(engine, sql, requests)
+    by_file = request_summary.by_file(engine, sql, said["files"])
     sources, listings = _sources(sql, engine, requests, of_interest, found, releases.oldest_release(by_file))
 
-    pauses = request_summary.pauses(engine, requests, sources.settings)
-    stretches = coverage.coverage(by_file, pauses, coverage.numbered(engine, requests))
+    pauses = request_summary.pauses(engine, said["buckets"], sources.settings)
+    stretches = coverage.coverage(by_file, pauses, coverage.numbered(engine, said["numbers"]))
     silent = broker_events.silences(sources, pauses, of_interest.activity)
     checks = broker_events.checks_seen(sources, silent)
     processes = broker_events.processes(sources, pauses, of_interest.activity, checks)
@@ -216,23 +230,31 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
     members = session_partitions.members_before(engine, sessions, rows, sources.topics, threads) if begun else {}
     in_force = leader_epochs.in_force(sql, known)
-    read = engine.keep(fetch_log.fetches_of(engine, sessions, sources.topics, in_force, members, stretches))
-    produced = engine.keep(append_log.produced(engine, requests, sources.topics, in_force, stretches))
+    read, of_fetches = engine.keep_with(
+        fetch_log.fetches_of(engine, sessions, sources.topics, in_force, members, stretches), _OF_FETCHES
+    )
+    produced, of_produced = engine.keep_with(
+        append_log.produced(engine, requests, sources.topics, in_force, stretches), _OF_PRODUCED
+    )
     fetched = engine.where(read, "reason IS NULL")
     mid_term_rows.settle(engine, rows, stretches, evidence, fetched, produced)
     led = pa.Table.from_pylist(rows, schema=_settled(known.schema))
     shrinks = isr_changes.led_shrinks(sources, known, stretches)
     doubtful = [
-        fetch_log.session_gaps(engine, read),
-        append_log.sent_again(engine, produced),
-        fetch_log.going_back(engine, fetched),
-        fetch_log.not_assigned(engine, fetched, led),
+        of_fetches["gaps"],
+        of_produced["again"],
+        of_fetches["back"],
+        fetch_log.not_assigned(engine, of_fetches["followers"], led),
     ]
     refused = refused_lines(sql, of_interest)
     tables = {
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: engine.keep(
+<<<<<<< HEAD
             append_log.append_log(engine, produced, fetched, shrinks, led, known, stretches)
+=======
+            append_log.append_log(engine, produced, of_fetches["asked"], shrinks, led, stretches)
+>>>>>>> h34
         ),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
@@ -244,7 +266,8 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         ),
         COVERAGE.name: coverage.covered(sql, stretches, of_interest.files),
         contracts.QUARANTINE.name: quarantine(
-            engine, pa.concat_tables([refused_folders(found.refused), refused.drop_columns("log")]), requests, doubtful
+            engine, pa.concat_tables([refused_folders(found.refused), refused.drop_columns("log")]), said["refused"],
+            doubtful,
         ),
     }  # fmt: skip
     constants = {"cluster_id": cluster_id, "ingest_run": run_id}

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs import lines
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.kafka_logs.request_log_text import text_as_json
@@ -229,21 +230,29 @@ def _client_ids(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
     return _scattered(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
 
 
-def once(engine: Engine, requests: Rows) -> Rows:
+HASHES = Query(
+    f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
+    _columns(("line_hash", *_SAME_LINE)),
+)
+"""Of requests: what `once` tells duplicates by."""
+
+
+def once(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:
     """Refuse all but the first of duplicate lines, as in overlapping copies of a log, or written by two appenders.
 
     A line has the connection, the request's number on it and the millisecond, so equal text means the same request.
+
+    Returns
+    -------
+    Rows or None
+        None if there are no duplicates.
     """
-    narrow = ", ".join(("line_hash", *_SAME_LINE))
-    hashed = engine.sql(
-        requests, f"SELECT {narrow} FROM rows WHERE line_hash IS NOT NULL", _columns(("line_hash", *_SAME_LINE))
-    )
-    repeated = engine.by_key(_LINE_KEY, _repeated, _columns(_LINE_KEY), lines=hashed)
+    repeated = engine.by_key(_LINE_KEY, _repeated, _columns(_LINE_KEY), lines=hashes)
     if not engine.count(repeated):
-        return requests
+        return None
     unhashed = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NULL", REQUESTS)
     lines_ = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NOT NULL", REQUESTS)
-    return engine.keep(engine.union(unhashed, engine.by_key(_LINE_KEY, _refuse_copies, REQUESTS, lines=lines_)))
+    return engine.union(unhashed, engine.by_key(_LINE_KEY, _refuse_copies, REQUESTS, lines=lines_))
 
 
 def _repeated(sql: ArrowSql, lines: pa.Table) -> pa.Table:

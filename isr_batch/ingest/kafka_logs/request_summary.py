@@ -4,6 +4,7 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import GAP_US
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
+from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -27,15 +28,31 @@ _PAUSES = arrow_columns(
 )
 
 
-def by_file(engine: Engine, sql: ArrowSql, requests: Rows) -> pa.Table:
+_DAYS = ", ".join(
+    f"CAST(({us} - positive_modulo({us}, {_DAY_US})) // {_DAY_US} AS INTEGER)" for us in ("handled_us", "processed_us")
+)
+FILES = Query(
+    f"""
+    SELECT broker_id, source_file, kind, reason, count(*) AS lines,
+        min(completed_us) AS first_us, max(completed_us) AS last_us,
+        list_distinct(flatten(list([{_DAYS}]) FILTER (completed_us IS NOT NULL))) AS days,
+        max(api_version) AS api_version
+    FROM rows GROUP BY broker_id, source_file, kind, reason
+    """,
+    _BY_FILE,
+)
+"""Of requests: what `by_file` sums up."""
+
+
+def by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
     """Count the lines of each file by outcome.
 
     Parameters
     ----------
     engine : Engine
     sql : ArrowSql
-    requests : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
+    files : Rows
+        What `FILES` says of the requests.
 
     Returns
     -------
@@ -43,19 +60,6 @@ def by_file(engine: Engine, sql: ArrowSql, requests: Rows) -> pa.Table:
         By broker_id, source_file, kind and reason: lines, first_us and last_us (completed), days (of requests, as days
         since 1970), api_version (the highest).
     """
-    day = "CAST(({0} - positive_modulo({0}, {1})) // {1} AS INTEGER)"
-    days = ", ".join(day.format(us, _DAY_US) for us in ("handled_us", "processed_us"))
-    parts = engine.sql(
-        requests,
-        f"""
-        SELECT broker_id, source_file, kind, reason, count(*) AS lines,
-            min(completed_us) AS first_us, max(completed_us) AS last_us,
-            list_distinct(flatten(list([{days}]) FILTER (completed_us IS NOT NULL))) AS days,
-            max(api_version) AS api_version
-        FROM rows GROUP BY broker_id, source_file, kind, reason
-        """,
-        _BY_FILE,
-    )
     return sql(
         """
         SELECT broker_id, source_file, kind, reason, CAST(sum(lines) AS BIGINT) AS lines,
@@ -63,11 +67,32 @@ def by_file(engine: Engine, sql: ArrowSql, requests: Rows) -> pa.Table:
             max(api_version) AS api_version
         FROM parts GROUP BY broker_id, source_file, kind, reason
         """,
-        parts=engine.collect(parts),
+        parts=engine.collect(files),
     )
 
 
-def pauses(engine: Engine, requests: Rows, settings: pa.Table) -> pa.Table:
+_HELD, _OVERDUE = "processed_us - arrival_us", "answered_us - released_us"
+_IS_FETCH = f"kind IN ('{FOLLOWER_FETCH}', '{OTHER_FETCH}')"
+BUCKETS = Query(
+    f"""
+    WITH steps AS (
+        SELECT broker_id, unnest([arrival_us, handled_us, completed_us, processed_us, answered_us]) AS at_us,
+            unnest([NULL, NULL, NULL, CASE WHEN {_HELD} >= {WAITED_US} THEN arrival_us END,
+                CASE WHEN {_IS_FETCH} AND {_OVERDUE} >= {WAITED_US} THEN released_us END]) AS since_us,
+            unnest([false, false, true, false, false]) AS is_done
+        FROM rows WHERE arrival_us IS NOT NULL AND reason IS NULL
+    )
+    SELECT broker_id, (at_us - positive_modulo(at_us, {BUCKET_US})) // {BUCKET_US} AS bucket,
+        min(at_us) AS first_us, max(at_us) AS last_us, min(since_us) AS since_us,
+        min(at_us) FILTER (is_done) AS done_us, max(at_us) FILTER (is_done) AS last_done_us
+    FROM steps GROUP BY ALL
+    """,
+    _BUCKETS,
+)
+"""Of requests: what `pauses` are found in."""
+
+
+def pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Table:
     """Find the times in which a broker did nothing about requests, or completed none.
 
     Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row is
@@ -76,8 +101,8 @@ def pauses(engine: Engine, requests: Rows, settings: pa.Table) -> pa.Table:
     Parameters
     ----------
     engine : Engine
-    requests : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
+    buckets : Rows
+        What `BUCKETS` says of the requests.
     settings : pa.Table
         With broker_id and starts_us, the times at which its processes started.
 
@@ -89,25 +114,6 @@ def pauses(engine: Engine, requests: Rows, settings: pa.Table) -> pa.Table:
         process; is_last; waiting_since_us: since when a request has waited for its broker that is processed or answered
         after the pause (null if none waited for `WAITED_US`).
     """
-    held, overdue = "processed_us - arrival_us", "answered_us - released_us"
-    is_fetch = f"kind IN ('{FOLLOWER_FETCH}', '{OTHER_FETCH}')"
-    buckets = engine.sql(
-        requests,
-        f"""
-        WITH steps AS (
-            SELECT broker_id, unnest([arrival_us, handled_us, completed_us, processed_us, answered_us]) AS at_us,
-                unnest([NULL, NULL, NULL, CASE WHEN {held} >= {WAITED_US} THEN arrival_us END,
-                    CASE WHEN {is_fetch} AND {overdue} >= {WAITED_US} THEN released_us END]) AS since_us,
-                unnest([false, false, true, false, false]) AS is_done
-            FROM rows WHERE arrival_us IS NOT NULL AND reason IS NULL
-        )
-        SELECT broker_id, (at_us - positive_modulo(at_us, {BUCKET_US})) // {BUCKET_US} AS bucket,
-            min(at_us) AS first_us, max(at_us) AS last_us, min(since_us) AS since_us,
-            min(at_us) FILTER (is_done) AS done_us, max(at_us) FILTER (is_done) AS last_done_us
-        FROM steps GROUP BY ALL
-        """,
-        _BUCKETS,
-    )
 
     def found(sql: ArrowSql, parts: pa.Table) -> pa.Table:
         return sql(_OF_BUCKETS, parts=parts, settings=started)

@@ -136,7 +136,7 @@ _SCORES = (
 )
 
 _SCORE_CHECKS = {
-    "verdicts_add_up": "shrinks = spurious + genuine + excluded + unknown",
+    "verdicts_add_up": "shrinks = spurious + genuine + excluded + unknown + possible",
     "exposure_not_negative": "exposure_partition_hours >= 0",
 }
 

@@ -97,7 +97,8 @@ def rows(cases: tuple[KafkaLogs, dict[str, Any]]) -> Rows:
 def test_tables_have_the_contracted_columns(cases: tuple[KafkaLogs, Any]) -> None:
     for table in INPUT_TABLES:
         made = cases[0].tables[table.name]
-        if isinstance(made, DataFrame):
+        if isinstance(made, Spread):
+            made = frame_of(made)
             assert made.columns == table.column_names
             assert [kind.upper() for _, kind in made.dtypes] == [column.type for column in table.columns]
         else:

@@ -45,6 +45,7 @@ def ingest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Ingest:
         with monkeypatch.context() as now:
             now.setattr(engine, "MOST_BYTES", 1 << 40 if way == "driver" else -1)
             now.setattr(replace_rows, "FEW_ROWS", 0)
+            now.setattr(replace_rows, "FEW_OF_WORKERS", 0)
             if way == "spark":
                 now.setattr(replace_rows, "_folder_for_workers", lambda *_: None)
             into = Lake(lake.spark, f"{lake.root}/{way}", "run-1")

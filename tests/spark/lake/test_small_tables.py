@@ -171,6 +171,17 @@ def test_what_is_replaced_is_read_only_if_it_is_small(small: SmallTables, monkey
     assert small.takes(COVERAGE, (str(at(5).date()), str(at(5).date())))
 
 
+def test_of_files_with_many_rows_only_those_count_that_have_others_too(
+    small: SmallTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.takes(COVERAGE)
+    small.replace(COVERAGE, rows(COVERAGE, "c", 0, 1), "true")
+    monkeypatch.setattr(small_tables, "MOST_BYTES", 1)
+    assert small.takes(COVERAGE, None, "cluster_id = 'c'")
+    assert small.takes(COVERAGE, None, "cluster_id = 'd'")
+    assert not small.takes(COVERAGE, None, f"from_time = TIMESTAMP'{at(1):%Y-%m-%d %H:%M:%S.%f}'")
+
+
 def test_files_that_others_have_replaced_meanwhile_are_replaced_once(
     small: SmallTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

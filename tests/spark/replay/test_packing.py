@@ -91,12 +91,29 @@ def test_rows_are_read_by_spark_where_files_do_not_say_all(lake: Lake, monkeypat
     assert pack_stale_days(lake) == 0
 
 
+def test_the_driver_workers_and_spark_pack_the_same(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def packed_anew() -> list[str]:
+        shutil.rmtree(tmp_path / "lake" / "fetch_segments", ignore_errors=True)
+        again = Lake(lake.spark, lake.root, "test")
+        assert pack_stale_days(again) == 1
+        return sorted(map(str, again.read("fetch_segments").collect()))
+
+    by_driver = packed_anew()
+    monkeypatch.setattr("isr_batch.replay.packing.FEW_BYTES", -1)
+    assert packed_anew() == by_driver
+    monkeypatch.setattr("isr_batch.lake.small_tables.SmallTables.takes", lambda *_: False)
+    assert packed_anew() == by_driver
+
+
 @pytest.mark.parametrize("rows_a_group", [1000, 50])
 def test_large_files_are_read_by_several_tasks(lake: Lake, monkeypatch: pytest.MonkeyPatch, rows_a_group: int) -> None:
     """Parts that have no row group among them have no rows."""
     (path,) = lake.files("fetch_log")
     pq.write_table(pq.read_table(path), path, row_group_size=rows_a_group)
     monkeypatch.setattr("isr_batch.replay.packing.SHARE_BYTES", Path(path).stat().st_size // 3)
+    monkeypatch.setattr("isr_batch.replay.packing.FEW_BYTES", -1)
     assert pack_stale_days(lake) == 1
     assert days(lake) == {DAY: (350, 300)}
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.ingest.kafka_logs.coverage import (
+    NUMBERS,
     Stretch,
     coverage,
     covered,
@@ -143,7 +144,7 @@ def fetch(second: float, number: int, *, session: int = 0, replica: int = 2, err
 
 
 def signs_of(sql: ArrowSql, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
-    found = numbered(Here(sql), pa.Table.from_pylist(list(rows), REQUESTS)).to_pylist()
+    found = numbered(Here(sql), Here(sql).sql(pa.Table.from_pylist(list(rows), REQUESTS), *NUMBERS)).to_pylist()
     return sorted(
         (row["sign"], row["from_us"] and row["from_us"] / SECOND, row["until_us"] / SECOND) for row in found
     )  # fmt: skip

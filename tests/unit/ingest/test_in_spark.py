@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from isr_batch.ingest.kafka_logs import in_spark
@@ -84,3 +85,30 @@ def test_a_share_is_sorted_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     order = [("partition_id", "ascending"), ("number", "ascending")]
     found = pa.Table.from_batches(in_spark._sorted(order, table.schema, iter(packets)))
     assert found.equals(table.sort_by(order))
+
+
+def test_answers_come_along_with_the_rows_that_they_are_about() -> None:
+    table = rows(12_000, pa.int32())
+    schema = pa.schema([("number", pa.int64())])
+    asked = {"high": in_spark.Query("SELECT number FROM rows WHERE partition_id > 2", schema)}
+    packets = pa.Table.from_batches(in_spark._packed_with(asked, iter(table.to_batches())))
+    assert packets.num_rows > len(asked) + 1
+    found = {}
+    for name, columns in (("", table.schema), ("high", schema)):
+        of_name = packets.filter(pc.equal(packets["of_table"], name))
+        found[name] = in_spark.table_of(in_spark._unpacked(iter(of_name.to_batches())), columns)
+    assert found[""].equals(table)
+    expected = table.filter(pc.greater(table["partition_id"], 2))["number"].to_pylist()
+    assert found["high"]["number"].to_pylist() == expected
+
+
+def test_numbers_are_where_the_kernels_expect_them_wherever_a_packet_begins() -> None:
+    table = rows(10, pa.int32())
+    (packed,) = in_spark._packed(iter(table.to_batches()))
+    assert len(packed["packet"][0].as_py()) % 8 == 0
+    shifted = pa.array([b"x", packed["packet"][0].as_py()]).slice(1)
+    moved = packed.set_column(packed.schema.get_field_index("packet"), "packet", shifted)
+    for batch in (packed, moved):
+        (found,) = in_spark._unpacked(iter([batch]))
+        assert found.column("number").buffers()[1].address % 8 == 0
+        assert pa.Table.from_batches([found]).equals(table)
