@@ -250,11 +250,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     tables = {
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: engine.keep(
-<<<<<<< HEAD
-            append_log.append_log(engine, produced, fetched, shrinks, led, known, stretches)
-=======
-            append_log.append_log(engine, produced, of_fetches["asked"], shrinks, led, stretches)
->>>>>>> h34
+            append_log.append_log(engine, produced, of_fetches["asked"], shrinks, led, known, stretches)
         ),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
