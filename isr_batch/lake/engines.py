@@ -331,7 +331,7 @@ def _appends(days: Days) -> str:
 def replace_arrow(lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
     """Put rows in place of those that meet a condition, without Spark where that can be done; returns how many."""
     small = SmallTables(lake, sql)
-    if small.takes(table, whole=where == "true"):
+    if small.takes(table, where=where):
         return small.replace(table, rows, where)
     return lake.replace(table, lake.spark.createDataFrame(rows), where)
 

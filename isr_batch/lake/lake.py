@@ -126,6 +126,10 @@ class Lake:
         SchemaError
             When its columns or types differ from the contract.
         """
+        self._require(name)
+        return self.spark.table(self.identifier(name))
+
+    def _require(self, name: str) -> None:
         if name not in self._checked:
             if not self.has(name):
                 raise NoInputError(
@@ -134,7 +138,6 @@ class Lake:
                     "or look at the path given with --lake",
                 )
             self._check(TABLES[name])
-        return self.spark.table(self.identifier(name))
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> int:
         """Put these rows in place of those that match a condition, in one commit.
@@ -202,8 +205,9 @@ class Lake:
         NoInputError, SchemaError
             As of `read`.
         """
-        rows, folder = self.read(name), self.folder(name)
-        return deltalake.DeltaTable(folder).file_uris() if folder else rows.inputFiles()
+        self._require(name)
+        folder = self.folder(name)
+        return deltalake.DeltaTable(folder).file_uris() if folder else self.read(name).inputFiles()
 
     def is_plain(self, name: str) -> bool:
         """Whether a table's data files say by themselves what its rows are: no deletion vectors, no names mapped."""

@@ -47,7 +47,7 @@ class SmallTables:
         self.lake = lake
         self.sql = sql
 
-    def takes(self, table: Table, days: Days | None = None, *, whole: bool = False) -> bool:
+    def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> bool:
         """Whether `replace` can write a table: a small one in a local folder, with nothing that only Spark can write.
 
         The table is created if it is not there.
@@ -57,15 +57,27 @@ class SmallTables:
         table : Table
         days : (str, str), optional
             As for `replace`; files of other days do not count.
-        whole : bool
-            Whether all rows are replaced. Only then a change feed can be told by whole files, as Spark tells it too.
+        where : str, optional
+            As for `replace`. A table with a change feed is written here only if whole files are replaced: the feed is
+            read off them, as after an overwrite of Spark's.
         """
         self.lake.ensure(table)
         folder = self.lake.folder(table.name)
-        if folder is None or not self.lake.is_plain(table.name) or (table.change_feed and not whole):
+        if folder is None or not self.lake.is_plain(table.name):
             return False
         size: int = sum(file["size_bytes"] for file in _files(deltalake.DeltaTable(folder), days))
-        return size <= MOST_BYTES
+        if size > MOST_BYTES:
+            return False
+        return not table.change_feed or (where is not None and self.replaces_files(table, where))
+
+    def replaces_files(self, table: Table, where: str) -> bool:
+        """Whether each file has only rows that a condition lets through, or none of them; for a small table."""
+        folder, schema = str(self.lake.folder(table.name)), arrow_schema(table)
+        for file in _files(deltalake.DeltaTable(folder), None):
+            rows = _rows_of(folder, file, schema)
+            if _select(self.sql, rows, where).num_rows not in {0, rows.num_rows}:
+                return False
+        return True
 
     def read(self, table: Table, where: str) -> pa.Table:
         """Read the rows that match a condition; with Spark if `takes` says no.

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import SchemaError
+from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
@@ -88,7 +89,10 @@ def pack_stale_days(lake: Lake) -> int:
     found = _files_by_day(lake)
     packed: dict[date, str] = {}
     if lake.files(FETCH_SEGMENTS.name):
-        packed = dict(lake.read(FETCH_SEGMENTS.name).select("event_date", "packed_from").distinct().collect())
+        with engine_for_a_partition(lake) as engine:
+            segments = engine.table(FETCH_SEGMENTS.name, ["event_date", "packed_from"])
+            known = engine.listed(engine("SELECT DISTINCT event_date, packed_from FROM {segments}", segments=segments))
+        packed = {row["event_date"]: row["packed_from"] for row in known}
     stale = sorted(day for day in found.keys() | packed.keys() if found.get(day) != packed.get(day))
     if not stale:
         return 0
