@@ -18,9 +18,7 @@ from isr_batch.lake.engines import LakeEngine, engine_for
 from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
-from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.result_tables import scored_of
-from udfs.kernel.notifications import notified_at_us
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
@@ -211,6 +209,10 @@ def _notifications(engine: LakeEngine, changes: EngineRows) -> EngineRows:
 
 
 def _notified(changes: pa.Table) -> pa.Table:
+    # The kernels take a second to import, which commands that show results need not wait for.
+    from isr_batch.replay.kernel_cache import keep_compiled
+    from udfs.kernel.notifications import notified_at_us
+
     keep_compiled()
     changes = changes.sort_by("change_us")
     return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_numpy())))

@@ -56,8 +56,9 @@ def test_changes_of_a_redone_day(lake: Lake, *, without_spark: bool) -> None:
     reader = lake.spark.read.option("readChangeFeed", "true").option("startingVersion", lake.version("isr_changes"))
     table = f"{lake.root}/isr_changes"
     changes = reader.format("delta").load(table).select("_change_type", "replica_id", "event_date").collect()
-    with ArrowSql() as sql:  # rows that stay would be told as gone and come again
-        assert not SmallTables(lake, sql).takes(ISR_CHANGES, where="replica_id = 2")
+    if without_spark:
+        with ArrowSql() as sql:  # the row that stays would be shown as gone and come again
+            assert not SmallTables(lake, sql).takes(ISR_CHANGES, where="replica_id = 2")
     first = date(2026, 1, 1)
     assert sorted(tuple(row) for row in changes) == [
         ("delete", 1, first), ("delete", 2, first), ("insert", 2, first), ("insert", 3, first),

@@ -22,7 +22,7 @@ class Recorded(SmallTables):
         super().__init__(SimpleNamespace(spark=None, run_id="r"), sql)  # type: ignore[arg-type]
         self.writes: dict[str, tuple[int, str, Days | None]] = {}
 
-    def takes(self, _table: Table, _days: Days | None = None) -> bool:
+    def takes(self, _table: Table, _days: Days | None = None, _where: str | None = None) -> bool:
         return True
 
     def replace(self, table: Table, rows: pa.Table, where: str, days: Days | None = None) -> int:
