@@ -5,10 +5,8 @@ DuckDB has the answer in milliseconds. One text serves both: ``{name}`` stands f
 by other names has Spark's.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from importlib.resources import files
 from itertools import accumulate, pairwise
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -334,10 +332,3 @@ def replace_arrow(lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table, where
     if small.takes(table, where=where):
         return small.replace(table, rows, where)
     return lake.replace(table, lake.spark.createDataFrame(rows), where)
-
-
-def text_of(package: str, name: str, **values: object) -> str:
-    """Read a query of a package's folder ``sql`` without its comments, and put values in place of ``$name``."""
-    text = (files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
-    text = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), text)

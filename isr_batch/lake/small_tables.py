@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from isr_batch.errors import SchemaError
+from isr_batch.errors import SchemaError, conflict
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
-from isr_batch.lake.lake import RETRIES, Lake, conflict
+from isr_batch.lake.lake import RETRIES, Lake
 from isr_batch.lake.tables.contract import Table
 
 MOST_BYTES = 64 << 20
