@@ -67,6 +67,14 @@ class WriteConflictError(IsrBatchError):
     exit_code = 6
 
 
+def conflict(name: str) -> WriteConflictError:
+    """Make the error of a write that others were in the way of."""
+    return WriteConflictError(
+        f"other writers changed {name} again and again while it was being written",
+        "nothing was lost: run the same command again when they are done",
+    )
+
+
 class AccountError(IsrBatchError):
     """When lines got lost or were counted twice on the way, which is a bug; nothing was written."""
 

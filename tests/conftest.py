@@ -45,6 +45,7 @@ LONG = {
     "spark/scoring/test_recorded_clusters.py": "ingests and replays every recorded cluster",
     "spark/ingest/test_hostile_logs.py": "reads 100,000 mutated lines",
     "spark/test_cluster.py": "starts a cluster of processes",
+    "spark/test_first_minute.py": "runs the main job on the samples once more",
     "spark/test_operators_runs.py": "replays five folders of operators, and a sample twice",
 }
 """Files whose tests take a minute or more, and why: `make test-all` runs them."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from docs.generate import rule_pictures
 from docs.generate.rule_stories import seen
-from isr_batch.lake.lake import sql_texts
+from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS

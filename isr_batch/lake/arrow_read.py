@@ -95,7 +95,7 @@ def stored_bytes(lake: Lake, name: str) -> int:
     if not lake.has(name):
         return 0
     folder = lake.folder(name)
-    return sum(int(file["size_bytes"]) for file in _files(folder)) if folder else lake.bytes_elsewhere(name)
+    return sum(int(file["size_bytes"]) for file in _files(folder)) if folder else int(lake.detail(name)["sizeInBytes"])
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:

@@ -5,10 +5,8 @@ DuckDB has the answer in milliseconds. One text serves both: ``{name}`` stands f
 by other names has Spark's.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from importlib.resources import files
 from itertools import accumulate, pairwise
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -331,13 +329,6 @@ def _appends(days: Days) -> str:
 def replace_arrow(lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
     """Put rows in place of those that meet a condition, without Spark where that can be done; returns how many."""
     small = SmallTables(lake, sql)
-    if small.takes(table, whole=where == "true"):
+    if small.takes(table, where=where):
         return small.replace(table, rows, where)
     return lake.replace(table, lake.spark.createDataFrame(rows), where)
-
-
-def text_of(package: str, name: str, **values: object) -> str:
-    """Read a query of a package's folder ``sql`` without its comments, and put values in place of ``$name``."""
-    text = (files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
-    text = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), text)

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.lake.lake import Lake, sql_texts
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 _LAST = {

@@ -6,7 +6,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import delta.exceptions
@@ -18,10 +17,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
+from isr_batch.errors import NoInputError, SchemaError, UsageError, conflict
 from isr_batch.lake.addresses import absolute, is_address
 from isr_batch.lake.ddl import create_statement, differences, types_in_log, types_of
 from isr_batch.lake.first_commit import create_table
+from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 
@@ -129,6 +129,16 @@ class Lake:
         self._require(name)
         return self.spark.table(self.identifier(name))
 
+    def _require(self, name: str) -> None:
+        if name not in self._checked:
+            if not self.has(name):
+                raise NoInputError(
+                    f"{self.root} has no table {name}",
+                    "run the command that writes it first (`ingest` writes the input tables, `replay` the others), "
+                    "or look at the path given with --lake",
+                )
+            self._check(TABLES[name])
+
     def replace(self, table: Table, rows: DataFrame, where: str) -> int:
         """Put these rows in place of those that match a condition, in one commit.
 
@@ -182,7 +192,7 @@ class Lake:
         found = (
             deltalake.DeltaTable(folder).metadata().partition_columns
             if folder
-            else self._detail(table.name)["partitionColumns"]
+            else self.detail(table.name)["partitionColumns"]
         )
         if list(found) != list(table.partitioned_by):
             raise SchemaError(f"{table.name} is partitioned by {', '.join(found) or 'nothing'}", OTHER_VERSION)
@@ -205,13 +215,9 @@ class Lake:
         protocol = (
             deltalake.DeltaTable(folder).protocol().min_reader_version
             if folder
-            else self._detail(name)["minReaderVersion"]
+            else self.detail(name)["minReaderVersion"]
         )
         return int(protocol) == 1
-
-    def bytes_elsewhere(self, name: str) -> int:
-        """Size of a table that is not on a file system."""
-        return int(self._detail(name)["sizeInBytes"])
 
     def replace_files(
         self, table: Table, folder: str, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
@@ -324,16 +330,6 @@ class Lake:
             ) from error
         return [row.asDict() for row in answer.collect()], answer.columns
 
-    def _require(self, name: str) -> None:
-        if name not in self._checked:
-            if not self.has(name):
-                raise NoInputError(
-                    f"{self.root} has no table {name}",
-                    "run the command that writes it first (`ingest` writes the input tables, `replay` the others), "
-                    "or look at the path given with --lake",
-                )
-            self._check(TABLES[name])
-
     def _check(self, table: Table) -> None:
         folder = self.folder(table.name)
         found = (
@@ -355,7 +351,7 @@ class Lake:
 
     def _location(self, name: str) -> str:
         if self.catalog:
-            return str(self._detail(name)["location"])
+            return str(self.detail(name)["location"])
         place = f"{self.root.rstrip('/')}/{name}"
         if is_address(place):
             return place
@@ -365,7 +361,8 @@ class Lake:
         default = self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
         return f"{default.rstrip('/')}{place}"
 
-    def _detail(self, name: str) -> Row:
+    def detail(self, name: str) -> Row:
+        """What Spark's ``DESCRIBE DETAIL`` says of a table."""
         return DeltaTable.forName(self.spark, self.identifier(name)).detail().collect()[0]
 
     def _last_commit(self, name: str) -> _Commit:
@@ -378,29 +375,11 @@ class Lake:
         return _Commit(last["version"], last.get("userMetadata"), int(metrics.get("numOutputRows") or 0))
 
 
-def sql_texts(folder: str = "") -> dict[str, str]:
-    """SELECT statements of the views by name, or statements that make the ``functions``."""
-    entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
-    return {
-        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
-        for entry in sorted(entries, key=lambda entry: entry.name)
-        if entry.name.endswith(".sql")
-    }
-
-
 def _conform(table: Table, rows: DataFrame) -> DataFrame:
     missing = [name for name in table.column_names if name not in rows.columns]
     if missing:
         raise SchemaError(f"rows for {table.name} lack {', '.join(missing)}")
     return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
-
-
-def conflict(name: str) -> WriteConflictError:
-    """Make the error of a write that others were in the way of."""
-    return WriteConflictError(
-        f"other writers changed {name} again and again while it was being written",
-        "nothing was lost: run the same command again when they are done",
-    )
 
 
 def _retrying(write: Callable[[], object], name: str) -> None:

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from isr_batch.errors import SchemaError
+from isr_batch.errors import SchemaError, conflict
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.contract_sql import count_broken, rows_that_meet
-from isr_batch.lake.lake import RETRIES, Lake, conflict
+from isr_batch.lake.lake import RETRIES, Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.worker_files import DataFile
 
@@ -51,7 +51,7 @@ class SmallTables:
         self.lake = lake
         self.sql = sql
 
-    def takes(self, table: Table, days: Days | None = None, where: str | None = None, *, whole: bool = False) -> bool:
+    def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> bool:
         """Whether `replace` can write a table: one in a local folder, with little to be written again.
 
         The table is created if it is not there.
@@ -62,18 +62,18 @@ class SmallTables:
         days : (str, str), optional
             As for `replace`; files of other days do not count.
         where : str, optional
-            As for `replace`; files with no such rows, or with no others, do not count. By default all count.
-        whole : bool
-            Whether all rows are replaced. Only then a change feed can be told by whole files, as Spark tells it too.
+            As for `replace`; in a large table, files with no such rows, or with no others, do not count. By default
+            all count. A table with a change feed is written here only if whole files are replaced: the feed is read
+            off them, as after an overwrite of Spark's.
         """
         self.lake.ensure(table)
         folder = self.lake.folder(table.name)
-        if folder is None or not self.lake.is_plain(table.name) or (table.change_feed and not whole):
+        if folder is None or not self.lake.is_plain(table.name):
             return False
         files = list(_files(deltalake.DeltaTable(folder), days))
-        if where is not None and _size(files) > MOST_BYTES:
+        if where is not None and (table.change_feed or _size(files) > MOST_BYTES):
             files = [file for file in files if 0 < self._replaced(folder, table, file, where) < file["num_records"]]
-        return _size(files) <= MOST_BYTES
+        return not (files and table.change_feed) and _size(files) <= MOST_BYTES
 
     def read(self, table: Table, where: str) -> pa.Table:
         """Read the rows that match a condition; with Spark if `takes` says no.

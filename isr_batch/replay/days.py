@@ -11,25 +11,25 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.engines import LakeEngine, engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
-from isr_batch.replay.event_stream import facts
 from isr_batch.replay.kernel_cache import digest_of_sources
+from isr_batch.replay.terms import JOINED
 from isr_batch.window import Window
 from udfs.batches.replay import RuleRun
-from udfs.batches.results import SET_COLUMNS
 from udfs.kernel.ledger import DAY_US
-from udfs.records import TERM_STARTS, Rows
 
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 
@@ -53,34 +53,55 @@ class InputFingerprints:
         return [day for day in every if window.has(day)]
 
 
-def fingerprints(lake: Lake, known: DataFrame | None = None) -> InputFingerprints:
-    """Compute the fingerprints of all days from packed segments and ``event_stream.facts`` (``known``, if at hand)."""
-    segments = lake.read("fetch_segments").select(
-        F.unix_micros("first_time").alias("time_us"),
-        F.xxhash64(*SET_KEY, "first_time", "last_time", "events", "checksum").alias("hash"),
+def fingerprints(lake: Lake) -> InputFingerprints:
+    """Compute the fingerprints of all days from packed segments and the small input tables."""
+    with engine_for(lake, ("leader_epochs", "observed_isr_changes", "broker_events")) as engine:
+        return fingerprints_by(engine)
+
+
+def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
+    """Do the same by this engine."""
+    tables = {name: engine.table(name) for name in ("leader_epochs", "observed_isr_changes", "broker_events")}
+    tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
+    tables["terms"] = engine(JOINED, **tables)
+    parts = (
+        f"SELECT {time} AS time_us, {_hash_of(kind, *columns)} AS hash FROM {{{table}}} WHERE {where}"
+        for kind, table, time, columns, where in _PARTS
     )
-    known = facts(lake) if known is None else known
-    of_set = [F.col(name) for name in SET_COLUMNS]
-    # The end of a term is known of the day on which it ends. Until then it may move: the log goes on.
-    ends = known.where(F.col("kind") == int(TERM_STARTS)).select(
-        F.col("term.end_us").alias("time_us"),
-        F.xxhash64(*of_set, "term.leader_epoch", "term.end_us", "term.ends_mid_term").alias("hash"),
-    )
-    begun: Column = F.col("term").dropFields("end_us", "ends_mid_term")
-    others = known.select("time_us", F.xxhash64(*of_set, *Rows._fields, begun).alias("hash"))
-    input_of = (
-        segments.unionByName(others)
-        .unionByName(ends)
-        .groupBy(F.floor(F.col("time_us") / DAY_US).cast("int").alias("day"))
-        .agg(F.bit_xor("hash").alias("hash"), F.count("*").alias("rows"))
-        .orderBy("day")
-    )
+    text = f"""
+        SELECT CAST(floor(time_us / {DAY_US}.0) AS INT) AS day, bit_xor(hash) AS hash, count(*) AS input_rows
+        FROM ({" UNION ALL ".join(parts)}) AS parts GROUP BY day ORDER BY day
+    """
     fingerprint, by_day = "", {}
-    for row in input_of.collect():
+    for row in engine.listed(engine(text, **tables)):
         day = date(1970, 1, 1) + timedelta(days=row["day"])
-        fingerprint = _hash(fingerprint, str(day), row["hash"], row["rows"])
+        fingerprint = _hash(fingerprint, str(day), row["hash"], row["input_rows"])
         by_day[day] = fingerprint
     return InputFingerprints(by_day)
+
+
+_OF_SEGMENTS: Final = (*SET_KEY, "first_time", "last_time", "events", "checksum")
+_PARTS: Final = (
+    ("segment", "fetch_segments", "unix_micros(first_time)",
+     (*SET_KEY, "unix_micros(first_time)", "unix_micros(last_time)", "events", "checksum"), "true"),
+    ("term", "terms", "unix_micros(start_time)",
+     (*SET_KEY, "unix_micros(start_time)", "begins_mid_term", "start_offset", "start_high_watermark", "assigned",
+      "held_at_start", "isr_at_start", "previous_leader_id", "replica_lag_time_max_ms", "min_insync_replicas",
+      "check_origin_ms", "check_origin_source", "isr_write_ms", "metadata_delay_ms"), "true"),
+    # The end of a term is known of the day on which it ends. Until then it may move: the log goes on.
+    ("end", "terms", "unix_micros(end_time)", (*SET_KEY, "unix_micros(end_time)", "ends_mid_term"), "true"),
+    ("shrink", "observed_isr_changes", "unix_micros(change_time)",
+     (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by"), "kind = 'shrink'"),
+    ("event", "broker_events", "unix_micros(event_time)",
+     ("cluster_id", "broker_id", "kind", "unix_micros(event_time)", "unix_micros(end_time)"), "kind <> 'started'"),
+)  # fmt: skip
+"""What a replay takes from its input: a word for it, table, time, columns, and which rows."""
+
+
+def _hash_of(kind: str, *columns: str) -> str:
+    """SQL of a hash that is the same by every engine; 60 bits, so that it is no negative number."""
+    values = ", ".join(f"coalesce(lower(CAST({column} AS STRING)), '')" for column in columns)
+    return f"CAST(conv(substr(md5(concat_ws('|', '{kind}', {values})), 1, 15), 16, 10) AS BIGINT)"
 
 
 def runs_key(runs: Sequence[RuleRun]) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import NoInputError
+from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import TIMELINES
 from isr_batch.replay.days import InputFingerprints, fingerprints, keep, kept_before, of_rules, unmark
@@ -35,6 +35,8 @@ from udfs.records import ROW_ORDER
 from udfs.rules import REGISTRY
 
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
+FEW_ROWS = 200_000
+"""Results, other than timelines in files, that the driver commits by itself."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
 
@@ -101,8 +103,10 @@ def ready_to_replay(lake: Lake) -> None:
 
 def events_in(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
     """Fetches and appends of a window."""
-    events = lake.read("fetch_segments").where(window.condition).agg(F.sum("events")).collect()[0][0]
-    return int(events or 0)
+    with engine_for_a_partition(lake) as engine:
+        segments = engine.table("fetch_segments", ("events", "event_date"))
+        text = f"SELECT sum(events) AS events FROM {{segments}} WHERE {window.condition}"
+        return int(engine.listed(engine(text, segments=segments))[0]["events"] or 0)
 
 
 def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> ReplaySummary:  # noqa: B008 frozen
@@ -127,7 +131,7 @@ def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> Re
 
 def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window) -> ReplaySummary:
     folders = _folders(lake)
-    known = fingerprints(lake, told)
+    known = fingerprints(lake)
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
     unmark(lake, window, runs)
@@ -148,7 +152,7 @@ def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window
                     for kind, table in TIMELINES.items()
                 }
             scored = {table: rows.where(window.condition) for table, rows in scored_of(results).items()}
-            rows_out |= replace_together(lake, scored, where)
+            rows_out |= replace_together(lake, scored, where, few=results.count() <= FEW_ROWS)
             rows_out |= keep(lake, results, window, runs, known)
     finally:
         results.unpersist()

@@ -7,6 +7,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.engines import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY, Table
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
@@ -33,11 +36,22 @@ def scored_of(results: DataFrame) -> dict[Table, DataFrame]:
     }
 
 
-def replace_together(lake: Lake, frames: Mapping[Table, DataFrame], where: str) -> dict[str, int]:
-    """Replace small tables side by side, since the driver plans for most of the time; rows written, by table."""
+def replace_together(lake: Lake, frames: Mapping[Table, DataFrame], where: str, *, few: bool) -> dict[str, int]:
+    """Replace tables side by side, since the driver plans for most of the time; rows written, by table.
+
+    A ``few`` rows come to the driver, which commits them by itself: Spark takes more jobs to commit them than to
+    compute them.
+    """
+
+    def replace(table: Table) -> int:
+        if not few:
+            return lake.replace(table, frames[table], where)
+        rows = frames[table].select(*table.column_names).toArrow().cast(arrow_schema(table))
+        with ArrowSql() as sql:
+            return replace_arrow(lake, sql, table, rows, where)
+
     with ThreadPoolExecutor(len(frames)) as pool:
-        rows_out = pool.map(lambda table: lake.replace(table, frames[table], where), frames)
-        return dict(zip((table.name for table in frames), rows_out, strict=True))
+        return dict(zip((table.name for table in frames), pool.map(replace, frames), strict=True))
 
 
 def restore(lake: Lake, of_runs: str, window: Window) -> None:

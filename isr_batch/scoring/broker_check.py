@@ -14,8 +14,9 @@ import pyarrow as pa
 from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.log_files.vendors import apache_release
 from isr_batch.lake.arrow_sql import quoted
-from isr_batch.lake.engines import LakeEngine, Rows, engine_for, text_of
+from isr_batch.lake.engines import LakeEngine, Rows, engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.outputs import DEPENDS_ON, REPLAY_CHECK
 from isr_batch.replay.terms import JOINED
 from udfs.rules import REGISTRY, rule_of_release

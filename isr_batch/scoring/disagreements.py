@@ -7,10 +7,8 @@ at most its own lag time after the event's first. A run's second shrink begins a
 A run is named by its rule; where a term was replayed with several parameter sets of a rule, by rule and parameters.
 """
 
-import json
-from collections.abc import Iterator
 from datetime import date, timedelta
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,6 +19,7 @@ from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import RULE_DISAGREEMENTS
+from isr_batch.scoring.by_key import with_event
 from isr_batch.scoring.scores import Rows
 from isr_batch.settings import did_you_mean
 from isr_batch.window import Window
@@ -140,7 +139,7 @@ def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
         """,
         verdicts=verdicts,
     )
-    found = engine.by_key(shrinks, FOLLOWER, _with_event, _EVENTS)
+    found = engine.by_key(shrinks, FOLLOWER, with_event, _EVENTS)
     return engine("SELECT *, CAST(timestamp_micros(event_us) AS DATE) AS event_date FROM {found}", found=found)
 
 
@@ -149,24 +148,6 @@ _EVENTS: Final = pa.schema(
     + [("rule", pa.string()), ("params_json", pa.string()), ("at_us", pa.int64()), ("primary_cause", pa.string()),
        ("verdict", pa.string()), ("event_us", pa.int64())]
 )  # fmt: skip
-
-
-def _with_event(shrinks: pa.Table) -> pa.Table:
-    """Add ``event_us`` to the shrinks of one follower."""
-    shrinks = shrinks.sort_by([(name, "ascending") for name in ("at_us", *RUN)])
-    return shrinks.append_column("event_us", pa.array(_events(shrinks.select(["at_us", *RUN]).to_pylist()), pa.int64()))
-
-
-def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
-    """Give the time of the event that each shrink belongs to; they come in order."""
-    event_us, made = 0, set[tuple[str, str]]()
-    for shrink in shrinks:
-        run = (shrink["rule"], shrink["params_json"])
-        lag_us = 1000 * json.loads(shrink["params_json"])["replica_lag_time_max_ms"]
-        if not made or run in made or shrink["at_us"] - event_us > lag_us:
-            event_us, made = shrink["at_us"], set()
-        made.add(run)
-        yield event_us
 
 
 def stands(engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows) -> EngineRows:

@@ -18,9 +18,8 @@ from isr_batch.lake.engines import LakeEngine, engine_for
 from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
-from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.result_tables import scored_of
-from udfs.kernel.notifications import notified_at_us
+from isr_batch.scoring.by_key import notified
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
@@ -215,13 +214,7 @@ def _notifications(engine: LakeEngine, changes: EngineRows) -> EngineRows:
     with_leader = (
         "SELECT *, CAST(leader_id AS STRING) || ' ' || CAST(notified_us AS STRING) AS notification FROM {rows}"
     )
-    return engine(with_leader, rows=engine.by_key(rows, keys, _notified, schema))
-
-
-def _notified(changes: pa.Table) -> pa.Table:
-    keep_compiled()
-    changes = changes.sort_by("change_us")
-    return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_numpy())))
+    return engine(with_leader, rows=engine.by_key(rows, keys, notified, schema))
 
 
 def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:

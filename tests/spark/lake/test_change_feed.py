@@ -3,7 +3,14 @@
 from datetime import UTC, date, datetime
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.engines import replace_arrow
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS, TABLES
 from isr_batch.lake.tables.scores import RULE_SCORES
@@ -21,7 +28,8 @@ def row_of(table: Table, **given: object) -> dict[str, object]:
     }
 
 
-def test_changes_of_a_redone_day(lake: Lake) -> None:
+@pytest.mark.parametrize("without_spark", [False, True])
+def test_changes_of_a_redone_day(lake: Lake, *, without_spark: bool) -> None:
     assert {table.name for table in TABLES.values() if table.change_feed} == {
         "isr_changes", "shrink_verdicts", "rule_scores", "replay_check",
     }  # fmt: skip
@@ -34,8 +42,13 @@ def test_changes_of_a_redone_day(lake: Lake) -> None:
             row_of(ISR_CHANGES, kind="relinquish", made_by="rule", event_date=of_day, replica_id=replica)
             for replica in replicas
         ]
-        frame = lake.spark.createDataFrame(rows, ISR_CHANGES.schema_ddl)
-        lake.replace(ISR_CHANGES, frame, f"event_date = DATE'{of_day}'")
+        where = f"event_date = DATE'{of_day}'"
+        if without_spark:
+            with ArrowSql() as sql:
+                assert SmallTables(lake, sql).takes(ISR_CHANGES, where=where)
+                replace_arrow(lake, sql, ISR_CHANGES, pa.Table.from_pylist(rows, arrow_schema(ISR_CHANGES)), where)
+        else:
+            lake.replace(ISR_CHANGES, lake.spark.createDataFrame(rows, ISR_CHANGES.schema_ddl), where)
 
     write(1, 1, 2)
     write(2, 1)
@@ -43,6 +56,9 @@ def test_changes_of_a_redone_day(lake: Lake) -> None:
     reader = lake.spark.read.option("readChangeFeed", "true").option("startingVersion", lake.version("isr_changes"))
     table = f"{lake.root}/isr_changes"
     changes = reader.format("delta").load(table).select("_change_type", "replica_id", "event_date").collect()
+    if without_spark:
+        with ArrowSql() as sql:  # the row that stays would be shown as gone and come again
+            assert not SmallTables(lake, sql).takes(ISR_CHANGES, where="replica_id = 2")
     first = date(2026, 1, 1)
     assert sorted(tuple(row) for row in changes) == [
         ("delete", 1, first), ("delete", 2, first), ("insert", 2, first), ("insert", 3, first),

@@ -28,6 +28,7 @@ from isr_batch.lake.tables.inputs import (
     QUARANTINE,
 )
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+from isr_batch.lake.tables.outputs import RUN_LEASE
 
 START = dt.datetime(2026, 11, 21, 23, 59, 58, 500_000, dt.UTC)
 CLUSTERS = ("it's", "back\\slash")
@@ -209,3 +210,17 @@ def test_a_table_that_is_always_being_written_is_an_error(small: SmallTables, mo
     monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", refuse)
     with pytest.raises(WriteConflictError):
         small.replace(COVERAGE, rows(COVERAGE, "c", 0), "true")
+
+
+def test_appended_once_whoever_comes_first(lake: Lake) -> None:
+    row = {"turn": 1, "run_id": "r", "host": "h", "pid": 1, "taken_time": START, "given_back": False}
+    small = SmallTables(lake, ArrowSql())
+    frame = lake.spark.createDataFrame([row], RUN_LEASE.schema_ddl)
+    for key in ("a", "a", "b"):
+        small.append_once(RUN_LEASE, row, key)
+    lake.append_once(RUN_LEASE, frame, "b")
+    lake.append_once(RUN_LEASE, frame, "c")
+    small.append_once(RUN_LEASE, row, "c")
+    assert lake.read(RUN_LEASE.name).count() == 3
+    with pytest.raises(SchemaError):
+        small.append_once(RUN_LEASE, {**row, "host": None}, "d")

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, SchemaError, WriteConflictError
 from isr_batch.lake.ddl import create_statement
-from isr_batch.lake.lake import RETRIES, Lake, _retrying, sql_texts
+from isr_batch.lake.lake import RETRIES, Lake, _retrying
+from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Column, Table
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
 

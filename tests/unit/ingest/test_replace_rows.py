@@ -24,14 +24,7 @@ class Recorded(SmallTables):
         super().__init__(SimpleNamespace(spark=None, run_id="r"), sql)  # type: ignore[arg-type]
         self.writes: dict[str, tuple[int, str, Days | None]] = {}
 
-    def takes(
-        self,
-        _table: Table,
-        _days: Days | None = None,
-        _where: str | None = None,
-        *,
-        whole: bool = False,  # noqa: ARG002
-    ) -> bool:
+    def takes(self, _table: Table, _days: Days | None = None, _where: str | None = None) -> bool:
         return True
 
     def replace(

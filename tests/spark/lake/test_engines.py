@@ -1,0 +1,72 @@
+"""What a lake of this machine answers without Spark, and where a lake's files are read by Spark for DuckDB."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from isr_batch.explain.shrink_facts import explain
+from isr_batch.explain.shrink_text import tell
+from isr_batch.explain.swimlane_data import scene
+from isr_batch.lake import arrow_read, engines
+from isr_batch.lake.engines import BySpark, InProcess, LakeEngine
+from isr_batch.lake.lake import Lake
+from isr_batch.replay.days import fingerprints, status
+from isr_batch.replay.packing import pack_stale_days
+from isr_batch.scoring.broker_check import summary
+from isr_batch.scoring.scores import rules_side_by_side
+from isr_batch.window import Window
+
+AT_US = 1_795_278_714_023_000
+"""Leader 1 of sample `leader-stop` has woken up, and drops followers."""
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError
+
+
+def test_what_commands_show_takes_no_spark(sample_lake: Lake) -> None:
+    lake = Lake(no_spark, sample_lake.root)
+    assert pack_stale_days(lake) == 0
+    assert [row["status"] for row in status(lake, Window(), fingerprints(lake))] == ["done"]
+    assert summary(lake).matched_ratio > 0.95
+    assert len({row["rule"] for row in rules_side_by_side(lake)}) == 15
+    story = explain(lake, "busy", 3, AT_US, "kafka-3.7")
+    assert {follower.verdict for follower in story.dropped} == {"spurious"}
+    assert scene(lake, story).fetches
+
+
+def test_spark_explains_alike(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = explain(sample_lake, "busy", 3, AT_US, "kafka-3.7")
+    drawn = scene(sample_lake, story)
+    for module in ("shrink_facts", "swimlane_data"):
+        monkeypatch.setattr(f"isr_batch.explain.{module}.engine_for_a_partition", BySpark)
+    assert tell(explain(sample_lake, "busy", 3, AT_US, "kafka-3.7")) == tell(story)
+    assert scene(sample_lake, story) == drawn
+
+
+def test_files_that_cannot_be_read_here(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an object store: Spark reads, and the same comes of it."""
+    elsewhere = Lake(sample_lake.spark, sample_lake.root)
+    key = {"cluster_id": "leader-stop", "topic": "busy", "partition_id": 4, "leader_id": 2, "replica_id": 1}
+    types = [pa.string(), pa.string(), pa.int32(), pa.int32(), pa.int32()]
+    span = {name: pa.array([value], type_) for (name, value), type_ in zip(key.items(), types, strict=True)}
+    span |= {"from_us": pa.array([AT_US - 60_000_000]), "until_us": pa.array([AT_US + 60_000_000])}
+    day = fingerprints(sample_lake).days()[0]
+
+    def asked(engine: LakeEngine) -> list[list[dict[str, Any]]]:
+        spans = engine.rows(pa.table(span))
+        terms = engine("SELECT cluster_id, count(*) AS n FROM {terms} GROUP BY cluster_id",
+                       terms=engine.table("leader_epochs"))  # fmt: skip
+        found = (terms, engine.fetches(spans, (day, day)), engine.appends(spans, (day, day)))
+        return [sorted(engine.listed(rows), key=lambda row: json.dumps(row, sort_keys=True)) for rows in found]
+
+    here = asked(InProcess(sample_lake))
+    assert all(here)
+    monkeypatch.setattr(Lake, "folder", lambda *_: None)
+    assert arrow_read.open_columns(elsewhere, "leader_epochs", ("topic",)) is None
+    assert asked(InProcess(elsewhere)) == here
+    monkeypatch.setattr(engines, "MOST_BYTES", arrow_read.stored_bytes(elsewhere, "leader_epochs") - 1)
+    assert isinstance(engines.engine_for(elsewhere, ["leader_epochs"]), BySpark)
