@@ -48,7 +48,7 @@ FLEETS = {
         fleet("kafka-4485-always-behind", "kafka-0.9", hours=0.02),
         *(fleet("lag-messages-burst", "kafka-0.8", seed) for seed in range(1, 6)),
     ],
-    "mixed fleets": [fleet("mixed-fleet", rule, seed, hours=0.7) for seed, rule in enumerate(REGISTRY, start=10)],
+    "mixed fleets": [fleet("mixed-fleet", rule, seed, hours=0.8) for seed, rule in enumerate(REGISTRY, start=10)],
 }
 
 
