@@ -15,7 +15,10 @@ SHRINK: Final = "Broker 1 drops broker 2 and broker 3 from the ISR of bursty-3"
 
 def take(report: Path, folder: Path = IMAGES) -> None:
     """Take the first screen at three widths, and a shrink that was opened."""
-    with tempfile.TemporaryDirectory() as profile, chromium.open_page(report, Path(profile)) as tab:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+        chromium.open_page(report, Path(profile)) as tab,
+    ):
         for width, height, colours in FIRST_SCREENS:
             tab.size(width, height)
             tab.media("screen", colours)

@@ -36,7 +36,8 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
     counts = {verdict: sum(one[verdict] for one in incidents) for verdict in VERDICTS}
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
-    said = [_healthy(dropped, counts, incidents, who)] if dropped else [f"{_capital(who)} dropped no follower."]
+    nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
+    said = [_healthy(dropped, counts, incidents, who) if dropped else nobody]
     for kind, begin in (("genuine", "really stopped or behind"), ("excluded", "removed by the controller")):
         if counts[kind]:
             said.append(f"{counts[kind]} {_were(counts[kind])} {begin}: {_by_broker(incidents, kind)}.")
@@ -206,10 +207,6 @@ def _brokers(ids: Sequence[int]) -> str:
 
 def _were(number: int) -> str:
     return "was" if number in (0, 1) else "were"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def count_of(number: int, what: str) -> str:

@@ -5,7 +5,7 @@ Planning a query in Spark takes longer than this process takes to read a day of 
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -49,7 +49,9 @@ class LakeSql:
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
-        self._here = ArrowSql([f"CREATE MACRO {text}" for text in _SPARKS])
+        self._opened = ExitStack()
+        self._here = self._opened.enter_context(ArrowSql([f"CREATE MACRO {text}" for text in _SPARKS]))
+        self._in_spark = False
         self._read: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
@@ -58,7 +60,7 @@ class LakeSql:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._here.__exit__(kind, error, traceback)
+        self._opened.close()
 
     def __call__(self, text: str, **values: Value) -> list[Row]:
         """Answer a query.
@@ -78,8 +80,10 @@ class LakeSql:
         names = [name for name in dict.fromkeys(re.findall(r"\w+", text)) if name in TABLES]
         tables = {name: self._table(name) for name in names}
         if any(table is None for table in tables.values()):
-            with _all_tables(self.lake):
-                return [row.asDict() for row in self.lake.spark.sql(for_spark(text, **values)).collect()]
+            if not self._in_spark:
+                self._opened.enter_context(_all_tables(self.lake))
+                self._in_spark = True
+            return [row.asDict() for row in self.lake.spark.sql(for_spark(text, **values)).collect()]
         text = _filled(text, values, quoted).replace("LEFT SEMI JOIN", "SEMI JOIN")
         return self._here(text, **tables).to_pylist()  # type: ignore[no-any-return]
 
@@ -122,7 +126,7 @@ def _filled(text: str, values: Mapping[str, Value], quote: Callable[[str], str])
 
 @contextmanager
 def _all_tables(lake: Lake) -> Iterator[None]:
-    """Register every table as a view for the duration of the context; missing tables are empty."""
+    """Register every table as a view, and for the duration of the context missing ones as empty."""
     there = lake.register_views()
     lacking = [name for name in TABLES if name not in there]
     for name in lacking:

@@ -66,7 +66,7 @@ def drops_in_time(rows: pa.Table) -> Spec:
             color=alt.Color("suspect:N", scale=scale, title="points at"),
             tooltip=tips("partition:N", "suspect:N", "strength:N", "reason:N"),
         )
-        .properties(width=WHOLE)
+        .properties(width=WHOLE, height=20 * len({value["pair"] for value in values}))
     )
     return dict(chart.to_dict(validate=False))
 

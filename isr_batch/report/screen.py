@@ -7,7 +7,7 @@ from isr_batch.incidents.avoided import Choice, avoided
 from isr_batch.incidents.listing import command
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.words import at, clusters_worst_first, count_of, headline, seconds, story, when, worst_first
-from isr_batch.report.shrinks import Key, Shrink, key_of
+from isr_batch.report.shrinks import Key, ShrinkOnPage, key_of
 from isr_batch.report.timeline import Target, timeline
 
 SHOWN: Final = 8
@@ -15,7 +15,7 @@ SHOWN: Final = 8
 MOST: Final = 100
 
 
-def screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, Shrink]) -> list[dict[str, Any]]:
+def screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage]) -> list[dict[str, Any]]:
     """Make what the template shows of each cluster; most healthy followers dropped first.
 
     Parameters
@@ -23,14 +23,14 @@ def screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, Shrink])
     own : OwnShrinks
     scores : sequence of dict
         Of `isr_batch.incidents.avoided.read_scores`.
-    found : mapping of Key to Shrink
+    found : mapping of Key to ShrinkOnPage
         Of `isr_batch.report.shrinks.shrinks`.
     """
     return [_screen(number, own, cluster, scores, found) for number, cluster in enumerate(clusters_worst_first(own))]
 
 
 def _screen(
-    number: int, own: OwnShrinks, cluster: Row, scores: Sequence[Row], found: Mapping[Key, Shrink]
+    number: int, own: OwnShrinks, cluster: Row, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage]
 ) -> dict[str, Any]:
     name = cluster["cluster_id"]
     incidents = [one for one in own.incidents if one["cluster_id"] == name]
@@ -99,7 +99,7 @@ def lag_time_bound(incidents: Sequence[Row], cluster: Row) -> str:
     )
 
 
-def _incident(one: Row, number: int, shrink: Shrink | None) -> dict[str, Any]:
+def _incident(one: Row, number: int, shrink: ShrinkOnPage | None) -> dict[str, Any]:
     back = one["restored_us"]
     judged = one["spurious"] + one["genuine"] > 0
     whole = seconds([(back - one["first_us"]) // 1000]) if back else "not in the log"

@@ -23,7 +23,7 @@ FURTHEST: Final = 3
 Key = tuple[str, int, int]
 
 
-class Shrink(NamedTuple):
+class ShrinkOnPage(NamedTuple):
     """A shrink that stands for its incident."""
 
     headline: str
@@ -53,7 +53,7 @@ def key_of(incident: Row) -> Key:
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 
-def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, Shrink]:
+def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, ShrinkOnPage]:
     """Collect a shrink of each of the worst incidents.
 
     Parameters
@@ -79,7 +79,7 @@ def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[
         headline, sentences = tell(
             facts[one.id], f"{one.topic}-{one.partition_id}", one.rule, _lag_time(one), lane.stands
         )
-        found[key_of(incident)] = Shrink(
+        found[key_of(incident)] = ShrinkOnPage(
             headline, sentences, lane, [_drop(row) for row in every[:LISTED]], max(0, len(every) - LISTED)
         )
     return found

@@ -6,14 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from isr_batch.incidents.own_shrinks import Row
 from isr_batch.report.charts import in_order
-from isr_batch.report.timeline import share, ticks
+from isr_batch.report.timeline import EDGE, share, ticks
 
 HEIGHTS: Final = {"offset": 96, "lag": 56}
 """Of curves, in pixels; their width is a thousand units that the page stretches."""
 WIDE: Final = 1000
 TOP: Final = 3
-EDGE: Final = 3
-"""Percent at either end of the axis that have no room for a text around it."""
 BROKERS: Final = "the brokers"
 COLOURS: Final = 4
 """Followers that have a colour of their own."""

@@ -13,6 +13,8 @@ BAR: Final = 20
 """Height of the largest bar on either side of a lane's middle."""
 LEAST: Final = 4
 NARROWEST: Final = 0.42
+EDGE: Final = 3
+"""Percent at either end of an axis that have no room for a text around it."""
 TICKS: Final = 9
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Seconds between two ticks; of longer logs, days."""
@@ -90,7 +92,7 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
         for row in events if row["kind"] == "silent"
     ]  # fmt: skip
     lanes = [{"broker": broker, "y": middle[broker], "top": middle[broker] - LANE // 2 + 3} for broker in brokers]
-    marks = [{"x": x(us), "text": text} for us, text in ticks(first, last)]
+    marks = [{"x": x(us), "text": text} for us, text in ticks(first, last) if EDGE < x(us) < 100 - EDGE]
     there = {row["verdict"] for row in drops}
     return Timeline(
         LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), silences, signs, marks,

@@ -9,9 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
 from isr_batch import errors
@@ -19,6 +22,7 @@ from isr_batch.doctor import examine
 from isr_batch.errors import IsrBatchError, NoInputError
 from isr_batch.settings import Settings
 from pipelines import cli
+from pipelines.cli import app
 from pipelines.job import require_path
 from pipelines.output import Output
 from tests.unit.command_line import Run
@@ -49,6 +53,18 @@ COMMANDS = [
     "config show",
     "doctor",
 ]
+
+
+def test_no_command_is_left_out() -> None:
+    def commands(group: Any, above: str = "") -> Iterator[str]:
+        for name, command in group.commands.items():
+            path = f"{above} {name}".strip()
+            if hasattr(command, "commands"):
+                yield from commands(command, path)
+            else:
+                yield path
+
+    assert {*commands(typer.main.get_command(app))} == {*COMMANDS}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -235,7 +235,7 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
         ("▲", "00:00:40: broker 3 starts"),
         ("◆", "00:00:00: broker 2 becomes leader of 1 partition"),
     ]
-    assert [tick["text"] for tick in drawn.ticks][:2] == ["00:00:00", "00:00:15"]
+    assert [tick["text"] for tick in drawn.ticks][:2] == ["00:00:15", "00:00:30"]
     assert drawn.verdicts == ["spurious", "genuine"]
     led = timeline(own, own.clusters[0], {(1, 1): Target("", "isr-batch explain")})
     assert "00:00:16: broker 1 drops others; healthy: 4 drops. isr-batch explain" in {bar["says"] for bar in led.bars}
