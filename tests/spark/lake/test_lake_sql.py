@@ -6,8 +6,9 @@ import pytest
 
 from isr_batch.incidents.own_shrinks import own_shrinks
 from isr_batch.lake import lake_sql
-from isr_batch.lake.lake import Lake, sql_texts
+from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
+from isr_batch.lake.sql_files import sql_texts
 from isr_batch.report.pictures import pictures, sql_of
 from isr_batch.report.shrinks import chosen, drops_of_incidents
 
