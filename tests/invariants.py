@@ -215,7 +215,7 @@ def who_joins_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
 
 def high_watermark_waits_for_isr(seen: Seen) -> Iterator[Violation]:
     """HW moves past no member, known position or not."""
-    for us, high_watermark in _moves(seen):
+    for us, high_watermark in high_watermark_moves(seen):
         for replica, rows in seen.replica.items():
             states = visible(rows, us)
             if all(state.in_isr and state.log_end_offset < high_watermark for state in states):
@@ -236,7 +236,7 @@ def high_watermark_waits_for_eligible_who_was_caught_up(seen: Seen) -> Iterator[
 
 
 def _passes(seen: Seen, *, eligible_only: bool) -> Iterator[Violation]:
-    for us, high_watermark in _moves(seen):
+    for us, high_watermark in high_watermark_moves(seen):
         recorded = [(at, row) for r in seen.replica for at, row in seen.recorded(r)]
         clocks = {us // 1000} | {row.handled_us // 1000 for at, row in recorded if at == us}
         passed_by_clock = []
@@ -256,7 +256,7 @@ def _passes(seen: Seen, *, eligible_only: bool) -> Iterator[Violation]:
             yield Violation(us, passed_by_clock[0][0], f"passed by {high_watermark}")
 
 
-def _moves(seen: Seen) -> Iterator[tuple[int, int]]:
+def high_watermark_moves(seen: Seen) -> Iterator[tuple[int, int]]:
     """When HW rises, and to what."""
     reached = seen.start_high_watermark
     for row in seen.partition:
@@ -280,7 +280,7 @@ def who_keeps_up_joins(seen: Seen) -> Iterator[Violation]:
 
 def nobody_within_the_lag_time_is_dropped(seen: Seen) -> Iterator[Violation]:
     """Guarantee 1 seen from the ISR; who is known to be below HW does not belong there anyway."""
-    for change in _drops(seen):
+    for change in drops_by_rule(seen):
         below = 0 <= change.follower_log_end_offset < change.high_watermark
         if change.lag_ms <= seen.limit_ms and not below:
             yield Violation(change.time_us, change.replica_id, f"dropped, {change.lag_ms} ms behind")
@@ -288,12 +288,12 @@ def nobody_within_the_lag_time_is_dropped(seen: Seen) -> Iterator[Violation]:
 
 def nobody_who_keeps_pace_is_dropped(seen: Seen) -> Iterator[Violation]:
     """The same by the true lag. Rules count whole milliseconds, so it may round to just the lag time."""
-    for change in _drops(seen):
+    for change in drops_by_rule(seen):
         if change.true_lag_ms < seen.limit_ms:
             yield Violation(change.time_us, change.replica_id, f"dropped, {change.true_lag_ms} ms behind")
 
 
-def _drops(seen: Seen) -> Iterator[Change]:
+def drops_by_rule(seen: Seen) -> Iterator[Change]:
     return (change for change in seen.changes if change.kind == "shrink" and change.made_by == "rule")
 
 
@@ -319,7 +319,7 @@ def who_lags_leaves_at_once(seen: Seen) -> Iterator[Violation]:
 
 def who_lags_leaves_at_the_next_check(seen: Seen) -> Iterator[Violation]:
     """Guarantee 2 for rules with periodic checks."""
-    yield from _stay(seen, lambda _seen, _replica, _us: False)
+    yield from stays_unless(seen, lambda _seen, _replica, _us: False)
 
 
 def who_lags_leaves_unless_fetching(seen: Seen) -> Iterator[Violation]:
@@ -333,7 +333,7 @@ def who_lags_leaves_unless_fetching(seen: Seen) -> Iterator[Violation]:
         begin_us = last.time_us if seen.flag("pending_from") else last.handled_us
         return begin_us < us <= last.until_us
 
-    yield from _stay(seen, fetching)
+    yield from stays_unless(seen, fetching)
 
 
 def who_lags_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
@@ -349,50 +349,7 @@ def who_lags_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
         since_write = us // 1000 - max(written_us, default=0) // 1000
         return bool(written_us) and since_write <= seen.flag("isr_write_brake_ms", 60000)
 
-    yield from _stay(seen, braked)
-
-
-def who_lags_leaves_unless_too_few_remain(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 2 of rules that keep min.insync.replicas in the ISR."""
-
-    def too_few_remain(seen: Seen, _replica: int, us: int) -> bool:
-        overdue = [
-            any(
-                state.in_isr and us // 1000 - state.last_caught_up_time_ms > seen.limit_ms
-                for state in visible(rows, us)
-            )
-            for rows in seen.replica.values()
-        ]
-        members = min(len(row.isr) for row in visible(seen.partition, us))
-        return members - sum(overdue) < seen.setting.min_insync_replicas
-
-    yield from _stay(seen, too_few_remain)
-
-
-def who_lags_leaves_in_stretched_time(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 2 of the rule that stretches the lag time, by its largest factor."""
-
-    def within(seen: Seen, replica: int, us: int) -> bool:
-        longest_ms = seen.limit_ms * (1 + seen.flag("most_lateness", 8))
-        return any(us // 1000 - row.last_caught_up_time_ms <= longest_ms for row in visible(seen.replica[replica], us))
-
-    yield from _stay(seen, within)
-
-
-def a_majority_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
-    """Raft's promise: what is committed is on a majority, the leader among them."""
-    for us, high_watermark in _moves(seen):
-        reach = [
-            any(row.log_end_offset >= high_watermark for row in visible(rows, us)) for rows in seen.replica.values()
-        ]
-        if 2 * (1 + sum(reach)) <= len(seen.term.replicas):
-            yield Violation(us, seen.term.leader, f"{high_watermark} is on {1 + sum(reach)}")
-
-
-def nobody_is_dropped(seen: Seen) -> Iterator[Violation]:
-    """By the rule: what the controller does is in the log."""
-    for change in _drops(seen):
-        yield Violation(change.time_us, change.replica_id, "dropped")
+    yield from stays_unless(seen, braked)
 
 
 def who_lacks_acknowledged_leaves(seen: Seen) -> Iterator[Violation]:
@@ -404,10 +361,10 @@ def who_lacks_acknowledged_leaves(seen: Seen) -> Iterator[Violation]:
         position = max(row.log_end_offset for row in visible(seen.replica[replica], us))
         return position >= max([mark, *(row.offset for row in taken)])
 
-    yield from _stay(seen, lacks_nothing_acknowledged)
+    yield from stays_unless(seen, lacks_nothing_acknowledged)
 
 
-def _stay(seen: Seen, excuse: Excuse) -> Iterator[Violation]:
+def stays_unless(seen: Seen, excuse: Excuse) -> Iterator[Violation]:
     """Members that a check should have dropped; it can do nothing while another ISR write is under way."""
     for us in seen.checks_us:
         if us > seen.end_us or any(asked < us < asked + seen.write_latency_us for asked in seen.asked_us):

@@ -13,7 +13,6 @@ from tests.invariants import (
     Invariant,
     Results,
     Violation,
-    a_majority_reaches_high_watermark,
     high_watermark_never_falls,
     high_watermark_waits_for_eligible_who_was_caught_up,
     high_watermark_waits_for_isr,
@@ -22,7 +21,6 @@ from tests.invariants import (
     leader_is_in_isr,
     members_fall_below_high_watermark_by_their_own_fetch,
     members_reach_high_watermark,
-    nobody_is_dropped,
     nobody_who_keeps_pace_is_dropped,
     nobody_within_the_lag_time_is_dropped,
     violations,
@@ -31,9 +29,13 @@ from tests.invariants import (
     who_lacks_acknowledged_leaves,
     who_lags_leaves_at_once,
     who_lags_leaves_at_the_next_check,
-    who_lags_leaves_in_stretched_time,
     who_lags_leaves_unless_braked,
     who_lags_leaves_unless_fetching,
+)
+from tests.invariants_elsewhere import (
+    a_majority_reaches_high_watermark,
+    nobody_is_dropped,
+    who_lags_leaves_in_stretched_time,
     who_lags_leaves_unless_too_few_remain,
 )
 from tests.naive import Leader

@@ -1,0 +1,48 @@
+"""What rules of other systems promise, as ``tests.invariants`` has it of Kafka's."""
+
+from collections.abc import Iterator
+
+from tests.invariants import Seen, Violation, drops_by_rule, high_watermark_moves, stays_unless, visible
+
+
+def who_lags_leaves_unless_too_few_remain(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 2 of rules that keep min.insync.replicas in the ISR."""
+
+    def too_few_remain(seen: Seen, _replica: int, us: int) -> bool:
+        overdue = [
+            any(
+                state.in_isr and us // 1000 - state.last_caught_up_time_ms > seen.limit_ms
+                for state in visible(rows, us)
+            )
+            for rows in seen.replica.values()
+        ]
+        members = min(len(row.isr) for row in visible(seen.partition, us))
+        return members - sum(overdue) < seen.setting.min_insync_replicas
+
+    yield from stays_unless(seen, too_few_remain)
+
+
+def who_lags_leaves_in_stretched_time(seen: Seen) -> Iterator[Violation]:
+    """Guarantee 2 of the rule that stretches the lag time, by its largest factor."""
+
+    def within(seen: Seen, replica: int, us: int) -> bool:
+        longest_ms = seen.limit_ms * (1 + seen.flag("most_lateness", 8))
+        return any(us // 1000 - row.last_caught_up_time_ms <= longest_ms for row in visible(seen.replica[replica], us))
+
+    yield from stays_unless(seen, within)
+
+
+def a_majority_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
+    """Raft's promise: what is committed is on a majority, the leader among them."""
+    for us, high_watermark in high_watermark_moves(seen):
+        reach = [
+            any(row.log_end_offset >= high_watermark for row in visible(rows, us)) for rows in seen.replica.values()
+        ]
+        if 2 * (1 + sum(reach)) <= len(seen.term.replicas):
+            yield Violation(us, seen.term.leader, f"{high_watermark} is on {1 + sum(reach)}")
+
+
+def nobody_is_dropped(seen: Seen) -> Iterator[Violation]:
+    """By the rule: what the controller does is in the log."""
+    for change in drops_by_rule(seen):
+        yield Violation(change.time_us, change.replica_id, "dropped")
