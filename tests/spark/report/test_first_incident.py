@@ -21,7 +21,7 @@ def test_what_it_quotes_is_what_is_said(sample_lake: Lake, sample_report: Path) 
     page = sample_report.read_text(encoding="utf-8")
     for emphasised in re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", PAGE):
         assert " ".join(emphasised.split()) in page
-    assert "a replica.lag.time.max.ms of more than 20,005 would have kept all 16 healthy followers" in page
+    assert "a replica.lag.time.max.ms of more than 20,005 would have kept all 18 healthy followers" in page
 
 
 def test_its_commands(

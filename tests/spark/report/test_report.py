@@ -75,7 +75,7 @@ def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: 
         spurious = judged[row[0], "spurious"] or "none"
         said = f"Of {row['count']} followers that your brokers dropped, {spurious} w"
         assert said in sections[row[0]]
-    assert "Of 86 followers that your brokers dropped, 16 were healthy: broker 1 was silent" in sections["leader-stop"]
+    assert "Of 86 followers that your brokers dropped, 18 were healthy: broker 1 was silent" in sections["leader-stop"]
     assert "Your brokers dropped no follower. " not in sections["leader-stop"]
     assert "<b>Your brokers dropped no follower.</b>" in sections["restart"]
     for name, section in sections.items():
@@ -296,8 +296,8 @@ def test_the_notebook_runs(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["explore.py", sample_lake.root, str(tmp_path / "shrinks.html")])
     told = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "explore.py"))
-    assert sum(row["spurious"] for row in told["leaders"]) == len(told["woken"]) == 16
-    assert "16 of 16 mistakes come after a silence of their leader" in capsys.readouterr().out
+    assert sum(row["spurious"] for row in told["leaders"]) == len(told["woken"]) == 18
+    assert "18 of 18 mistakes come after a silence of their leader" in capsys.readouterr().out
     assert "vegaEmbed" in (tmp_path / "shrinks.html").read_text(encoding="utf-8")
 
 
