@@ -91,6 +91,15 @@ _NOT_READ = re.compile(
 _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*", re.MULTILINE)
 
 
+def unreadable(path: str) -> SchemaError:
+    """Say of a file that cannot be read what to do about it."""
+    return SchemaError(
+        f"{path} cannot be read: it is damaged, or gone",
+        "nothing was made of it. In a lake: bring the file back, or move its table away and write it again; "
+        "else mend the file",
+    )
+
+
 def explained(error: Exception) -> IsrBatchError | None:
     """Tell a fault of the machine from a bug, by what the system and Spark say; None is a bug."""
     if isinstance(error, IsrBatchError):
@@ -109,11 +118,7 @@ def explained(error: Exception) -> IsrBatchError | None:
                 "give this user the right to it, then run the same command again",
             )
     if damaged := _NOT_READ.search(f"{type(error).__name__}: {error}"):
-        return SchemaError(
-            f"{damaged[1]} cannot be read: it is damaged, or gone",
-            "nothing was made of it. In a lake: bring the file back, or move its table away and write it again; "
-            "else mend the file",
-        )
+        return unreadable(damaged[1])
     if isinstance(error, OSError) and error.filename:
         return StorageError(f"{error.filename}: {error.strerror}", "look at the path, then run the same command again")
     return None

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql import functions as F
 
+from isr_batch.errors import unreadable
 from isr_batch.lake.arrow_rows import TYPES
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import TABLES
@@ -106,12 +107,17 @@ def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
 
 def _read(folder: str, file: Mapping[str, Any], schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
     path = Path(folder, file["path"])
-    there = pq.read_schema(path).names
-    rows = pq.read_table(
-        path, columns=[name for name in schema.names if name in there],
-        filters=[(name, "in", values) for name, values in wanted.items()] or None,
-        partitioning=None, coerce_int96_timestamp_unit="us",
-    )  # fmt: skip
+    try:
+        there = pq.read_schema(path).names
+        rows = pq.read_table(
+            path, columns=[name for name in schema.names if name in there],
+            filters=[(name, "in", values) for name, values in wanted.items()] or None,
+            partitioning=None, coerce_int96_timestamp_unit="us",
+        )  # fmt: skip
+    except PermissionError:
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        raise unreadable(str(path)) from error
     for field in schema:
         if field.name not in there:  # a partition column, or one that came later
             rows = rows.append_column(field, pa.repeat(_value(file, field), rows.num_rows))

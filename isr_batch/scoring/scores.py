@@ -51,8 +51,6 @@ def _between(share: str) -> str:
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
 
 
-SCORED_VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown", "possible")
-
 AGGREGATES: Final = {
     "costs": {
         "exposure_partition_hours": "sum(exposure_us) / 3.6e9",
@@ -81,7 +79,8 @@ AGGREGATES: Final = {
     },
     "verdicts": {
         "shrinks": "count(verdict)",
-        **{name: f"count_if(verdict = '{name}')" for name in SCORED_VERDICTS},
+        **{name: f"count_if(verdict = '{name}')" for name in ("spurious", "genuine", "excluded", "unknown")},
+        "possible": "count_if(certainty = 'possible')",
         **{
             cause: f"count_if(primary_cause = '{cause}')"
             for cause in (
@@ -156,7 +155,6 @@ def facts(engine: LakeEngine, results: Results) -> Facts:
 
 _OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
 _OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
-_DOUBTED: Final = "certainty = 'possible' AND verdict IN ('spurious', 'genuine')"
 _SOURCES: Final = {
     "costs": f"""
         SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
@@ -176,22 +174,16 @@ _SOURCES: Final = {
     """,
     "followers": f"SELECT {_OF_FOLLOWER}, judged_us, agreed_us, misses FROM {{replica_scores}}",
     "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
-    # Shrinks, with how long each lasted, and of mistakes the time since the one before. One that is possible only is
-    # neither a mistake nor a detection.
+    # Shrinks, with how long each lasted, and of mistakes the time since the one before.
     "verdicts": f"""
-        SELECT {_OF_FOLLOWER}, verdict, primary_cause, true_lag_ms, change_time,
+        SELECT {_OF_FOLLOWER}, verdict, certainty, primary_cause, true_lag_ms, change_time,
           (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
           CASE WHEN verdict = 'spurious' THEN
             (unix_micros(change_time) - max(CASE WHEN verdict = 'spurious' THEN unix_micros(change_time) END) OVER (
               PARTITION BY {", ".join(FOLLOWER)} ORDER BY change_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             )) / 1e3
           END AS mistake_interval_ms
-        FROM (
-          SELECT {_OF_FOLLOWER}, partition_id, true_lag_ms, change_time, restored_time,
-            CASE WHEN {_DOUBTED} THEN 'possible' ELSE verdict END AS verdict,
-            CASE WHEN {_DOUBTED} THEN NULL ELSE primary_cause END AS primary_cause
-          FROM {{shrink_verdicts}}
-        ) AS judged
+        FROM {{shrink_verdicts}}
     """,
 }
 

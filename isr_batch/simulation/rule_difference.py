@@ -82,9 +82,9 @@ def parting(a: Rule, b: Rule) -> Parting | None:
 def _where(example: ExampleTerm, rules: tuple[Rule, Rule], ours: list[Row], theirs: list[Row]) -> Parting | None:
     for place, (one, other) in enumerate(zip_longest(ours, theirs)):
         if one is None or other is None or any(one[key] != other[key] for key in _SAME):
-            told = [ours[place : place + _MOST], theirs[place : place + _MOST]]
-            at_s = min(rows[0]["at_s"] for rows in told if rows)
-            decisions = [row for rows, rule in zip(told, rules, strict=True) for row in rows or [_nothing(rule, at_s)]]
+            shown = [ours[place : place + _MOST], theirs[place : place + _MOST]]
+            at_s = min(rows[0]["at_s"] for rows in shown if rows)
+            decisions = [row for rows, rule in zip(shown, rules, strict=True) for row in rows or [_nothing(rule, at_s)]]
             return Parting(example, at_s, sorted(decisions, key=lambda row: float(row["at_s"])))
     return None
 

@@ -41,6 +41,9 @@ ORDINARY_WORK = 10
 """A leader that held a fetch for less than this part of the lag time did its work, and is not to blame."""
 
 
+NO_ARRIVAL_US = -1
+"""The last arrival of a follower that has not fetched in this term."""
+
 IN_FLIGHT_US = 600_000
 """Before the end of a log: a fetch is written down when it is done, and most wait half a second for data."""
 
@@ -80,7 +83,7 @@ def causes_of_shrink(state, r, p, now_us):
         return UNKNOWN
     if term.begins_mid_term != 0 and _hangs_on_before(state, r, p, now_us):
         return UNKNOWN
-    alive = fetch.last_arrival_us > now_us - lag_time_us
+    alive = fetch.last_arrival_us > max(now_us - lag_time_us, NO_ARRIVAL_US)
     if fetch.log_end_offset < 0:
         # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
         return FOLLOWER_STOPPED if now_us - term.start_us > lag_time_us else UNKNOWN

@@ -74,11 +74,11 @@ _SCORES = (
     ),
     *_counts(
         shrinks="shrinks that the rule makes",
-        spurious="certain shrinks judged spurious: the mistakes",
-        genuine="certain shrinks judged genuine",
+        spurious="shrinks judged spurious: the mistakes",
+        genuine="shrinks judged genuine",
         excluded="shrinks made by the controller",
         unknown="shrinks that the log cannot judge",
-        possible="shrinks, spurious or genuine, that depend on when the check ran or on an order that no stamp tells",
+        possible="shrinks, of whatever verdict, that depend on when the check ran or on an order that no stamp tells",
         caught_up="shrinks with this primary cause",
         keeping_pace="shrinks with this primary cause",
         slow_leader="shrinks with this primary cause",
@@ -136,7 +136,7 @@ _SCORES = (
 )
 
 _SCORE_CHECKS = {
-    "verdicts_add_up": "shrinks = spurious + genuine + excluded + unknown + possible",
+    "verdicts_add_up": "shrinks = spurious + genuine + excluded + unknown",
     "exposure_not_negative": "exposure_partition_hours >= 0",
 }
 

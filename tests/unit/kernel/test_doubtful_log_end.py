@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.naive_rows import Change
-from tests.naive_truth import APPEND, FETCH, Row, Term
+from tests.naive_truth import APPEND, CHECK, FETCH, Row, Term
 from tests.strategies import Log, Setting, cases_of_all_rules
 from tests.unit.kernel.test_kernel_against_naive import START_US, append, fetch, replay, term
 from udfs.rules import REGISTRY
@@ -38,6 +38,7 @@ def shared_otherwise(log: Log, draw: st.DrawFn) -> Log:
     named = sorted(
         {row.offset for t in log.terms for row in t.rows if row.kind == FETCH}
         | {row.leader_log_end_offset for t in log.terms for row in t.rows if row.kind == FETCH}
+        | {row.offset for t in log.terms for row in t.rows if row.kind == CHECK}
         | {t.start_offset for t in log.terms}
     )
 
