@@ -39,6 +39,7 @@ LONG = {
     "spark/report/test_browser.py": "opens the report in Chromium, which test-all installs where it may",
     "spark/ingest/test_engine.py": "ingests recorded clusters in the driver and in Spark",
     "spark/ingest/test_mid_term.py": "ingests recorded clusters again for each of some cuts",
+    "spark/ingest/test_worker_files.py": "writes the same tables in three ways, five times",
     "spark/replay/test_kills.py": "starts a JVM for each of the commands that it kills",
     "spark/replay/test_windows.py": "replays each log in one go and day by day",
     "spark/replay/test_soak.py": "replays until memory would show a leak",
