@@ -304,7 +304,7 @@ def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped
             SELECT {", ".join(keys)}, block, count(*) AS mistakes FROM (
               SELECT *, CAST(conv(substr(md5(concat_ws(
                 ' ', cluster_id, CAST(leader_id AS STRING), CAST(replica_id AS STRING),
-                CAST(floor(unix_micros(change_time) / 3.6e9) AS STRING)
+                CAST(CAST(floor(unix_micros(change_time) / 3.6e9) AS BIGINT) AS STRING)
               )), 1, 7), 16, 10) AS BIGINT) AS block
               FROM {{verdicts}} WHERE verdict = 'spurious'
             ) AS blocks {grouped}

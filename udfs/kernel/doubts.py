@@ -84,7 +84,8 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     mine.order_until_us = mine.doubt_until_us = now_us + late_us
     if fetch.missing_since_us != NEVER_US and fetch.missing_since_us >= now_us - late_us:
         return EVENT_ORDER
-    if follower.last_caught_up_time_ms * 1000 < mine.joined_us:
+    # A rule's time may be far below 0 (kip-16-catch-up-time subtracts what messages take).
+    if mine.joined_us != 0 and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
         # It has not been caught up since it came back from a possible shrink: it may have been out all the time.
         return mine.joined_by
     if params.check_period_ms == 0:
