@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.naive import Follower, Leader
-    from tests.naive_truth import Row
+    from tests.naive_truth import Fetch, Row
 
 AWAKE_US = 100_000
 """How long a leader takes after a silence until it has checked everybody."""
@@ -22,8 +22,9 @@ class Doubts:
         """Begin with none."""
         self.leader = leader
         self.first = len(leader.changes)  # of this term
-        self.doubted: dict[int, tuple[int, int, int]] = {}
-        """By replica: when it was dropped; which fetches are of the same moment; which may be before the check."""
+        self.doubted: dict[int, tuple[int, int, int, bool]] = {}
+        """By replica: when it was dropped; which fetches are of the same moment; which may be before the check; and
+        whether a line says that it was dropped there."""
         self.back: dict[int, tuple[int, str]] = {}
         """By replica, if it came back from a possible shrink: when, and what that depended on."""
         self.named: dict[int, int] = {}
@@ -76,9 +77,8 @@ class Doubts:
         wakes_up = by_schedule and bool(truth.silences) and now_us == truth.silences[-1][1]
         self.doubted.pop(follower.replica, None)
         stamp_us = self.named.get(follower.replica, -STAMP_US)
-        if leader.check_logged == "own" and stamp_us <= now_us < stamp_us + STAMP_US:
-            return  # the line says that it was dropped there
-        if lacks_since is not None and lacks_since >= now_us - error_us:
+        named = leader.check_logged == "own" and stamp_us <= now_us < stamp_us + STAMP_US
+        if not named and lacks_since is not None and lacks_since >= now_us - error_us:
             self._depends(follower.replica, now_us, "event_order")
         elif follower.replica in self.back and follower.cu * 1000 < self.back[follower.replica][0]:
             self._depends(follower.replica, now_us, self.back[follower.replica][1])
@@ -88,7 +88,7 @@ class Doubts:
             until_us = now_us + error_us + (AWAKE_US if wakes_up or others else 0)
             if at_any_time:
                 until_us = now_us + leader.rule.period_ms * 1000
-            self.doubted[follower.replica] = now_us, now_us + error_us, until_us
+            self.doubted[follower.replica] = now_us, now_us + error_us, until_us, named
 
     def _dropped_at(self, follower: "Follower", at_us: int) -> bool:
         now_us, self.leader.now_us = self.leader.now_us, at_us
@@ -106,10 +106,11 @@ class Doubts:
         """A fetch that may have been before the check shows the follower in sync, or does not."""
         if follower.replica not in self.doubted:
             return
-        dropped_us, surely_us, until_us = self.doubted[follower.replica]
-        fetch = self.leader.truth.fetches[follower.replica][-1].row
+        dropped_us, surely_us, until_us, named = self.doubted[follower.replica]
+        latest = self.leader.truth.fetches[follower.replica][-1]
+        fetch = latest.row
         arrived_us, earliest_us = fetch.time_us, dropped_us - (surely_us - dropped_us)
-        if arrived_us > until_us or self._another_day(dropped_us):
+        if arrived_us > until_us or self._another_day(dropped_us) or (named and self._at_log_end(latest)):
             del self.doubted[follower.replica]
         elif not self._out_of_sync_at(follower, max(fetch.handled_us, earliest_us)):
             del self.doubted[follower.replica]
@@ -117,15 +118,22 @@ class Doubts:
 
     def note_expand(self, follower: "Follower") -> None:
         """It is back by a fetch that may have been before the check."""
-        dropped_us, surely_us, until_us = self.doubted.pop(follower.replica, (0, 0, -1))
-        arrived_us = self.leader.truth.fetches[follower.replica][-1].row.time_us
-        if arrived_us <= until_us and not self._another_day(dropped_us):
+        dropped_us, surely_us, until_us, named = self.doubted.pop(follower.replica, (0, 0, -1, False))
+        latest = self.leader.truth.fetches[follower.replica][-1]
+        arrived_us, settled = latest.row.time_us, named and self._at_log_end(latest)
+        if arrived_us <= until_us and not self._another_day(dropped_us) and not settled:
             self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
         self.back.pop(follower.replica, None)
         shrinks = [one for one in self.leader.changes[self.first :] if one.kind == "shrink"]
         own = [one for one in shrinks if one.replica_id == follower.replica and one.made_by == "rule"]
         if own and own[-1].depends_on is not None:
             self.back[follower.replica] = self.leader.now_us, own[-1].depends_on
+
+    @staticmethod
+    def _at_log_end(fetch: "Fetch") -> bool:
+        """It showed the follower at the log end: before the check, it would have kept it in the brokers' own ISR."""
+        end = fetch.read_log_end_offset
+        return end is not None and fetch.row.code == 0 and fetch.row.offset >= end
 
     def _another_day(self, dropped_us: int) -> bool:
         """Rows of a UTC day are written when it is over."""

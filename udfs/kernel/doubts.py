@@ -5,8 +5,9 @@ has an interval and not an instant: as wide as the error of stamps, and as the l
 check that no line tells of, by a leader that was silent when it was due, ran some time after the leader woke up. Where
 the log does not tell the phase of the periodic check, it ran at some time within a period.
 
-Where a line says that the leader dropped this very follower, the order is known: no fetch had come before that check
-which would have kept it.
+Where a line says that the leader dropped this very follower, part of the order is known: the follower lacked something
+at that check, and no fetch that showed it at the log end had come before. Other fetches are in doubt still: the line is
+of the brokers' rule, and another may heed them.
 
 A shrink that the rule makes wherever in this interval the check ran is certain. Else it is possible: a row of kind
 DOUBT follows, with the time of the shrink, and says what it depends on.
@@ -17,7 +18,7 @@ import numpy as np
 from udfs.jit import kernel
 from udfs.kernel.follower_truth import overlap
 from udfs.kernel.ledger import DAY_US
-from udfs.records import DOUBT, NEVER_US, NO_LINE, OTHERS, OWN_LINE
+from udfs.records import DOUBT, NEVER_US, NO_LINE, OTHERS, OWN_LINE, READ
 
 DEPENDS_ON = (None, "event_order", "check_time", "check_phase")
 NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE = np.arange(len(DEPENDS_ON))
@@ -77,12 +78,10 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     """
     mine.dropped_us = now_us
     mine.depends_on = NOTHING
-    if leader.check_logged == OWN_LINE and fetch.named_us <= now_us < fetch.named_us + STAMP_US:
-        mine.order_until_us = mine.doubt_until_us = 0
-        return NOTHING
+    mine.named = leader.check_logged == OWN_LINE and fetch.named_us <= now_us < fetch.named_us + STAMP_US
     late_us = error_us(term, now_us)
     mine.order_until_us = mine.doubt_until_us = now_us + late_us
-    if fetch.missing_since_us != NEVER_US and fetch.missing_since_us >= now_us - late_us:
+    if mine.named == 0 and fetch.missing_since_us != NEVER_US and fetch.missing_since_us >= now_us - late_us:
         return EVENT_ORDER
     # A rule's time may be far below 0 (kip-16-catch-up-time subtracts what messages take).
     if mine.joined_us != 0 and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
@@ -100,8 +99,13 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
 
 @kernel
 def is_over(mine, fetch, now_us):
-    """Whether no fetch can raise a doubt any more: it came later, or on another day, whose rows are written apart."""
-    return fetch.arrival_us > mine.doubt_until_us or now_us // DAY_US != mine.dropped_us // DAY_US
+    """Whether no fetch can raise a doubt any more: it came later, or on another day, whose rows are written apart.
+
+    A fetch that shows the log end came later than a check whose line names the follower.
+    """
+    at_log_end = fetch.stage >= READ and fetch.error_code == 0 and fetch.fetch_offset >= fetch.leader_log_end_offset
+    later = fetch.arrival_us > mine.doubt_until_us or (mine.named != 0 and at_log_end)
+    return later or now_us // DAY_US != mine.dropped_us // DAY_US
 
 
 @kernel

@@ -67,6 +67,7 @@ FOLLOWER_PAGE = int64_record(
     "depends_on",  # what that depends on; 0: it is certain
     "joined_us",  # its last expand, if that undid a possible shrink; 0: it did not
     "joined_by",  # what that shrink depended on
+    "named",  # 1: a line says that the leader dropped it then
     "order_until_us",  # a fetch that arrived by then may have come before that, by the error of stamps alone
     "doubt_until_us",  # a fetch that arrived by then may have come before the check that dropped it; 0: none can
 )

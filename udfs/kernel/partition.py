@@ -349,7 +349,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             if p >= 0:
                 state.fetches[p].named_us = rows.until_us[i]
                 if log_end_offset == UNKNOWN:
-                    # Nobody is dropped who lacks nothing.
+                    # Nobody is dropped who lacks nothing (2.1 on).
                     log_end_offset = state.fetches[p].log_end_offset + 1
             for r in range(term.runs):
                 note_check(state, r, now_us, rows.until_us[i], rows.code[i] == OTHERS_LINE, log_end_offset)

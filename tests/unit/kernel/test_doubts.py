@@ -43,13 +43,13 @@ def appends() -> list[Row]:
     return [Row(at(ms - 50), APPEND, -1, ms // 100, -1) for ms in range(100, 12_000, 100)]
 
 
-def shrink(*more: Row, phase_known: bool = True, end_ms: float = 12_000) -> Change:
+def shrink(*more: Row, phase_known: bool = True, end_ms: float = 12_000, run: Setting = RUN) -> Change:
     """The one shrink of follower 2; the naive model says the same."""
     rows = tuple(sorted([*awake(), *appends(), *more], key=lambda row: (row.time_us, row.kind)))
     term = Term((1, 2), 1, START_US, at(end_ms), 0, 0, (1, 2), leader_is_new=True, rows=rows, phase_known=phase_known)
     log = Log((term,), LAG_MS)
-    assert_agree(log, [RUN])
-    (result,) = replay(log, [RUN])
+    assert_agree(log, [run])
+    (result,) = replay(log, [run])
     found: list[Change] = [change for change in result["changes"] if change.kind == "shrink"]
     assert found[0].time_us == at(DROPPED_MS)
     return found[0]
@@ -85,6 +85,15 @@ def test_a_line_that_names_the_follower_leaves_no_doubt() -> None:
     line = Row(at(7_999), CHECK, 2, -1, -1, until_us=at(DROPPED_MS))
     assert shrink(caught_up(8_000.4, 8_000.6), line).depends_on is None
     assert shrink(caught_up(8_000.4, 8_000.6), line._replace(replica_id=-1)).depends_on == "event_order"
+
+
+def test_a_line_of_the_brokers_rule_does_not_settle_what_another_rule_heeds() -> None:
+    """A fetch that is behind, and inside for a while, keeps its follower under KIP-501 alone."""
+    behind = fetch(8_000.4, 30, 8_000.6, answered_ms=8_300)
+    line = Row(at(7_999), CHECK, 2, -1, -1, until_us=at(DROPPED_MS))
+    pending = Setting("kip-501-pending", LAG_MS)
+    assert shrink(behind, line, run=pending).depends_on == "event_order"
+    assert shrink(behind, line).depends_on is None
 
 
 def test_a_leader_that_wakes_up() -> None:
