@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.naive_doubts import Doubts
 from tests.naive_rows import Change, PartitionRow, ReplicaRow
-from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Fetch, Row, Term, Truth
+from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, ISR_WRITE, REMOVED, SILENCE, Fetch, Row, Term, Truth
 
 if TYPE_CHECKING:  # rules are written in terms of the leader
     from tests.naive_releases import Rule
@@ -164,10 +164,8 @@ class Leader:
 
     def _scheduled_from(self, time_us: int) -> int:
         """First instant of the schedule at or after ``time_us``."""
-        if not self.rule.period_ms:
-            return 0
         period_us, phase_us = self.rule.period_ms * 1000, self.rule.phase_ms * 1000
-        return phase_us + -((phase_us - time_us) // period_us) * period_us
+        return phase_us + -((phase_us - time_us) // period_us) * period_us if period_us else 0
 
     def _next_check_us(self) -> int | None:
         if self.rule.period_ms:
@@ -226,6 +224,8 @@ class Leader:
             self._defer_check()
         elif row.kind == CHECK:
             self.doubts.note_check(row)
+        elif row.kind == ISR_WRITE:
+            self.truth.isr_write = row.time_us, row.until_us
         elif row.kind == APPEND:
             if row.code in (0, 1):
                 self.truth.acknowledged_at_once = max(self.truth.acknowledged_at_once, row.offset)
@@ -298,7 +298,7 @@ class Leader:
         self._ask_for(after)
 
     def _ask_for(self, isr: frozenset[int]) -> None:
-        self.under_way = Write(isr, self.now_us + self.rule.write_latency_ms * 1000)
+        self.under_way = Write(isr, self.truth.answered_us(self.now_us, self.rule.write_latency_ms * 1000))
         if isr < self.isr and not self.rule.advances_on_commit():
             self.advance_hw(self.now_ms)
         if not self.rule.write_latency_ms:

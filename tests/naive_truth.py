@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = range(6)
+SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE = range(7)
 
 
 class Row(NamedTuple):
@@ -84,6 +84,7 @@ class Truth:
     silences: list[tuple[int, int]] = field(default_factory=list)
     caught_us: dict[int, int] = field(default_factory=dict)
     work: list[tuple[int, int]] = field(default_factory=list)  # (us, how long the leader took for something)
+    isr_write: tuple[int, int] = (0, 0)  # the last of which lines tell: asked for, answered; us
 
     def log_end_offset(self) -> int:
         return self.appends[-1][1] if self.appends else self.term.start_offset
@@ -139,6 +140,13 @@ class Truth:
             if took_us >= late_us or done_us - late_at_us > 5_000_000:
                 late_us, late_at_us = took_us, done_us
         return 1000 + (late_us if now_us - late_at_us <= 5_000_000 else 0)
+
+    def answered_us(self, now_us: int, latency_us: int) -> int:
+        """When an ISR write is answered that is asked for now: as lines tell, if they do; else after a time."""
+        asked_us, answered_us = self.isr_write
+        if not latency_us or not asked_us <= now_us < answered_us:
+            return now_us + latency_us
+        return answered_us if now_us - asked_us <= 1000 else max(now_us + latency_us, answered_us)
 
     def note_work(self, now_us: int, from_us: int, until_us: int) -> None:
         """Remember how long the leader took, less its latest silence."""

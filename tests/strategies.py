@@ -9,10 +9,13 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Row, Term
+from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, ISR_WRITE, REMOVED, SILENCE, Row, Term
 
 MOVE_BYTES = 10
-KINDS = (APPEND, FETCH, FETCH, FETCH, FETCH, APPEND, FETCH, FETCH, APPEND, FETCH, SILENCE, CHECK, REMOVED, ELIGIBLE)
+KINDS = (
+    APPEND, FETCH, FETCH, FETCH, FETCH, APPEND, FETCH, FETCH, APPEND, FETCH, SILENCE, CHECK, REMOVED, ELIGIBLE,
+    ISR_WRITE,
+)  # fmt: skip
 STRANGER = 99
 """A replica outside every assignment."""
 STARTS_US = (10_000_000, 0, 1_700_000_000_000_000, 1_700_000_000_123_457)
@@ -127,7 +130,8 @@ class _Builder:
     def play(self, move: bytes) -> None:
         kind, gap, who, what, how = move[:5]
         self.now_us += self.duration_us(gap >> 3, move[5]) if gap & 7 else 0
-        add = {APPEND: self.append, FETCH: self.fetch, SILENCE: self.silence, CHECK: self.check}
+        add = {APPEND: self.append, FETCH: self.fetch, SILENCE: self.silence, CHECK: self.check,
+               ISR_WRITE: self.isr_write}  # fmt: skip
         kind = KINDS[kind % len(KINDS)]
         if kind in add:
             add[kind](who, what, how, move[5:])
@@ -169,6 +173,10 @@ class _Builder:
         if self.now_us >= self.silent_until_us:
             self.silent_until_us = self.now_us + self.duration_us(what, how) + 1
             self.rows.append(Row(self.now_us, SILENCE, until_us=self.silent_until_us))
+
+    def isr_write(self, _who: int, what: int, how: int, _more: bytes) -> None:
+        """From now, or from a check or another change that comes soon, until some time later."""
+        self.rows.append(Row(self.now_us, ISR_WRITE, until_us=self.now_us + self.duration_us(what, how) + what % 3))
 
     def check(self, who: int, what: int, how: int, _more: bytes) -> None:
         """Near the schedule of one rule or another."""

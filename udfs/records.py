@@ -29,7 +29,7 @@ AT_LOG_END = np.int64(-2)
 # Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
 # term for the adapter (udfs.batches.replay) and never reach the kernel.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
-SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH = np.arange(6)
+SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE = np.arange(7)
 
 
 NOBODY_WAITS = np.int64(-2)
@@ -45,16 +45,17 @@ class Rows(NamedTuple):
 
     Every array is int64 of shape (rows,). What a column means depends on the kind:
 
-    ======== =================== ============================== =============== ===================
-    kind     time_us             replica_id                     offset          code
-    ======== =================== ============================== =============== ===================
-    SILENCE  leader falls silent                                                until_us: its end
-    CHECK    check was due                                       OTHERS_LINE    until_us: it ran
-    REMOVED  controller's word   replica taken out of the ISR
-    ELIGIBLE controller's word   replica that may (not) join                    1 may join, 0 not
-    APPEND   log end moved                                      log end offset  acks
-    FETCH    request arrived     follower                       fetch offset    Kafka error code
-    ======== =================== ============================== =============== ===================
+    ========= =================== ============================== =============== ===================
+    kind      time_us             replica_id                     offset          code
+    ========= =================== ============================== =============== ===================
+    SILENCE   leader falls silent                                                until_us: its end
+    CHECK     check was due                                       OTHERS_LINE    until_us: it ran
+    REMOVED   controller's word   replica taken out of the ISR
+    ELIGIBLE  controller's word   replica that may (not) join                    1 may join, 0 not
+    APPEND    log end moved                                      log end offset  acks
+    FETCH     request arrived     follower                       fetch offset    Kafka error code
+    ISR_WRITE the leader asked                                                   until_us: the answer
+    ========= =================== ============================== =============== ===================
 
     Of a check, the offset is the log end that its line names, or UNKNOWN, and the replica the one that it dropped.
     The offset of a fetch is UNKNOWN where no line names it: a session that began before the log, in which the
@@ -76,7 +77,7 @@ class Rows(NamedTuple):
     released_us: Int64Array
     """FETCH: end of the wait for data that the follower asked for."""
     until_us: Int64Array
-    """FETCH: response sent. SILENCE, CHECK: as above."""
+    """FETCH: response sent. SILENCE, CHECK, ISR_WRITE: as above."""
 
 
 ROW_ORDER = (
@@ -196,6 +197,8 @@ TERM = int64_record(
     "silent_until_us",
     "awaited_offset",  # a check whose line shows this log end waits for it, as far as the line's stamp lets it
     "awaited_until_us",
+    "write_asked_us",  # the last ISR write of which lines tell when it was asked for and answered
+    "write_answered_us",
     "late_us",  # how long the leader took lately to record a fetch, or to send its answer, at the most
     "late_at_us",  # when it had done so
     "day_ends_us",  # midnight at which the open pages of the ledger are closed

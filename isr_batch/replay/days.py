@@ -91,7 +91,7 @@ _PARTS: Final = (
     # The end of a term is known of the day on which it ends. Until then it may move: the log goes on.
     ("end", "terms", "unix_micros(end_time)", (*SET_KEY, "unix_micros(end_time)", "ends_mid_term"), "true"),
     ("shrink", "observed_isr_changes", "unix_micros(change_time)",
-     (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by"), "kind = 'shrink'"),
+     (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by", "unix_micros(answered_time)"), "kind = 'shrink'"),
     ("event", "broker_events", "unix_micros(event_time)",
      ("cluster_id", "broker_id", "kind", "unix_micros(event_time)", "unix_micros(end_time)"), "kind <> 'started'"),
 )  # fmt: skip

@@ -21,6 +21,7 @@ from udfs.records import (
     ELIGIBLE,
     FETCH,
     GOES_ON,
+    ISR_WRITE,
     OTHERS_LINE,
     REMOVED,
     SILENCE,
@@ -77,6 +78,7 @@ def facts(lake: Lake) -> DataFrame:
         _removals(terms, changes),
         _silences(terms, broker_events),
         _checks(terms, changes, broker_events),
+        _isr_writes(changes),
         _eligibility(terms, broker_events),
     )
     rows = terms_of(terms)
@@ -196,6 +198,12 @@ def _checks(terms: DataFrame, changes: DataFrame, broker_events: DataFrame) -> D
     return _rows(visited, CHECK, time_us=due_us, until_us=_us("change_time"), **shown).unionByName(
         _rows(others, CHECK, time_us=due_us, until_us=_us("end_time"), code=F.lit(int(OTHERS_LINE)))
     )
+
+
+def _isr_writes(changes: DataFrame) -> DataFrame:
+    """ISR writes of leaders, from the Shrinking line to its answer; before the check that prints the line."""
+    written = changes.where("kind = 'shrink' AND made_by = 'leader' AND answered_time IS NOT NULL")
+    return _rows(written, ISR_WRITE, time_us=_us("change_time") - 1, until_us=_us("answered_time"))
 
 
 def _eligibility(terms: DataFrame, broker_events: DataFrame) -> DataFrame:

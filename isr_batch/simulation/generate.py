@@ -175,7 +175,7 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
         OBSERVED_ISR_CHANGES.name: table(
             "changes", **leader, replica_id=broker("replica"), isr_before=members("isr_before"),
             isr_after=members("isr_after"), kind=_named("kind", CHANGE_KINDS),
-            made_by=F.when(by_leader, "leader").otherwise("controller"),
+            made_by=F.when(by_leader, "leader").otherwise("controller"), answered_time=F.lit(None).cast("timestamp"),
             **{name: printed(name) for name in SHRINK_PRINTS},
         ).where("kind IN ('shrink', 'expand')"),
         BROKER_EVENTS.name: table("events", broker_id=broker("broker"), kind=_named("kind", EVENT_KINDS)),

@@ -184,6 +184,11 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         state.ledger.pages[r, ISR_WRITES] += 1
         leader.pending_isr = isr
         leader.commit_us = now_us + latency_us
+        term = state.term[0]
+        if latency_us != 0 and term.write_asked_us <= now_us < term.write_answered_us:
+            # Lines tell how long a write took that the leader began now, or was waiting for.
+            same = now_us <= term.write_asked_us + doubts.STAMP_US
+            leader.commit_us = term.write_answered_us if same else max(leader.commit_us, term.write_answered_us)
         if latency_us == 0:
             commit(state, r, now_us)
         else:

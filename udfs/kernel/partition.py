@@ -21,6 +21,7 @@ from udfs.records import (
     COMPLETED,
     ELIGIBLE,
     FETCH,
+    ISR_WRITE,
     LONG_AGO,
     NEVER_US,
     NOBODY_WAITS,
@@ -79,12 +80,10 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         term = state.term[0]
         shared_runs.part_all(state)
         term.log_end_offset = term.start_offset
-        term.silent_from_us = 0
-        term.silent_until_us = 0
-        term.awaited_offset = 0
-        term.awaited_until_us = 0
-        term.late_us = 0
-        term.late_at_us = 0
+        term.silent_from_us = term.silent_until_us = 0
+        term.awaited_offset = term.awaited_until_us = 0
+        term.write_asked_us = term.write_answered_us = 0
+        term.late_us = term.late_at_us = 0
         term.rules_due_us = NEVER_US
         term.rules = 0
         for r in range(term.runs):
@@ -342,6 +341,9 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             for r in range(term.runs):
                 if state.params[r].check_period_ms != 0:
                     defer_check(state, r)
+            return
+        if kind == ISR_WRITE:
+            term.write_asked_us, term.write_answered_us = now_us, rows.until_us[i]
             return
         p = position_of(state, rows.replica_id[i])
         if kind == CHECK:

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch, with_stretch_number
 from isr_batch.ingest.kafka_logs.leader_epochs import Sources
+from isr_batch.ingest.kafka_logs.log_folder import SERVER
+from isr_batch.ingest.kafka_logs.metadata_log import broker_changes
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
@@ -23,12 +25,21 @@ _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, sou
 def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
-    Retries after a failed write to ZooKeeper are left out.
+    ``answered_us`` is the time of the "ISR updated" line that answers the ISR write; null if the next such line of the
+    leader has another ISR, or there is none. Retries after a failed write to ZooKeeper are left out.
     """
     lines = sources.sql(
-        "SELECT s.* FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)",
+        """
+        WITH first_tries AS (
+            SELECT s.* FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)
+        )
+        SELECT s.*, CASE WHEN list_sort(u.isr) = list_sort(s.isr_after) THEN u.stamp_us END AS answered_us
+        FROM first_tries s ASOF LEFT JOIN updates u ON s.broker_id = u.broker_id AND s.topic = u.topic
+            AND s.partition_id = u.partition_id AND s.stamp_us <= u.stamp_us
+        """,
         shrinks=sources.shrinks,
         writes=sources.isr_writes,
+        updates=sources.isr_updates,
     )
     return with_stretch_number(_in_their_terms(sources.sql, lines, terms), stretches, "leader_id", "at_us")
 
@@ -72,16 +83,17 @@ def metadata_complete_until(sources: Sources, log_ends_us: int) -> int | None:
     return int(last_us) if goes_on or ended else max(last_us, log_ends_us)
 
 
-def observed_isr_changes(
-    sources: Sources, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, *, controller_known: bool
+def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
+    sources: Sources, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, files: pa.Table, *, controller_known: bool
 ) -> pa.Table:
     """Build the columns of observed_isr_changes; times are still microseconds.
 
     ``begun`` has the terms that began before the log, with isr_at_start: the first logged change is relative to that
-    ISR.
+    ISR. ``files`` has the logs by file: kind, broker_id, first_us, last_us.
 
-    A shrink in the metadata log without a Shrinking line at about that time was made by the controller. A Shrinking
-    line without such a record was an attempt (of a deposed leader, say); it stays a row.
+    A shrink in the metadata log without a Shrinking line at about that time was made by the controller; if the leader's
+    server.log does not reach there, only if the replica was fenced or shutting down. A Shrinking line without such a
+    record was an attempt (of a deposed leader, say); it stays a row.
     """
     if controller_known:
         history = sources.history
@@ -100,37 +112,68 @@ def observed_isr_changes(
         history=history,
     )
     expanding = sources.sql("SELECT * FROM writes WHERE NOT shrinks AND NOT repeated", writes=sources.isr_writes)
-    expanding = _in_their_terms(sources.sql, expanding, terms)
+    expanding = sources.sql(
+        "SELECT *, NULL::BIGINT AS answered_us FROM expanding",
+        expanding=_in_their_terms(sources.sql, expanding, terms),
+    )
     return sources.sql(
         f"""
-        SELECT {_CHANGE}, high_watermark, leader_log_end_offset, 'shrink' AS kind, 'leader' AS made_by,
+        SELECT {_CHANGE}, high_watermark, leader_log_end_offset, 'shrink' AS kind, 'leader' AS made_by, answered_us,
             d.replica_id AS replica_id, d.follower_log_end_offset AS follower_log_end_offset,
             d.last_caught_up_time_ms AS last_caught_up_time_ms
         FROM (SELECT *, unnest(dropped) AS d FROM shrinks)
         UNION ALL BY NAME
+        SELECT {_CHANGE}, replica_id, 'shrink' AS kind, made_by FROM without_shrink
+        UNION ALL BY NAME
         SELECT {_CHANGE}, unnest(list_without(isr_before, isr_after)) AS replica_id, 'shrink' AS kind,
             'controller' AS made_by
-        FROM (SELECT {_CHANGE} FROM without_shrink UNION ALL SELECT {_CHANGE} FROM by_order)
+        FROM by_order
         UNION ALL BY NAME
         SELECT {_CHANGE}, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
             'leader' AS made_by
         FROM (SELECT {_CHANGE} FROM without_expand UNION ALL SELECT {_CHANGE} FROM expanding)
         """,
         shrinks=shrinks,
-        without_shrink=_without_line(sources.sql, changes, shrinks),
+        without_shrink=_with_maker(sources, _without_line(sources.sql, changes, shrinks), files, controller_known),
         by_order=_by_order(sources, begun),
         without_expand=_without_line(sources.sql, changes, expanding),
         expanding=expanding,
     )
 
 
+def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
+    """List the replicas that left without a Shrinking line, with ``made_by``.
+
+    Where the leader's server.log does not reach, the controller's records tell: it takes a replica out of the ISR if
+    its broker is fenced or shuts down.
+    """
+    return sources.sql(
+        f"""
+        WITH dropped AS (
+            SELECT {_CHANGE}, unnest(list_without(isr_before, isr_after)) AS replica_id FROM changes
+        ), spans AS (
+            SELECT broker_id, min(first_us) AS first_us, max(last_us) AS last_us FROM files
+            WHERE kind = '{SERVER}' AND first_us IS NOT NULL GROUP BY broker_id
+        )
+        SELECT d.*, CASE WHEN {controller_known} AND NOT coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false)
+            AND coalesce(b.kind, 'unfenced') = 'unfenced' THEN 'leader' ELSE 'controller' END AS made_by
+        FROM dropped d LEFT JOIN spans s ON s.broker_id = d.leader_id
+        ASOF LEFT JOIN states b ON b.broker_id = d.replica_id AND d.at_us + 1000 >= b.at_us
+        """,
+        changes=changes,
+        files=files,
+        states=broker_changes(sources.sql, sources.metadata),
+    )
+
+
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Keep the changes without a line in a leader's log."""
+    """Keep the changes without a line in a leader's log. The controller's record may come as late as the answer."""
+    late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
         SELECT c.* FROM changes c ANTI JOIN announced l ON c.topic = l.topic AND c.partition_id = l.partition_id
             AND list_sort(c.isr_after) = list_sort(l.isr_after)
-            AND c.at_us - l.at_us BETWEEN -{_RECORD_EARLY_US} AND {_RECORD_LATE_US}
+            AND c.at_us BETWEEN l.at_us - {_RECORD_EARLY_US} AND {late_us}
         """,
         changes=changes,
         announced=announced,

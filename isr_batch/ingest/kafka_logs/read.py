@@ -254,7 +254,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         ),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
-            sources, shrinks, known, led.filter(led["begins_mid_term"]),
+            sources, shrinks, known, led.filter(led["begins_mid_term"]), of_interest.files,
             controller_known=controller_us is not None and controller_us >= log_ends_us,
         ),
         contracts.BROKER_EVENTS.name: broker_events.broker_events(

@@ -125,6 +125,7 @@ OBSERVED_ISR_CHANGES = Table(
             follower_log_end_offset BIGINT -- as printed by the leader's shrink line; -1 when it had not fetched
             last_caught_up_time_ms BIGINT -- as printed by the leader's shrink line
             made_by STRING NOT NULL -- leader or controller
+            answered_time TIMESTAMP -- when its leader logged the answer to the ISR write; null if no line tells
         """),
         *SOURCE,
         DATE,
