@@ -1,5 +1,6 @@
 """What a shrink of the naive model depends on that a log cannot tell: when the check ran, what was first."""
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ class Doubts:
         self.doubted: dict[int, tuple[int, int, int, bool]] = {}
         """By replica: when it was dropped; which fetches are of the same moment; which may be before the check; and
         whether a line says that it was dropped there."""
-        self.back: dict[int, tuple[int, str]] = {}
-        """By replica, if it came back from a possible shrink: when, and what that depended on."""
+        self.back: dict[int, tuple[int, str | None]] = defaultdict(lambda: (0, None))
+        """By replica that came back: when at the latest; from a possible shrink, what that depended on."""
         self.named: dict[int, int] = {}
         """By replica: the stamp of the last line that says that the leader dropped it."""
         self.awaited: tuple[int, int] | None = None
@@ -78,9 +79,11 @@ class Doubts:
         self.doubted.pop(follower.replica, None)
         stamp_us = self.named.get(follower.replica, -STAMP_US)
         named = leader.check_logged == "own" and stamp_us <= now_us < stamp_us + STAMP_US
-        if not named and lacks_since is not None and lacks_since >= now_us - error_us:
+        if (not named and lacks_since is not None and lacks_since >= now_us - error_us) or now_us < self.back[
+            follower.replica
+        ][0]:
             self._depends(follower.replica, now_us, "event_order")
-        elif follower.replica in self.back and follower.cu * 1000 < self.back[follower.replica][0]:
+        elif self.back[follower.replica][1] and follower.cu * 1000 < self.back[follower.replica][0]:
             self._depends(follower.replica, now_us, self.back[follower.replica][1])
         elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
             self._depends(follower.replica, now_us, "check_time")
@@ -123,11 +126,10 @@ class Doubts:
         arrived_us, settled = latest.row.time_us, named and self._at_log_end(latest)
         if arrived_us <= until_us and not self._another_day(dropped_us) and not settled:
             self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
-        self.back.pop(follower.replica, None)
         shrinks = [one for one in self.leader.changes[self.first :] if one.kind == "shrink"]
         own = [one for one in shrinks if one.replica_id == follower.replica and one.made_by == "rule"]
-        if own and own[-1].depends_on is not None:
-            self.back[follower.replica] = self.leader.now_us, own[-1].depends_on
+        back_us = self.leader.now_us + self.leader.truth.error_us(self.leader.now_us)
+        self.back[follower.replica] = back_us, own[-1].depends_on if own else None
 
     @staticmethod
     def _at_log_end(fetch: "Fetch") -> bool:

@@ -84,7 +84,10 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     if mine.named == 0 and fetch.missing_since_us != NEVER_US and fetch.missing_since_us >= now_us - late_us:
         return EVENT_ORDER
     # A rule's time may be far below 0 (kip-16-catch-up-time subtracts what messages take).
-    if mine.joined_us != 0 and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
+    if now_us < mine.joined_us:
+        # It came back by a fetch that the leader may have recorded later than this check.
+        return EVENT_ORDER
+    if mine.joined_by != NOTHING and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
         # It has not been caught up since it came back from a possible shrink: it may have been out all the time.
         return mine.joined_by
     if params.check_period_ms == 0:
@@ -122,5 +125,5 @@ def note_expand(mine, term, fetch, r, p, now_us, out):
     if mine.doubt_until_us != 0 and not is_over(mine, fetch, now_us):
         write_doubt(out, mine, r, p, what_it_depends_on(mine, term, fetch))
     mine.doubt_until_us = 0
-    mine.joined_us = now_us if mine.depends_on != NOTHING else 0
+    mine.joined_us = now_us + error_us(term, now_us)
     mine.joined_by = mine.depends_on

@@ -65,8 +65,8 @@ FOLLOWER_PAGE = int64_record(
     "missed",  # counted already, and not caught up since
     "dropped_us",  # its last shrink by the rule
     "depends_on",  # what that depends on; 0: it is certain
-    "joined_us",  # its last expand, if that undid a possible shrink; 0: it did not
-    "joined_by",  # what that shrink depended on
+    "joined_us",  # when it was back at the latest after its last expand; 0: it has not been out
+    "joined_by",  # what the shrink depended on that this undid
     "named",  # 1: a line says that the leader dropped it then
     "order_until_us",  # a fetch that arrived by then may have come before that, by the error of stamps alone
     "doubt_until_us",  # a fetch that arrived by then may have come before the check that dropped it; 0: none can
@@ -167,7 +167,7 @@ def begin(state, isr_at_start):
             follower.missed = 0
             follower.doubt_until_us = 0
             follower.depends_on = 0
-            follower.joined_us = 0
+            follower.joined_us = follower.joined_by = 0
             if p != term.leader:
                 term.miss_due_us = min(term.miss_due_us, miss_at_us(state.fetches[p], lag_time_ms))
 

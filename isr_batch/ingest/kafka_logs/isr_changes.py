@@ -16,6 +16,8 @@ from isr_batch.ingest.kafka_logs.metadata_log import broker_changes
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
+_LATE_ANSWER_US = 1_000_000
+"""An answer comes milliseconds after the controller's record, which by itself says no more than the median does."""
 _TICKS_US = 60_000_000
 """Longer than any controller election; a controller that is down for longer is an outage of its own."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
@@ -25,21 +27,27 @@ _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, sou
 def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
-    ``answered_us`` is the time of the "ISR updated" line that answers the ISR write; null if the next such line of the
-    leader has another ISR, or there is none. Retries after a failed write to ZooKeeper are left out.
+    ``answered_us`` is the time of the "ISR updated" line that answers the ISR write. Where a restarted or starved leader
+    printed none, it is that of the controller's record if that came more than a second late; null if nothing tells.
+    Retries after a failed write to ZooKeeper are left out.
     """
     lines = sources.sql(
-        """
+        f"""
         WITH first_tries AS (
             SELECT s.* FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)
         )
-        SELECT s.*, CASE WHEN list_sort(u.isr) = list_sort(s.isr_after) THEN u.stamp_us END AS answered_us
+        SELECT s.*, CASE WHEN list_sort(u.isr) = list_sort(s.isr_after) THEN u.stamp_us
+            WHEN list_sort(h.isr) = list_sort(s.isr_after) AND h.at_us > s.stamp_us + {_LATE_ANSWER_US} THEN h.at_us
+            END AS answered_us
         FROM first_tries s ASOF LEFT JOIN updates u ON s.broker_id = u.broker_id AND s.topic = u.topic
             AND s.partition_id = u.partition_id AND s.stamp_us <= u.stamp_us
+        ASOF LEFT JOIN history h ON h.leader_id = s.broker_id AND s.topic = h.topic
+            AND s.partition_id = h.partition_id AND s.stamp_us <= h.at_us
         """,
         shrinks=sources.shrinks,
         writes=sources.isr_writes,
         updates=sources.isr_updates,
+        history=sources.history,
     )
     return with_stretch_number(_in_their_terms(sources.sql, lines, terms), stretches, "leader_id", "at_us")
 
