@@ -79,12 +79,12 @@ class Doubts:
         self.doubted.pop(follower.replica, None)
         stamp_us = self.named.get(follower.replica, -STAMP_US)
         named = leader.check_logged == "own" and stamp_us <= now_us < stamp_us + STAMP_US
-        if (not named and lacks_since is not None and lacks_since >= now_us - error_us) or now_us < self.back[
-            follower.replica
-        ][0]:
+        back_us, back_from = self.back[follower.replica]
+        lacks_lately = lacks_since is not None and lacks_since >= now_us - error_us
+        if now_us < back_us or (lacks_lately and not named):
             self._depends(follower.replica, now_us, "event_order")
-        elif self.back[follower.replica][1] and follower.cu * 1000 < self.back[follower.replica][0]:
-            self._depends(follower.replica, now_us, self.back[follower.replica][1])
+        elif back_from and follower.cu * 1000 < back_us:
+            self._depends(follower.replica, now_us, back_from)
         elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
             self._depends(follower.replica, now_us, "check_time")
         else:

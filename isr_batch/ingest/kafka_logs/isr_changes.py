@@ -27,27 +27,31 @@ _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, sou
 def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
-    ``answered_us`` is the time of the "ISR updated" line that answers the ISR write. Where a restarted or starved leader
-    printed none, it is that of the controller's record if that came more than a second late; null if nothing tells.
+    ``answered_us`` is the time of the "ISR updated" line that answers the ISR write. Where a starved leader heard of
+    it by the controller's record first, it is the time of that, if more than a second had passed; else null.
     Retries after a failed write to ZooKeeper are left out.
     """
     lines = sources.sql(
         f"""
         WITH first_tries AS (
             SELECT s.* FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)
+        ), later AS (
+            SELECT leader_id, topic, partition_id, at_us, isr FROM history
+            UNION ALL SELECT leader_id, topic, partition_id, stamp_us, isr FROM stayed
         )
         SELECT s.*, CASE WHEN list_sort(u.isr) = list_sort(s.isr_after) THEN u.stamp_us
             WHEN list_sort(h.isr) = list_sort(s.isr_after) AND h.at_us > s.stamp_us + {_LATE_ANSWER_US} THEN h.at_us
             END AS answered_us
         FROM first_tries s ASOF LEFT JOIN updates u ON s.broker_id = u.broker_id AND s.topic = u.topic
             AND s.partition_id = u.partition_id AND s.stamp_us <= u.stamp_us
-        ASOF LEFT JOIN history h ON h.leader_id = s.broker_id AND s.topic = h.topic
+        ASOF LEFT JOIN later h ON h.leader_id = s.broker_id AND s.topic = h.topic
             AND s.partition_id = h.partition_id AND s.stamp_us <= h.at_us
         """,
         shrinks=sources.shrinks,
         writes=sources.isr_writes,
         updates=sources.isr_updates,
         history=sources.history,
+        stayed=sources.stayed,
     )
     return with_stretch_number(_in_their_terms(sources.sql, lines, terms), stretches, "leader_id", "at_us")
 
