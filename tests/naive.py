@@ -199,7 +199,7 @@ class Leader:
         elif not fetch.recorded:
             self.crossed_us = self.now_us
             fetch.recorded = True
-            self.truth.note_work(self.now_us, fetch.row.time_us, fetch.row.processed_us)
+            self.doubts.note_recorded(fetch)
             self.rule.on_recorded(follower, self, fetch)
             self.doubts.reconsider(follower)
         else:

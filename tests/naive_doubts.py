@@ -1,7 +1,7 @@
 """What a shrink of the naive model depends on that a log cannot tell: when the check ran, what was first."""
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tests.naive import Follower, Leader
@@ -12,8 +12,18 @@ AWAKE_US = 100_000
 
 DAY_US = 86_400_000_000
 OTHERS_LINE = -2  # code of a check of which a line about another partition tells
+STARVED_US = 100_000  # a leader that is later than this writes lines late
 STAMP_US = 1000  # stamps are cut to milliseconds
 SLACK_US = 2000  # how far from its schedule a logged check may lie
+
+
+class Return(NamedTuple):
+    """A follower came back."""
+
+    until_us: float
+    """When it was back at the latest; a starved leader may have taken it back at its next fetch only."""
+    undid: str | None
+    """What its last shrink depended on."""
 
 
 class Doubts:
@@ -26,8 +36,8 @@ class Doubts:
         self.doubted: dict[int, tuple[int, int, int, bool]] = {}
         """By replica: when it was dropped; which fetches are of the same moment; which may be before the check; and
         whether a line says that it was dropped there."""
-        self.back: dict[int, tuple[int, str | None]] = defaultdict(lambda: (0, None))
-        """By replica that came back: when at the latest; from a possible shrink, what that depended on."""
+        self.back: dict[int, Return] = {}
+        """By replica that came back."""
         self.named: dict[int, int] = {}
         """By replica: the stamp of the last line that says that the leader dropped it."""
         self.awaited: tuple[int, int] | None = None
@@ -79,12 +89,12 @@ class Doubts:
         self.doubted.pop(follower.replica, None)
         stamp_us = self.named.get(follower.replica, -STAMP_US)
         named = leader.check_logged == "own" and stamp_us <= now_us < stamp_us + STAMP_US
-        back_us, back_from = self.back[follower.replica]
+        back = self.back.get(follower.replica, Return(0, None))
         lacks_lately = lacks_since is not None and lacks_since >= now_us - error_us
-        if now_us < back_us or (lacks_lately and not named):
+        if now_us < back.until_us or (lacks_lately and not named):
             self._depends(follower.replica, now_us, "event_order")
-        elif back_from and follower.cu * 1000 < back_us:
-            self._depends(follower.replica, now_us, back_from)
+        elif back.undid and follower.cu * 1000 < back.until_us:
+            self._depends(follower.replica, now_us, back.undid)
         elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
             self._depends(follower.replica, now_us, "check_time")
         else:
@@ -104,6 +114,13 @@ class Doubts:
         late = self.leader.rule.out_of_sync(follower, self.leader)
         self.leader.now_us = now_us
         return late
+
+    def note_recorded(self, fetch: "Fetch") -> None:
+        """The leader records a fetch, and has not decided anything yet."""
+        now_us, truth, replica = self.leader.now_us, self.leader.truth, fetch.row.replica_id
+        truth.note_work(now_us, fetch.row.time_us, fetch.row.processed_us)
+        if replica in self.back and self.back[replica].until_us == math.inf:
+            self.back[replica] = self.back[replica]._replace(until_us=now_us + truth.error_us(now_us))
 
     def reconsider(self, follower: "Follower") -> None:
         """A fetch that may have been before the check shows the follower in sync, or does not."""
@@ -128,8 +145,9 @@ class Doubts:
             self._depends(follower.replica, dropped_us, self._on(arrived_us, surely_us))
         shrinks = [one for one in self.leader.changes[self.first :] if one.kind == "shrink"]
         own = [one for one in shrinks if one.replica_id == follower.replica and one.made_by == "rule"]
-        back_us = self.leader.now_us + self.leader.truth.error_us(self.leader.now_us)
-        self.back[follower.replica] = back_us, own[-1].depends_on if own else None
+        error_us = self.leader.truth.error_us(self.leader.now_us)
+        until_us = math.inf if error_us > STARVED_US else self.leader.now_us + error_us
+        self.back[follower.replica] = Return(until_us, own[-1].depends_on if own else None)
 
     @staticmethod
     def _at_log_end(fetch: "Fetch") -> bool:

@@ -174,6 +174,7 @@ FETCH_STATE = int64_record(
     # of all rule runs together
     "outsider_in",  # so many of them
     "doubt_until_us",  # no fetch that arrived later may have come before a check that dropped it
+    "is_back",  # 0: no fetch was recorded since it came back, under some run, to the ISR of a starved leader
     "named_us",  # the last check whose line says that the leader dropped it
     "quiet",  # each judges it, and none has looked for a miss since it was last caught up
 )

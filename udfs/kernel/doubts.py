@@ -28,14 +28,16 @@ STAMP_US = 1_000
 AWAKE_US = 100_000
 """So long after it woke up, a leader that was silent has run the checks that had been due (measured: 3 to 60 ms)."""
 LATE_FOR_US = 5_000_000
-"""A leader that was late with a fetch may be late with anything for so long."""
+"""A leader that was late with a fetch may be late with anything for so long, or for twice as long as it was late."""
+STARVED_US = 100_000
+"""A leader so late may also have written a line late: then the order of its fetches is not that of their stamps."""
 
 
 @kernel
 def note_lateness(term, from_us, until_us, now_us):
     """The leader took this span for its part of a fetch; the time that it was silent counts by itself."""
     late_us = until_us - from_us - overlap(from_us, until_us, term.silent_from_us, term.silent_until_us)
-    if late_us >= term.late_us or now_us - term.late_at_us > LATE_FOR_US:
+    if late_us >= term.late_us or now_us - term.late_at_us > max(LATE_FOR_US, 2 * term.late_us):
         term.late_us = late_us
         term.late_at_us = now_us
 
@@ -43,7 +45,7 @@ def note_lateness(term, from_us, until_us, now_us):
 @kernel
 def error_us(term, now_us):
     """By how much the instant of an event may be wrong: stamps are cut, and the leader is late with its work."""
-    return STAMP_US + (term.late_us if now_us - term.late_at_us <= LATE_FOR_US else 0)
+    return STAMP_US + (term.late_us if now_us - term.late_at_us <= max(LATE_FOR_US, 2 * term.late_us) else 0)
 
 
 @kernel
@@ -125,5 +127,7 @@ def note_expand(mine, term, fetch, r, p, now_us, out):
     if mine.doubt_until_us != 0 and not is_over(mine, fetch, now_us):
         write_doubt(out, mine, r, p, what_it_depends_on(mine, term, fetch))
     mine.doubt_until_us = 0
-    mine.joined_us = now_us + error_us(term, now_us)
+    late_us = error_us(term, now_us)
+    # By a starved leader it may have been taken back at its next fetch only.
+    mine.joined_us = NEVER_US if late_us > STARVED_US else now_us + late_us
     mine.joined_by = mine.depends_on

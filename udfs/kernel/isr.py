@@ -57,6 +57,7 @@ class IsrCalls(NamedTuple):
     """What the replay asks of the ISR; see the functions of the same names."""
 
     after_fetch: Callable[..., Any]
+    note_returns: Callable[..., Any]
     settle_doubts: Callable[..., Any]
     check: Callable[..., Any]
     remove: Callable[..., Any]
@@ -217,6 +218,15 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             doubts.write_doubt(out, mine, r, p, doubts.what_it_depends_on(mine, term, fetch))
 
     @kernel
+    def note_returns(state, p, now_us):
+        """A fetch of the follower is recorded, the first since it came back under some runs: it is back soon after."""
+        state.fetches[p].is_back = 1
+        for k in range(state.term[0].active):
+            mine = state.ledger.followers[active_place(state.active, k), p]
+            if mine.joined_us == NEVER_US:
+                mine.joined_us = now_us + doubts.error_us(state.term[0], now_us)
+
+    @kernel
     def settle_doubts(state, p, now_us, out):
         """A fetch of the follower is recorded: it may have been before the check, under some runs."""
         for k in range(state.term[0].active):
@@ -226,7 +236,10 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
 
     @kernel
     def expand(state, r, p, now_us, out):
-        doubts.note_expand(state.ledger.followers[r, p], state.term[0], state.fetches[p], r, p, now_us, out)
+        mine, fetch = state.ledger.followers[r, p], state.fetches[p]
+        doubts.note_expand(mine, state.term[0], fetch, r, p, now_us, out)
+        if mine.joined_us == NEVER_US:
+            fetch.is_back = 0
         leader = state.leaders[r]
         follower = state.followers[r, p]
         isr = leader.isr | (1 << p)
@@ -350,6 +363,6 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         show_all(state, r, now_us, out)
 
     return IsrCalls(
-        after_fetch, settle_doubts, check, remove, relinquish, install, commit, advance_high_watermark, show_followers,
-        show_all,
+        after_fetch, note_returns, settle_doubts, check, remove, relinquish, install, commit,
+        advance_high_watermark, show_followers, show_all,
     )  # fmt: skip

@@ -67,10 +67,9 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
     schedule_crossing, schedule_giving_up = timers.schedule_crossing, timers.schedule_giving_up
     begin_rule_term, on_append = calls.begin_term, calls.on_append
     check, remove, commit = isr.check, isr.remove, isr.commit
-    install, relinquish = isr.install, isr.relinquish
-    advance_high_watermark = isr.advance_high_watermark
+    install, relinquish, advance_high_watermark = isr.install, isr.relinquish, isr.advance_high_watermark
     show_followers, show_all, after_fetch = isr.show_followers, isr.show_all, isr.after_fetch
-    settle_doubts = isr.settle_doubts
+    note_returns, settle_doubts = isr.note_returns, isr.settle_doubts
     give_up = bits_of(rule.gives_up_at_us is not never_gives_up for rule in rules)
     heed_appends = bits_of(rule.on_append is not nothing for rule in rules)
 
@@ -95,8 +94,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         shared_runs.form_groups(state, give_up)
         term.highest_high_watermark = high_watermark
         for p in range(term.replicas):
-            state.fetches[p].outsider_in = 0
-            state.fetches[p].doubt_until_us = 0
+            state.fetches[p].outsider_in = state.fetches[p].doubt_until_us = 0
+            state.fetches[p].is_back = 1
             state.fetches[p].named_us = LONG_AGO
             for r in range(term.runs):
                 state.fetches[p].outsider_in += 1 - state.followers[r, p].in_isr
@@ -123,15 +122,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 follower.pending_fetch = 0
                 member = (isr_at_start >> p) & 1
                 if p != term.leader:
-                    begin_rule_term(
-                        state.codes[r],
-                        follower,
-                        leader,
-                        member != 0,
-                        leader_is_new,
-                        term.start_us // 1000,
-                        state.params[r],
-                    )
+                    at_ms, params = term.start_us // 1000, state.params[r]
+                    begin_rule_term(state.codes[r], follower, leader, member != 0, leader_is_new, at_ms, params)
                     if term.begins_mid_term != 0:
                         follower.log_end_offset = state.fetches[p].held_at_start
             install(state, r, isr_at_start, term.start_us)
@@ -234,6 +226,8 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             on_read(state, p, now_us, out)
         elif stage == RECORDED:
             doubts.note_lateness(state.term[0], fetch.arrival_us, fetch.processed_us, now_us)
+            if fetch.is_back == 0:
+                note_returns(state, p, now_us)
             on_recorded(state, p, now_us, out)
             if fetch.arrival_us <= fetch.doubt_until_us:
                 settle_doubts(state, p, now_us, out)
