@@ -129,6 +129,9 @@ def compared(
     vouched = lake.read("coverage").where(f"log = 'request' AND {of_cluster}").toArrow().to_pylist()
     lag_times = lake.read("leader_epochs").where(of_cluster).selectExpr("max(replica_lag_time_max_ms)").collect()
     lag_ms = lag_times[0][0]
+    if lag_ms is None:  # nothing is left of the log
+        assert not every[cluster]
+        return Figures(run, name, 0, 0, 0, 0, 0)
     warm_up = timedelta(milliseconds=lag_ms + lag_ms / REGISTRY[rule_of(run)].checks_per_lag_time + 1)
     earliest = min(stretch["from_time"] for stretch in vouched)
 
