@@ -147,7 +147,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         """,
         shrinks=shrinks,
         without_shrink=_with_maker(sources, _without_line(sources.sql, changes, shrinks), files, controller_known),
-        by_order=_by_order(sources, begun),
+        by_order=_by_order(sources, terms, begun),
         without_expand=_without_line(sources.sql, changes, expanding),
         expanding=expanding,
     )
@@ -192,8 +192,12 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
     )
 
 
-def _by_order(sources: Sources, begun: pa.Table) -> pa.Table:
-    """List the changes in LeaderAndIsr requests: the ISR in a request compared with the last known ISR before it."""
+def _by_order(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
+    """List the changes in LeaderAndIsr requests: the ISR in a request compared with the last known ISR before it.
+
+    The requests are logged at TRACE. Without that, a leader's next line has the ISR that it changes: who is not in
+    there any more was taken out by then.
+    """
     return sources.sql(
         f"""
         WITH orders AS (
@@ -206,9 +210,12 @@ def _by_order(sources: Sources, begun: pa.Table) -> pa.Table:
                 source_file, source_line, true AS ordered
             FROM orders
             UNION ALL BY NAME
-            SELECT topic, partition_id, broker_id AS leader_id, stamp_us AS at_us, isr_after, source_file, source_line,
-                false AS ordered
+            SELECT topic, partition_id, leader_id, at_us, isr_after, source_file, source_line, false AS ordered
             FROM writes WHERE NOT failed
+            UNION ALL BY NAME
+            SELECT topic, partition_id, leader_epoch, leader_id, at_us - 1 AS at_us, isr_before AS isr_after,
+                source_file, source_line, true AS ordered
+            FROM writes WHERE NOT failed AND NOT repeated AND NOT EXISTS (FROM updates)
             UNION ALL BY NAME
             SELECT topic, partition_id, broker_id AS leader_id, stamp_us AS at_us, isr AS isr_after, source_file,
                 source_line, false AS ordered
@@ -225,7 +232,7 @@ def _by_order(sources: Sources, begun: pa.Table) -> pa.Table:
         """,
         accepted=sources.accepted,
         led=sources.led,
-        writes=sources.isr_writes,
+        writes=_in_their_terms(sources.sql, sources.isr_writes, terms),
         updates=sources.isr_updates,
         begun=begun,
     )

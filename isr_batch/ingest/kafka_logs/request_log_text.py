@@ -94,7 +94,9 @@ _ANSWERED: tuple[Step, ...] = (
         lambda m: f"records_start={m[1]},records_end={m[2]}",
     ),
     (_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
-    # Records turned into an older format are listed one by one, without a size: a byte, for "some".
+    # 1.0 and 1.1 print records of a file as an object without a name, and records turned into an older format are
+    # listed one by one, without a size: a byte, for "some".
+    (_pattern(r"record_set=org\.apache\.kafka\.common\.record\.FileRecords@[0-9a-f]+"), "records_size_in_bytes=1"),
     (_pattern(r"record_set=\[\(record=[^\[\]{}]*\]"), "records_size_in_bytes=1"),
     ("{partition_header={", "{"),
     ("},records_", ",records_"),

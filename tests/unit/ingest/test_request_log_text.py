@@ -78,6 +78,10 @@ FORMS = [
         "partition_responses=[{partition=1,error_code=0,base_offset=9,log_append_time=-1}]}],throttle_time_ms=0}"
         + WHERE + REAL, PRODUCE, {}, {("t-x", 1): (0, 9, None)},
     ),
+    Form(  # as recorded: records that are read from a file have no text
+        "1.0", NEW.format("FETCH") + FETCH_2_1 + answer("org.apache.kafka.common.record.FileRecords@40d84a00")
+        + WHERE + REAL, FOLLOWER_FETCH, {("t-x", 1): 5}, {("t-x", 1): (0, 3, 1)},
+    ),
     Form(
         "2.1", NEW.format("FETCH") + FETCH_2_1 + answer("FileRecords(file= /d/t-x-1/0.log, start=100, end=170)")
         + WHERE + REAL, FOLLOWER_FETCH, {("t-x", 1): 5}, {("t-x", 1): (0, 3, 70)},
