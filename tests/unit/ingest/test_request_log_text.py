@@ -125,13 +125,15 @@ FORMS = [
 ]  # fmt: skip
 
 TWO, UNKNOWN = "text request that can be read in two ways", "text request of an unknown form"
-GOOD = FORMS[6].body
+GOOD = next(form.body for form in FORMS if form.release == "2.1")
 PRETENDING = {
     GOOD.replace("clientId=c", "clientId=c -- {replica_id=3,topics=[]}"): TWO,
     GOOD.replace("clientId=c", "clientId=;totalTime:1,requestQueueTime:0"): TWO,
     GOOD.replace("clientId=c", "clientId=" + WHERE): TWO,
     FORMS[0].body.replace("ClientId: R", "ClientId: ; ReplicaId: 3; MaxWait: 5 ms; R"): TWO,
-    FORMS[9].body.replace("rack_id=r", "rack_id=},response:{error_code=0,responses=[]}"): TWO,
+    next(form.body for form in FORMS if form.release == "2.4").replace(
+        "rack_id=r", "rack_id=},response:{error_code=0,responses=[]}"
+    ): TWO,
     GOOD.replace("principal:User:A", "principal:User:;totalTime:3"): TWO,
     FORMS[0].body.replace("; RequestInfo: ([t-x,1],PartitionFetchInfo(5,9))", ""): "fetch logged without its "
     "partitions (TRACE is needed)",
