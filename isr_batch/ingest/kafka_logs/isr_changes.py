@@ -34,13 +34,16 @@ def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] 
     lines = sources.sql(
         f"""
         WITH first_tries AS (
-            SELECT s.* FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)
+            SELECT s.*, lead(stamp_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us) AS next_us
+            FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)
         ), later AS (
             SELECT leader_id, topic, partition_id, at_us, isr FROM history
             UNION ALL SELECT leader_id, topic, partition_id, stamp_us, isr FROM stayed
         )
-        SELECT s.*, CASE WHEN list_sort(u.isr) = list_sort(s.isr_after) THEN u.stamp_us
-            WHEN list_sort(h.isr) = list_sort(s.isr_after) AND h.at_us > s.stamp_us + {_LATE_ANSWER_US} THEN h.at_us
+        SELECT s.* EXCLUDE (next_us),
+            CASE WHEN list_sort(u.isr) = list_sort(s.isr_after) AND coalesce(u.stamp_us < next_us, true) THEN u.stamp_us
+            WHEN list_sort(h.isr) = list_sort(s.isr_after) AND h.at_us > s.stamp_us + {_LATE_ANSWER_US}
+                AND coalesce(h.at_us < next_us, true) THEN h.at_us
             END AS answered_us
         FROM first_tries s ASOF LEFT JOIN updates u ON s.broker_id = u.broker_id AND s.topic = u.topic
             AND s.partition_id = u.partition_id AND s.stamp_us <= u.stamp_us
@@ -116,10 +119,10 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         f"""
         WITH following AS (
             SELECT * EXCLUDE (isr), isr AS isr_after,
-                lag(isr) OVER (PARTITION BY topic, partition_id ORDER BY position, at_us) AS isr_before
-            FROM history
+                lag(isr) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before
+            FROM history WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY position, at_us)
         )
-        SELECT {_CHANGE} FROM following WHERE isr_before IS NOT NULL AND NOT begins
+        SELECT {_CHANGE}, leader_before FROM following WHERE isr_before IS NOT NULL AND NOT begins
         """,
         history=history,
     )
@@ -157,17 +160,18 @@ def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller
     """List the replicas that left without a Shrinking line, with ``made_by``.
 
     Where the leader's server.log does not reach, the controller's records tell: it takes a replica out of the ISR if
-    its broker is fenced or shuts down.
+    its broker is fenced or shuts down, and when it elects another leader.
     """
     return sources.sql(
         f"""
         WITH dropped AS (
-            SELECT {_CHANGE}, unnest(list_without(isr_before, isr_after)) AS replica_id FROM changes
+            SELECT {_CHANGE}, leader_before, unnest(list_without(isr_before, isr_after)) AS replica_id FROM changes
         ), spans AS (
             SELECT broker_id, min(first_us) AS first_us, max(last_us) AS last_us FROM files
             WHERE kind = '{SERVER}' AND first_us IS NOT NULL GROUP BY broker_id
         )
-        SELECT d.*, CASE WHEN {controller_known} AND NOT coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false)
+        SELECT d.*, CASE WHEN {controller_known} AND d.leader_id = d.leader_before
+            AND NOT coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false)
             AND coalesce(b.kind, 'unfenced') = 'unfenced' THEN 'leader' ELSE 'controller' END AS made_by
         FROM dropped d LEFT JOIN spans s ON s.broker_id = d.leader_id
         ASOF LEFT JOIN states b ON b.broker_id = d.replica_id AND d.at_us + 1000 >= b.at_us

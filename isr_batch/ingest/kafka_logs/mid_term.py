@@ -250,6 +250,10 @@ def isr_at(
         passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
         doubtful = passed if last is None or last.source == SNAPSHOT else set()
         agreed = listed - doubtful
+        if last is None:
+            # Who fetched at the log end would have joined at once: the controller took it out before the line.
+            removed = guess - listed
+            agreed, doubtful = agreed | removed, doubtful | removed
     source = INFERRED if doubtful else last.source if last else LOGGED
     return sorted(agreed | (doubtful & guess) | {term.leader}), source
 

@@ -1,5 +1,6 @@
 """Observed ISR changes from lines of leaders, requests of controllers and records."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,13 +24,16 @@ def term(epoch: int, start: float, isr: list[int] | None = None) -> dict[str, An
 
 def observed(
     known: leader_epochs.Sources, terms: list[dict[str, Any]], begun: list[dict[str, Any]] | None = None, *,
-    controller: bool = False,
+    controller: bool = False, server_log: Sequence[float] = (0, 100),
 ) -> list[tuple[Any, ...]]:  # fmt: skip
     table = pa.Table.from_pylist(terms, leader_epochs.TERMS)
     shrinks = isr_changes.led_shrinks(known, table)
+    first_us, last_us = (int(at * SECOND) for at in server_log)
+    files = pa.table({"kind": ["server"], "broker_id": [1], "first_us": [first_us], "last_us": [last_us]})
     changes = isr_changes.observed_isr_changes(
-        known, shrinks, table, pa.Table.from_pylist(begun or [], leader_epochs.TERMS), controller_known=controller
-    )
+        known, shrinks, table, pa.Table.from_pylist(begun or [], leader_epochs.TERMS), files,
+        controller_known=controller,
+    )  # fmt: skip
     names = ("kind", "replica_id", "made_by", "leader_id", "leader_epoch", "isr_before", "isr_after")
     return sorted((row["at_us"] / SECOND, *(row[name] for name in names)) for row in changes.to_pylist())
 
@@ -95,6 +99,48 @@ def test_changes_by_the_controller(sql: ArrowSql) -> None:
         (60, "expand", 1, "leader", 2, 5, [2], [2, 1]),
         (70, "shrink", 3, "leader", 1, 4, [1, 2, 3], [1, 2]),
     ]
+
+
+def test_where_server_log_does_not_reach_a_fenced_broker_was_taken_out_by_the_controller(sql: ArrowSql) -> None:
+    fenced = record(40, 3, "BROKER_REGISTRATION_CHANGE_RECORD", brokerId=3, fenced="1")
+    records = parse_metadata(sql, record_lines(
+        record(5, 1, "PARTITION_RECORD", **PARTITION, replicas=[1, 2, 3], isr=[1, 2, 3], leader=1, leaderEpoch=4),
+        record(31, 2, CHANGE, **PARTITION, isr=[1, 3]), fenced, record(40, 4, CHANGE, **PARTITION, isr=[1]),
+        record(50, 5, CHANGE, **PARTITION, isr=[2], leader=2),
+    ))  # fmt: skip
+    known = sources(sql, records=records)
+
+    def made_by(*server_log: float) -> list[tuple[float, str]]:
+        rows = observed(known, [term(4, 5)], controller=True, server_log=server_log)
+        return [(row[0], row[3]) for row in rows if row[1] == "shrink"]
+
+    # The leader of 31 s is still the same; that of 50 s was elected.
+    assert made_by(60, 100) == [(31, "leader"), (40, "controller"), (50, "controller")]
+    assert made_by(0, 100) == [(31, "controller"), (40, "controller"), (50, "controller")]
+
+
+def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
+    def answered(server: pa.Table, *records: dict[str, Any]) -> list[float | None]:
+        known = sources(sql, server, records=parse_metadata(sql, record_lines(*records)))
+        shrinks = isr_changes.led_shrinks(known, pa.Table.from_pylist([term(4, 5)], leader_epochs.TERMS))
+        return [row["answered_us"] and row["answered_us"] / SECOND for row in shrinks.to_pylist()]
+
+    updated = IDENT + "ISR updated to {} and version updated to 5"
+    assert answered(lines((31, SHRINK))) == [None]
+    assert answered(lines((31, SHRINK), (34.5, updated.format("2,1")))) == [34.5]
+    # The answer was another: the write failed.
+    assert answered(lines((31, SHRINK), (34, updated.format("1,2,3")))) == [None]
+    assert answered(lines((31, SHRINK), (45, SHRINK), (45.1, updated.format("1,2")))) == [None, 45.1]
+    whole = record(5, 1, "PARTITION_RECORD", **PARTITION, replicas=[1, 2, 3], isr=[1, 2, 3], leader=1, leaderEpoch=4)
+    assert answered(lines((31, SHRINK)), whole, record(31.2, 2, CHANGE, **PARTITION, isr=[1, 2])) == [None]
+    assert answered(lines((31, SHRINK)), whole, record(38, 2, CHANGE, **PARTITION, isr=[1, 2])) == [38]
+
+
+def test_who_a_leader_finds_missing_was_taken_out_before(sql: ArrowSql) -> None:
+    server = lines((20, SHRINK.replace("3 to 1,2", "3 to 1,2,3")), (30, IDENT + "Expanding ISR from 1,3 to 1,3,2"))
+    rows = observed(sources(sql, server), [term(4, 5)])
+    assert [row[1:4] for row in rows] == [("shrink", 2, "controller"), ("expand", 2, "leader")]
+    assert 29.9 < rows[0][0] < rows[1][0] == 30
 
 
 def test_requests_of_a_controller_before_2_8(sql: ArrowSql) -> None:

@@ -145,6 +145,9 @@ def test_the_next_line_alone_says_who_was_in() -> None:
     # Whoever has not fetched between the two cannot have joined.
     assert isr_at(TERM, reports, [], {2: True}) == ([1, 2, 3], LOGGED)
     assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    # Who fetched at the log end was taken out in between.
+    reports = [IsrReport(BEGIN + MINUTE, (1, 2), (1, 2, 3), LOGGED)]
+    assert isr_at(TERM, reports, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
 
 
 def test_a_line_that_says_only_what_came_of_it_leaves_the_rest_to_the_fetches() -> None:
