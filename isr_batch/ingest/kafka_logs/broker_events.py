@@ -13,10 +13,12 @@ _PHASE_SPREAD_MS = 100
 
 
 def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table:
-    """Find silences, when a broker did nothing though a request was waiting: broker_id, process, from_us, until_us.
+    """Find silences, when a broker did nothing though it had to: broker_id, process, from_us, until_us.
 
-    An idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time,
-    and stopped followers send nothing.
+    Either a request was waiting, or a check was due that would have dropped a follower: a check right after it drops
+    one that sent nothing all that time, which is longer than a lag time and a period. An idle time is not a silence:
+    in a quiet cluster all followers may wait half a second for data at the same time, and stopped followers send
+    nothing.
 
     Parameters
     ----------
@@ -31,7 +33,7 @@ def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table
         f"""
         WITH paused AS (
             SELECT broker_id, before_us, first_us, waiting_since_us FROM pauses
-            WHERE first_us - before_us >= {SILENCE_US} AND waiting_since_us IS NOT NULL
+            WHERE first_us - before_us >= {SILENCE_US}
         ), acts AS (
             SELECT broker_id, before_us, first_us, waiting_since_us, unnest([before_us, first_us]) AS at_us FROM paused
             UNION ALL
@@ -42,9 +44,14 @@ def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table
                 AS from_us, at_us AS until_us, waiting_since_us
             FROM (SELECT *, process_of_bucket(starts_us, at_us) AS process FROM acts JOIN settings USING (broker_id))
         )
-        SELECT broker_id, process, from_us, until_us FROM gaps
-        WHERE until_us - from_us >= {SILENCE_US} AND waiting_since_us <= until_us - {WAITED_US}
+        SELECT broker_id, process, from_us, until_us FROM gaps JOIN settings USING (broker_id)
+        WHERE until_us - from_us >= {SILENCE_US} AND (waiting_since_us <= until_us - {WAITED_US}
+            OR until_us - from_us >= 1000 * (replica_lag_time_max_ms
+                    + replica_lag_time_max_ms // checks_per_lag_time + {_PHASE_SPREAD_MS})
+                AND EXISTS (FROM shrinks l WHERE l.broker_id = gaps.broker_id
+                    AND l.stamp_us BETWEEN until_us - 1000 AND until_us + {_AFTER_SILENCE_US}))
         """,
+        shrinks=sources.shrinks,
         pauses=pauses,
         activity=activity,
         settings=sources.settings,

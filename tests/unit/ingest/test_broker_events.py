@@ -53,6 +53,22 @@ def test_a_line_of_the_server_log_ends_a_silence(sql: ArrowSql) -> None:
     assert silent(sql, acts(11), before_us=10, first_us=12, waiting_since_us=11.2) == [(11, 12)]
 
 
+def test_a_pause_is_a_silence_if_no_check_in_it_dropped_whom_the_next_one_drops(sql: ArrowSql) -> None:
+    def found(until: float, *shrinks: float) -> list[tuple[float, float]]:
+        known = sources(sql, lines((0, STARTED), *((at, SHRINK) for at in shrinks)))
+        rows = broker_events.silences(known, pauses({"before_us": 10, "first_us": until}), acts(*shrinks)).to_pylist()
+        return [(row["from_us"] / SECOND, row["until_us"] / SECOND) for row in rows]
+
+    # The lag time is 4 s, the period 2 s.
+    assert found(16.2, 16.3) == [(10, 16.2)]
+    assert found(16.2, 16.1) == [(10, 16.1)]
+    assert found(16.05, 16.1) == []
+    assert found(16.2, 17) == []
+    assert found(16.2) == []
+    # A check in it was on time.
+    assert found(18.2, 15, 18.3) == []
+
+
 def test_a_restart_is_no_silence(sql: ArrowSql) -> None:
     told = silent(sql, acts(30), before_us=28, first_us=32, waiting_since_us=28)
     assert told == [(30, 32)]
