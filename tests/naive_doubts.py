@@ -146,8 +146,8 @@ class Doubts:
         shrinks = [one for one in self.leader.changes[self.first :] if one.kind == "shrink"]
         own = [one for one in shrinks if one.replica_id == follower.replica and one.made_by == "rule"]
         error_us = self.leader.truth.error_us(self.leader.now_us)
-        until_us = math.inf if error_us > STARVED_US else self.leader.now_us + error_us
-        self.back[follower.replica] = Return(until_us, own[-1].depends_on if own else None)
+        back_us = math.inf if error_us > STARVED_US else self.leader.now_us + error_us
+        self.back[follower.replica] = Return(back_us, own[-1].depends_on if own else None)
 
     @staticmethod
     def _at_log_end(fetch: "Fetch") -> bool:
