@@ -13,6 +13,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.replay.terms import JOINED
+from isr_batch.scoring import heir_offsets
 from isr_batch.scoring.rule_path import SPANS, Cluster, Word, spans
 from udfs.rules import REGISTRY
 
@@ -45,15 +46,12 @@ def eligible_leaders(engine: LakeEngine, elr: Elr) -> EngineRows:
     tables = {name: engine.table(name) for name in TABLES}
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
     found = engine.by_key(rows, PARTITION, partial(spans, clusters=clusters(engine, elr)), SPANS)
-    names = ", ".join(name for name in ELIGIBLE_LEADERS.column_names if name not in {"from_time", "until_time"})
-    return engine(
-        f"""
-        SELECT {names.removesuffix(", event_date")}, timestamp_micros(from_us) AS from_time,
-          timestamp_micros(until_us) AS until_time, CAST(timestamp_micros(from_us) AS DATE) AS event_date
-        FROM {{found}}
-        """,
-        found=found,
-    )
+    timelines = {name: engine.table(name) for name in heir_offsets.TABLES}
+    found = heir_offsets.with_offsets(engine, engine.keep(found), timelines)
+    times = {f"{name}_time": f"timestamp_micros({name}_us)" for name in ("from", "until", "lost")}
+    times["event_date"] = "CAST(timestamp_micros(from_us) AS DATE)"
+    columns = ", ".join(f"{times.get(name, name)} AS {name}" for name in ELIGIBLE_LEADERS.column_names)
+    return engine(f"SELECT {columns} FROM {{found}}", found=found)
 
 
 def _path(engine: LakeEngine) -> str:

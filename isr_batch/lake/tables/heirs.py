@@ -26,6 +26,12 @@ ELIGIBLE_LEADERS = Table(
             elr_if_on ARRAY<INT> -- eligible leader replicas if the cluster had them from the start
             heir_if_on INT -- who would lead then; null: nobody
             heir_if_off INT -- who would lead if it had none; null: nobody
+            lost_records_max BIGINT -- of a time under min.insync.replicas: most acknowledged records that the heir
+                -- lacked (acks=all: below the high watermark; acks=0 and 1: appended); null where its log end is not
+                -- known
+            lost_time TIMESTAMP -- when it first lacked so many; null where it lacked none
+            elr_below_high_watermark INT -- of a time under min.insync.replicas: eligible leader replicas whose log
+                -- ended below the high watermark, which KIP-966 says is never so
         """),
         DATE,
     ),

@@ -105,8 +105,9 @@ def test_what_a_leaders_line_shows_of_it(sql: ArrowSql) -> None:
         "[Broker id=1] Skipped the become-leader state change for t-x-1 with topic id Some(QOGIGkfUTjeQvN1wX98d01), "
         "partition registration PartitionRegistration(replicas=[1, 2, 3], directories=[AA, AA, AA], isr=[1], "
         "removingReplicas=[], addingReplicas=[], elr=[2, 3], lastKnownElr=[], leader=1, "
-        "leaderRecoveryState=RECOVERED, leaderEpoch=4, partitionEpoch=9) and isNew=false since it is already the leader "
-        "with leader epoch 4. Current high watermark 5, start offset 0, current leader epoch start 0, partition epoch 8"
+        "leaderRecoveryState=RECOVERED, leaderEpoch=4, partitionEpoch=9) and isNew=false since it is already the "
+        "leader with leader epoch 4. Current high watermark 5, start offset 0, current leader epoch start 0, "
+        "partition epoch 8"
     )
     (row,) = of_records(sql, state_changes=lines((3, line)))
     names = ("kind", "topic", "partition_id", "broker_id", "leader_id", "leader_epoch", "assigned", "isr", "elr")
