@@ -46,7 +46,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr) -> EngineRows:
     tables = {name: engine.table(name) for name in TABLES}
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
     found = engine.by_key(rows, PARTITION, partial(spans, clusters=clusters(engine, elr)), SPANS)
-    timelines = {name: engine.table(name) for name in heir_offsets.TABLES}
+    timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
     found = heir_offsets.with_offsets(engine, engine.keep(found), timelines)
     times = {f"{name}_time": f"timestamp_micros({name}_us)" for name in ("from", "until", "lost")}
     times["event_date"] = "CAST(timestamp_micros(from_us) AS DATE)"

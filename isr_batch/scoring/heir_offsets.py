@@ -10,7 +10,12 @@ from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.scoring.at_risk import FOUND, SPAN, at_risk
 
-TABLES: Final = ("partition_timeline", "replica_timeline", "append_log")
+TABLES: Final = {
+    "partition_timeline": (*SPAN[:-1], "time", "high_watermark"),
+    "replica_timeline": (*SPAN[:-1], "replica_id", "time", "follower_log_end_offset"),
+    "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
+}
+"""Columns that are read of each table."""
 _KEY: Final = ", ".join(SPAN)
 
 
@@ -47,7 +52,7 @@ def with_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, Engine
     )  # fmt: skip
 
 
-_RUN: Final = ", ".join((*SET_KEY, "rule", "params_json"))
+_RUN: Final = ", ".join(SPAN[:-1])
 _SET: Final = ", ".join(SET_KEY)
 _EVENTS: Final = f"""
     WITH ends AS (
