@@ -22,7 +22,7 @@ class Instant(NamedTuple):
     elr: frozenset[int] | None
     heir: int | None
     offline: bool | None
-    elr_if_on: frozenset[int]
+    elr_if_on: frozenset[int] | None
     heir_if_on: int | None
     heir_if_off: int | None
 
@@ -41,6 +41,7 @@ class World:
         self.draw = random.Random(self.seed)
         self.inactive: set[int] = set()
         self.min_isr, self.set_to = 2, {"topic": None, "cluster": None}
+        self.unknown, self.unknown_if_on = True, True
         self.by_log, self.if_on = Partition(set(), leader=None), Partition(set(), leader=None)
         at_us = FIRST_US
         for epoch in range(self.draw.randint(1, 4)):
@@ -57,12 +58,18 @@ class World:
         self.rows.append(key | {
             "kind": "term", "at_us": start_us, "end_us": end_us, "assigned": self.order, "isr": sorted(self.isr),
             "min_isr": 2, "min_isr_of_term": 2, "write_us": write_us, "isr_before": self.order,
-            "made_by": "controller",
+            "made_by": "controller", "elr": None,
         })  # fmt: skip
+        row = self.rows[-1]
         for at_us in range(start_us, end_us):
             if draw.random() < 0.02 or at_us == start_us:
                 self.say(at_us)
             if at_us == start_us:
+                if epoch == 0 and draw.random() < 0.7:
+                    row["elr"] = draw.sample(sorted({*REPLICAS} - self.isr), draw.randint(0, 4 - len(self.isr)))
+                    if self.enabled:
+                        self.by_log.elr, self.if_on.elr = {*row["elr"]}, {*row["elr"]}
+                        self.unknown = self.unknown_if_on = False
                 unclean = draw.random() < 0.2
                 if unclean:
                     self.words.append((at_us, len(self.words), "unclean", None, None, None, None, epoch))
@@ -91,6 +98,7 @@ class World:
             topic = draw.choice(["t", None, "other"])
             if topic != "other":
                 self.by_log.elr, self.if_on.elr = set(), set()
+                self.unknown = self.unknown_if_on = False
         else:
             broker = draw.choice(REPLICAS)
             if kind == "active":
@@ -141,20 +149,35 @@ class World:
             partition.take(change)
             if unclean:
                 partition.elr = set()
+        whole = len(isr) >= self.min_isr or unclean
+        self.unknown = self.unknown and not whole and bool(self.enabled)
+        self.unknown_if_on = self.unknown_if_on and not whole
 
     def now(self) -> Instant:
-        def heir(elr: set[int]) -> int | None:
-            for group in (self.isr - {self.leader}, elr):
-                for replica in self.order:
-                    if replica in group and replica not in self.inactive and replica != self.leader:
-                        return replica
-            return None
+        def heirs(elr: set[int]) -> list[int]:
+            in_order = [
+                replica
+                for group in (self.isr, elr)
+                for replica in self.order
+                if replica in group and replica not in self.inactive and replica != self.leader
+            ]
+            return in_order[:1]
 
-        if_on, if_off = heir(self.if_on.elr), heir(set())
-        unknown = self.enabled is None
-        heir_now = if_off if unknown else heir(self.by_log.elr)
-        matters = unknown and if_on != if_off
+        off = heirs(set())
+        on: list[int] | str = off or ("unknown" if self.unknown_if_on else heirs(self.if_on.elr))
+        real: list[int] | str = off or ("unknown" if self.unknown else heirs(self.by_log.elr))
+        if self.enabled is None:
+            real = off if on == off else "unknown"
+
+        def one(heir: list[int] | str) -> int | None:
+            return heir[0] if isinstance(heir, list) and heir else None
+
         return Instant(
-            self.isr, None if unknown else frozenset(self.by_log.elr), None if matters else heir_now,
-            None if matters else heir_now is None, frozenset(self.if_on.elr), if_on, if_off,
-        )  # fmt: skip
+            self.isr,
+            None if self.enabled is None or self.unknown else frozenset(self.by_log.elr),
+            one(real),
+            None if real == "unknown" else not real,
+            None if self.unknown_if_on else frozenset(self.if_on.elr),
+            one(on),
+            one(off),
+        )

@@ -63,6 +63,13 @@ def _path(engine: LakeEngine) -> str:
         ), wanted AS (
           SELECT {_PARTITION}, rule, params_json FROM {{partition_scores}}
           GROUP BY {_PARTITION}, rule, params_json HAVING sum(under_replicated_us) > 0
+        ), begins AS (
+          SELECT {_PARTITION}, min(start_time) AS start_time FROM {{terms}} GROUP BY {_PARTITION}
+        ), recorded AS (
+          SELECT {_PARTITION}, start_time, max_by(elr, record_offset) AS elr
+          FROM begins JOIN {{controller_records}} AS records USING ({_PARTITION})
+          WHERE kind IN ('partition', 'cleared') AND unix_micros(record_time) <= unix_micros(start_time)
+          GROUP BY {_PARTITION}, start_time
         )
         SELECT {_SET}, rule, params_json, 'term' AS kind, unix_micros(start_time) AS at_us,
           unix_micros(end_time) AS end_us, assigned, array_intersect(assigned, isr_at_start) AS isr,
@@ -70,11 +77,12 @@ def _path(engine: LakeEngine) -> str:
           min_insync_replicas AS min_isr_of_term,
           coalesce(CAST(get_json_object(params_json, '$.isr_write_latency_ms') AS BIGINT),
             CASE WHEN rule IN ({", ".join(in_background)}) THEN isr_write_ms END, 0) * 1000 AS write_us,
-          assigned AS isr_before, 'controller' AS made_by
+          assigned AS isr_before, 'controller' AS made_by, elr
         FROM runs JOIN wanted USING ({_PARTITION}, rule, params_json) JOIN {{terms}} AS terms USING ({_SET})
+          LEFT JOIN recorded USING ({_PARTITION}, start_time)
         UNION ALL
         SELECT {_SET}, rule, params_json, kind, unix_micros(change_time), CAST(NULL AS BIGINT), isr_before, isr_after,
-          CAST(NULL AS INT), CAST(NULL AS INT), CAST(NULL AS BIGINT), isr_before, made_by
+          CAST(NULL AS INT), CAST(NULL AS INT), CAST(NULL AS BIGINT), isr_before, made_by, NULL
         FROM {{isr_changes}} AS changes JOIN wanted USING ({_PARTITION}, rule, params_json)
     """
 

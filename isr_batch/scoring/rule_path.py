@@ -84,22 +84,36 @@ class _State:
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self._bits = {broker: 1 << place for place, broker in enumerate(sorted({*brokers}))}
-        self.isr = self.elr = self.elr_if_on = 0
+        self.isr = 0
+        self.elr: int | None = None
+        self.elr_if_on: int | None = None
+
+    def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
+        """Take the ELR with which the log begins. One that is not recorded is unknown until something empties it."""
+        if recorded is not None and known.enabled:
+            self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
     def change(self, isr: Iterable[int], known: _Known, min_isr: int, *, unclean: bool = False) -> None:
         wanted = sum(self._bits[broker] for broker in isr)
-        if unclean:
-            self.elr = self.elr_if_on = 0
-        else:
-            self.elr = eligible_after(self.isr, self.elr, wanted, 0, min_isr) if known.enabled else 0
-            self.elr_if_on = eligible_after(self.isr, self.elr_if_on, wanted, 0, min_isr)
+
+        def after(elr: int | None) -> int | None:
+            if unclean:
+                return 0
+            found = eligible_after(self.isr, elr or 0, wanted, 0, min_isr)
+            return None if elr is None and wanted.bit_count() < min_isr else found
+
+        self.elr = after(self.elr) if known.enabled else 0
+        self.elr_if_on = after(self.elr_if_on)
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
         """Nobody is eligible any more, or one broker is not."""
-        lost = -1 if broker is None else self._bits.get(broker, 0)
-        self.elr &= ~lost
-        self.elr_if_on &= ~lost
+        if broker is None:
+            self.elr = self.elr_if_on = 0
+            return
+        kept = ~self._bits.get(broker, 0)
+        self.elr = None if self.elr is None else self.elr & kept
+        self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
 
     def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
         """Keep the brokers that are in a set."""
@@ -113,7 +127,8 @@ def spans(rows: pa.Table, clusters: Mapping[str, Cluster]) -> pa.Table:
     ----------
     rows : pa.Table
         Of one partition. Of its terms (``kind`` term): start ``at_us``, ``end_us``, ``assigned``, ``isr`` at the start,
-        ``min_isr`` of the run and ``min_isr_of_term``, ``write_us`` (until an ISR write is answered). Of the changes
+        ``min_isr`` of the run and ``min_isr_of_term``, ``write_us`` (until an ISR write is answered), and of the first
+        term of the log ``elr``, the recorded one. Of the changes
         of the ISR (shrink, expand, relinquish): ``at_us``, ``isr_before``, ``isr``, ``made_by``.
     clusters : mapping of str to Cluster
 
@@ -146,6 +161,8 @@ def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Cluster]) -> Iter
         while heard < len(words) and words[heard].at_us <= term["at_us"]:
             _hear(words[heard], known, state)
             heard += 1
+        if term is terms[0]:
+            state.begin(term["elr"], known)
         unclean = any(word.kind == "unclean" and word.leader_epoch == term["leader_epoch"] for word in words)
         state.change(term["isr"], known, known.min_isr(term), unclean=unclean)
         while heard < len(words) and words[heard].at_us < term["end_us"]:
@@ -238,18 +255,24 @@ def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: Cluster
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     enabled = known.enabled
 
-    def heir(elr: int) -> int | None:
-        return next(iter(state.among(order, state.isr) or state.among(order, elr)), None)
+    def heir(elr: int | None) -> int | None:
+        return next(iter(state.among(order, state.isr) or state.among(order, elr or 0)), None)
 
     if_on, if_off = heir(state.elr_if_on), heir(0)
-    in_force = if_off if enabled is None else heir(state.elr)
-    matters = enabled is None and if_on != if_off
+    if enabled is None:
+        unknown = if_on != if_off or (if_on is None and state.elr_if_on is None)
+    else:
+        unknown = state.elr is None and if_off is None
+    in_force = if_off if enabled is None or unknown else heir(state.elr)
+    elr, elr_if_on = (
+        None if each is None else state.among(term["assigned"], each) for each in (state.elr, state.elr_if_on)
+    )
     return {name: term[name] for name in SPANS.names[:7]} | {
         "isr": state.among(term["assigned"], state.isr), "min_insync_replicas": known.min_isr(term),
         "elr_enabled": enabled,
-        "elr_source": cluster.source, "elr": None if enabled is None else state.among(term["assigned"], state.elr),
-        "heir_id": None if matters else in_force, "offline_if_leader_dies": None if matters else in_force is None,
-        "elr_if_on": state.among(term["assigned"], state.elr_if_on), "heir_if_on": if_on, "heir_if_off": if_off,
+        "elr_source": cluster.source, "elr": None if enabled is None else elr,
+        "heir_id": None if unknown else in_force, "offline_if_leader_dies": None if unknown else in_force is None,
+        "elr_if_on": elr_if_on, "heir_if_on": if_on, "heir_if_off": if_off,
     }  # fmt: skip
 
 

@@ -19,12 +19,12 @@ ELIGIBLE_LEADERS = Table(
             elr_source STRING NOT NULL -- where that comes from: given (setting replay.elr), recorded (metadata log),
                 -- release (none before 4.0), logged (a leader printed some), or unknown
             elr ARRAY<INT> -- eligible leader replicas by this rule's own ISR; empty where the cluster has none, null
-                -- where elr_enabled is
+                -- where elr_enabled is, or where nothing tells what it was when the log began
             heir_id INT -- who would lead: the first active member of the ISR in order of assignment, else of elr;
-                -- null: nobody, or elr_enabled is null and it matters
-            offline_if_leader_dies BOOLEAN -- nobody would; null where elr_enabled is null and it matters
-            elr_if_on ARRAY<INT> -- eligible leader replicas if the cluster had them from the start
-            heir_if_on INT -- who would lead then; null: nobody
+                -- null: nobody, or unknown
+            offline_if_leader_dies BOOLEAN -- nobody would; null: unknown, as elr is, and nobody else is in the ISR
+            elr_if_on ARRAY<INT> -- eligible leader replicas if the cluster had them from the start; null as elr
+            heir_if_on INT -- who would lead then; null: nobody, or elr_if_on is null
             heir_if_off INT -- who would lead if it had none; null: nobody
             lost_records_max BIGINT -- of a time under min.insync.replicas: most acknowledged records that the heir
                 -- lacked (acks=all: below the high watermark; acks=0 and 1: appended); null where its log end is not

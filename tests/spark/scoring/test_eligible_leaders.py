@@ -108,6 +108,8 @@ def test_an_isr_gives_the_elr_that_was_recorded(recorded: Lake) -> None:
             if after["kind"] == "cleared":
                 assert after["elr"] == []
                 continue
+            if before["isr"] is None:  # the records that create a topic set min.insync.replicas first
+                continue
             isr, elr, wanted = (sum(1 << one for one in each) for each in (before["isr"], before["elr"], after["isr"]))
             same += eligible_after(isr, elr, wanted, 0, 2) == sum(1 << one for one in after["elr"])
             changes += 1

@@ -14,6 +14,7 @@ ROWS = pa.schema([
     *(SPANS.field(name) for name in (*KEY, "leader_epoch", "leader_id")), ("kind", pa.string()), ("at_us", pa.int64()),
     ("end_us", pa.int64()), ("assigned", _INTS), ("isr", _INTS), ("min_isr", pa.int32()),
     ("min_isr_of_term", pa.int32()), ("write_us", pa.int64()), ("isr_before", _INTS), ("made_by", pa.string()),
+    ("elr", _INTS),
 ])  # fmt: skip
 
 
@@ -40,9 +41,9 @@ def test_every_instant_is_as_sets_have_it(enabled: bool | None) -> None:
                 assert expected.isr == set(REPLICAS)
                 assert expected.heir_if_off is not None
                 continue
-            elr = None if row["elr"] is None else frozenset(row["elr"])
+            elr, if_on = (None if each is None else frozenset(each) for each in (row["elr"], row["elr_if_on"]))
             assert (
-                frozenset(row["isr"]), elr, row["heir_id"], row["offline_if_leader_dies"], frozenset(row["elr_if_on"]),
+                frozenset(row["isr"]), elr, row["heir_id"], row["offline_if_leader_dies"], if_on,
                 row["heir_if_on"], row["heir_if_off"],
             ) == expected, (seed, instant)  # fmt: skip
             eligible += bool(elr)
@@ -105,3 +106,11 @@ def test_where_nothing_tells_whether_there_is_elr_it_is_said_where_that_matters(
     rows = [term([1, 2, 3], 100), change(10, [1, 2, 3], [1, 2]), change(20, [1, 2], [1])]
     told = [(row["elr"], row["offline_if_leader_dies"], row["heir_if_on"]) for row in found(rows, enabled=None)]
     assert told == [(None, False, 2), (None, None, 2)]
+
+
+def test_an_elr_from_before_the_log_is_the_recorded_one_or_unknown() -> None:
+    rows = [term([1], 100), change(50, [1], [1, 2]), change(60, [1, 2], [1])]
+    later = [(50, [1, 2], [], 2, 2), (60, [1], [2], 2, None)]
+    assert shown(found(rows)) == [(0, [1], None, None, None), *later]
+    assert found(rows)[0]["offline_if_leader_dies"] is None
+    assert shown(found([rows[0] | {"elr": [3]}, *rows[1:]])) == [(0, [1], [3], 3, None), *later]
