@@ -40,7 +40,11 @@ class World:
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
         self.inactive: set[int] = set()
-        self.min_isr, self.set_to = 2, {"topic": None, "cluster": None}
+        self.min_isr = 2
+        self.set_to: dict[str, int | None] = {"topic": None, "cluster": None}
+        self.isr: frozenset[int] = frozenset()
+        self.pending: frozenset[int] = frozenset()
+        self.due_us: int | None = None
         self.unknown, self.unknown_if_on = True, True
         self.by_log, self.if_on = Partition(set(), leader=None), Partition(set(), leader=None)
         at_us = FIRST_US
@@ -53,7 +57,7 @@ class World:
         self.order = draw.sample(REPLICAS, len(REPLICAS))
         end_us, write_us = start_us + draw.randint(1, 400), draw.choice([0, 0, 3, 12])
         self.isr = frozenset({leader, *draw.sample(REPLICAS, draw.randint(0, 3))})
-        self.leader, self.pending, self.due_us = leader, None, None
+        self.leader, self.pending, self.due_us = leader, self.isr, None
         key = {"leader_epoch": epoch, "leader_id": leader}
         self.rows.append(key | {
             "kind": "term", "at_us": start_us, "end_us": end_us, "assigned": self.order, "isr": sorted(self.isr),
@@ -75,7 +79,7 @@ class World:
                     self.words.append((at_us, len(self.words), "unclean", None, None, None, None, epoch))
                 self.commit(self.isr, unclean=unclean)
             elif self.due_us == at_us:
-                self.commit(self.pending or self.isr)
+                self.commit(self.pending)
             if draw.random() < 0.03 and at_us > start_us:
                 self.decide(at_us, key, write_us)
             self.instants[epoch, at_us] = self.now()
@@ -128,7 +132,7 @@ class World:
                 self.commit(after)
         elif what == "relinquish":
             self.rows.append(row | {"isr": sorted(self.isr)})
-            self.pending = self.due_us = None
+            self.due_us = None
         elif self.due_us is None and ((what == "shrink" and others) or (what == "expand" and outside)):
             if what == "shrink":
                 gone = draw.sample(others, draw.randint(1, len(others)))
@@ -142,7 +146,7 @@ class World:
                 self.commit(after)
 
     def commit(self, isr: frozenset[int], *, unclean: bool = False) -> None:
-        self.isr, self.pending, self.due_us = isr, None, None
+        self.isr, self.due_us = isr, None
         for partition, on in ((self.by_log, bool(self.enabled)), (self.if_on, True)):
             partition.leader = self.leader
             change = Change(isr, frozenset(REPLICAS), min_isr=self.min_isr, elr_enabled=on)

@@ -4,6 +4,7 @@ KIP-966 keeps eligible leader replicas (ELR) beside the ISR since 4.1, where a c
 ISR gives its own ELR: what the brokers' ISR made of theirs says nothing of another rule's.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -93,7 +94,7 @@ def clusters(engine: LakeEngine, elr: Elr) -> dict[str, Cluster]:
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables(engine))):
         words.setdefault(row.pop("cluster_id"), []).append(Word(**row))
-    return {name: _cluster(sorted(words.get(name, []), key=_in_order), row, elr) for name, row in facts.items()}
+    return {name: cluster_of(sorted(words.get(name, []), key=_in_order), row, elr) for name, row in facts.items()}
 
 
 def _tables(engine: LakeEngine) -> dict[str, EngineRows]:
@@ -126,7 +127,18 @@ _WORDS: Final = """
 """
 
 
-def _cluster(words: list[Word], facts: dict[str, Any], elr: Elr) -> Cluster:
+def cluster_of(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Cluster:
+    """Find out whether a cluster has eligible leader replicas, and from when on.
+
+    Parameters
+    ----------
+    words : sequence of Word
+        In order, also of kind metadata_version.
+    facts : mapping
+        ``major``, the least major release of its brokers (None: unknown), and ``elr_printed``, whether a leader's log
+        has an ELR that is not empty.
+    elr : {"auto", "off", "on"}
+    """
     levels = [word for word in words if word.kind == "elr_version"]
     together = [word.at_us for word in words if word.kind == "metadata_version"]
     others = [word for word in words if word.kind not in {"elr_version", "metadata_version"}]
