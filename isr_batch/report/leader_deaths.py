@@ -54,4 +54,4 @@ def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT
 
 
 def _seconds(us: int) -> str:
-    return f"{us / 1e6:,.3f} s x partition"
+    return f"{int(us) / 1e6:,.3f} partition-seconds"  # DuckDB gives decimals

@@ -50,10 +50,15 @@ def test_times_are_those_of_the_ledger(sample_lake: Lake) -> None:
             sum(CASE WHEN size(isr) < 3 THEN us ELSE 0 END) AS under_replicated_us
           FROM (SELECT *, unix_micros(until_time) - unix_micros(from_time) AS us FROM eligible_leaders)
           GROUP BY ALL
+        ), counted AS (
+          -- A leader that restarts may take up its former epoch again: two terms of one key.
+          SELECT rule, topic, partition_id, leader_epoch, leader_id, cluster_id, event_date,
+            sum(leader_alone_us) AS alone_us, sum(under_replicated_us) AS under_replicated_us
+          FROM partition_scores GROUP BY ALL
         )
-        SELECT * FROM partition_scores s LEFT JOIN again a
+        SELECT * FROM counted c LEFT JOIN again a
           USING (rule, topic, partition_id, leader_epoch, leader_id, cluster_id, event_date)
-        WHERE leader_alone_us <> coalesce(alone_us, 0) OR s.under_replicated_us <> coalesce(a.under_replicated_us, 0)
+        WHERE c.alone_us <> coalesce(a.alone_us, 0) OR c.under_replicated_us <> coalesce(a.under_replicated_us, 0)
     """,
     )
     assert wrong == []
@@ -154,10 +159,5 @@ def test_the_price_of_the_recorded_cluster(recorded: Lake) -> None:
         "unknown_us": 0, "elr_members_us": 25_295_912, "offline_with_elr_us": 25_064_569,
         "offline_without_elr_us": 25_295_912,
     }  # fmt: skip
-    (risk,) = asked(
-        recorded,
-        """
-        SELECT max(lost_records_max) AS lost, sum(elr_below_high_watermark) AS below FROM eligible_leaders
-    """,
-    )
-    assert (risk["lost"], risk["below"]) == (72, 0)
+    assert (price["lost_if_leader_dies_records_max"], price["elr_below_high_watermark"]) == (72, 0)
+    assert str(price["lost_if_leader_dies_time"]).startswith("2026-11-25 07:31:13.411")
