@@ -43,15 +43,14 @@ def at_risk(rows: pa.Table) -> pa.Table:
             high_watermark = max(high_watermark, row["value"])
         elif row["kind"] == "acked":
             acked = max(acked, row["value"])
-        after = listed[place + 1]["at_us"] if place + 1 < len(listed) else None
         # All that happens at an instant happens before it is looked at.
-        if row["at_us"] == after or (after is not None and after <= span["from_us"]):
+        if place + 1 < len(listed) and listed[place + 1]["at_us"] == row["at_us"]:
             continue
         below |= {one for one in elr if 0 <= log_ends.get(one, -1) < high_watermark}
         if log_ends.get(heir, -1) >= 0:
             lacks = max(0, high_watermark - log_ends[heir], acked - log_ends[heir])
             if most is None or lacks > most:
-                most, most_us = lacks, max(row["at_us"], span["from_us"])
+                most, most_us = lacks, row["at_us"]
     known = any(log_ends.get(one, -1) >= 0 for one in elr)
     found = {name: span[name] for name in SPAN} | {
         "lost_records_max": most, "lost_us": most_us if most else None,

@@ -71,17 +71,13 @@ _EVENTS: Final = f"""
     SELECT {_KEY}, 'span' AS kind, heir_id AS replica_id, from_us AS at_us, CAST(NULL AS BIGINT) AS value, elr
     FROM {{watched}}
     UNION ALL
-    SELECT {_KEY}, 'log_end', replica_id, max(at_us), max_by(value, struct(at_us, value)), NULL
-    FROM ends WHERE at_us <= from_us GROUP BY {_KEY}, replica_id
+    SELECT {_KEY}, 'log_end', replica_id, greatest(at_us, from_us), max_by(value, struct(at_us, value)), NULL
+    FROM ends GROUP BY {_KEY}, replica_id, greatest(at_us, from_us)
     UNION ALL
-    SELECT {_KEY}, 'log_end', replica_id, at_us, value, NULL FROM ends WHERE at_us > from_us
+    SELECT {_KEY}, 'high_watermark', NULL, greatest(at_us, from_us), max(value), NULL
+    FROM marks GROUP BY {_KEY}, greatest(at_us, from_us)
     UNION ALL
-    SELECT {_KEY}, 'high_watermark', NULL, from_us, max(value), NULL FROM marks WHERE at_us <= from_us GROUP BY {_KEY}
-    UNION ALL
-    SELECT {_KEY}, 'high_watermark', NULL, at_us, value, NULL FROM marks WHERE at_us > from_us
-    UNION ALL
-    SELECT {_KEY}, 'acked', NULL, from_us, max(value), NULL FROM acked WHERE at_us <= from_us GROUP BY {_KEY}
-    UNION ALL
-    SELECT {_KEY}, 'acked', NULL, at_us, value, NULL FROM acked WHERE at_us > from_us
+    SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL
+    FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
-"""Of each span, what held at its start, and what changed in it."""
+"""Of each span, what held at its start, and what changed in it: an offset at an instant is the last one of it."""
