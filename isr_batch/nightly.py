@@ -13,6 +13,7 @@ from isr_batch.replay.days import mark
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replay
 from isr_batch.scoring.disagreements import write_disagreements
+from isr_batch.scoring.eligible_leaders import Elr, write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
 from isr_batch.window import Window
 from udfs.batches.replay import RuleRun
@@ -27,12 +28,14 @@ def silently(_name: str) -> Iterator[dict[str, Any]]:
     yield {}
 
 
-def replay_window(
+def replay_window(  # noqa: PLR0913 four of them have a default
     lake: Lake,
     runs: Sequence[RuleRun],
     window: Window = Window(),  # noqa: B008 frozen
     run: Run | None = None,
     step: Step = silently,
+    *,
+    elr: Elr = "auto",
 ) -> None:
     """Replay a window through the rules and bring everything that is made of it up to date.
 
@@ -51,6 +54,8 @@ def replay_window(
         also when a later step fails.
     step : callable
         Shows progress.
+    elr : {"auto", "off", "on"}
+        Whether the clusters have eligible leader replicas: as their logs say, or not, or from the start.
 
     Raises
     ------
@@ -68,7 +73,8 @@ def replay_window(
             run.add(counts)
             shown |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
         with step("compare the rules") as shown:
-            counts = Counts(rows_out=write_disagreements(lake, window) + write_scores(lake))
+            written = write_disagreements(lake, window) + write_eligible_leaders(lake, elr) + write_scores(lake)
+            counts = Counts(rows_out=written)
             run.add(counts)
             shown |= {"rows": counts.rows_out}
         mark(lake, window, runs, summary.fingerprints)

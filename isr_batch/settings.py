@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -35,6 +35,11 @@ def names_between_commas(value: object) -> object:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
+def _switch(value: object) -> object:
+    """YAML reads ``on`` and ``off`` as truth values."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,10 +60,11 @@ class IngestSettings(_Section):
 
 
 class ReplaySettings(_Section):
-    """Rules to replay (``all`` or names), and parameters that differ from the defaults."""
+    """Rules to replay (``all`` or names), parameters that differ from the defaults, and who may lead after a death."""
 
     rules: Annotated[list[str], NoDecode, BeforeValidator(names_between_commas)] = Field(default=["all"], min_length=1)
     params: dict[str, dict[str, int | str]] = {}
+    elr: Annotated[Literal["auto", "off", "on"], BeforeValidator(_switch)] = "auto"
 
 
 class ValidationSettings(_Section):

@@ -166,4 +166,4 @@ def replay_window(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun
     from isr_batch.nightly import replay_window as replay
     from isr_batch.replay.replay import rule_runs
 
-    replay(job.lake, runs or rule_runs(job.settings.replay), window, done, job.out.step)
+    replay(job.lake, runs or rule_runs(job.settings.replay), window, done, job.out.step, elr=job.settings.replay.elr)

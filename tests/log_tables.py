@@ -19,7 +19,9 @@ LINES = pa.schema([
 DATA = pa.struct([
     ("name", pa.string()), ("value", pa.string()), ("resourceType", pa.int32()), ("resourceName", pa.string()),
     ("topicId", pa.string()), ("partitionId", pa.int32()), ("replicas", _INTS), ("isr", _INTS), ("leader", pa.int32()),
-    ("leaderEpoch", pa.int32()), ("partitionEpoch", pa.int32()), ("brokerId", pa.int32()), ("id", pa.int32()),
+    ("leaderEpoch", pa.int32()), ("partitionEpoch", pa.int32()), ("leaderRecoveryState", pa.int32()),
+    ("featureLevel", pa.int32()), ("eligibleLeaderReplicas", _INTS), ("lastKnownElr", _INTS),
+    ("topicName", pa.string()), ("incarnationId", pa.string()), ("brokerId", pa.int32()), ("id", pa.int32()),
     ("fenced", pa.string()), ("inControlledShutdown", pa.string()),
 ])  # fmt: skip
 RECORD_LINES = pa.schema([

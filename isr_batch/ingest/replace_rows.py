@@ -18,6 +18,7 @@ from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.worker_files import REPORTS, DataFile, reported_files, with_files_written
@@ -37,6 +38,7 @@ CUT_BY = (
     (OBSERVED_ISR_CHANGES, "change_time"),
     (BROKER_EVENTS, "event_time"),
     (COVERAGE, "from_time"),
+    (CONTROLLER_RECORDS, "record_time"),
 )
 """The time by which a table is cut: the one that event_date is the day of."""
 

@@ -26,6 +26,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec, in_order
+from isr_batch.report.leader_deaths import leader_deaths
 from isr_batch.report.pictures import MOST, draw_all
 from isr_batch.report.screen import screens
 from isr_batch.report.shrinks import shrinks
@@ -87,6 +88,7 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         drawn = draw_all(sql, {name: ran[name] for name in clusters})
         found = shrinks(sql, own, rules)
         covered = scope(sql)
+        deaths = leader_deaths(sql, {one["cluster_id"]: one | {"rule": ran[one["cluster_id"]]} for one in own.clusters})
     write_page(
         "report.html.j2",
         out,
@@ -101,6 +103,7 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
             name: [{column: row[column] for column in MATCH_COLUMNS} for row in matches if row["cluster_id"] == name]
             for name in clusters
         },
+        deaths=deaths,
         drawn=drawn,
         most=MOST,
         by_lines=dict.fromkeys(clusters) | _by_lines(lake),

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from isr_batch.scoring.elr import UNCLEAN
 from tests.conformance.releases import Releases
-from tests.unit.kernel.test_eligible_leaders import ours
-from udfs.kernel.eligible_leaders import PARTITION, UNCLEAN
+from tests.unit.scoring.test_elr import ours
 
 pytestmark = pytest.mark.conformance
 
@@ -36,9 +36,8 @@ def test_changes_are_those_of_the_released_controller(
         change = np.stack([wanted, active, lost, min_isr, election, elr_enabled], axis=1)
         answer = driver.call("play", np.hstack([before, change]).astype("<i8").tobytes(), replicas)
         expected = np.frombuffer(answer, "<i8").reshape(size, 5)
-        rows = np.hstack([change, np.zeros((size, 1), np.int64)])
-        partitions = [np.array([tuple(state)], PARTITION) for state in before]
-        after = [ours(partition, row[None])[0].tolist() for partition, row in zip(partitions, rows, strict=True)]
+        pairs = zip(before.tolist(), change.tolist(), strict=True)
+        after = [ours(state, [[*row, False]])[0] for state, row in pairs]
         found = np.array(after, np.int64)
         wrong = np.flatnonzero((found != expected)[:, same].any(axis=1))
         told = [(before[at], change[at], expected[at], found[at]) for at in wrong[:3]]

@@ -14,6 +14,7 @@ from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.report import write_report
 from isr_batch.scoring.broker_check import validate
 from isr_batch.scoring.disagreements import write_disagreements
+from isr_batch.scoring.eligible_leaders import write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
@@ -33,6 +34,7 @@ def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFa
     runs = rule_runs(ReplaySettings())
     done = replay(lake, runs)
     write_disagreements(lake, Window())
+    write_eligible_leaders(lake, "auto")
     write_scores(lake)
     mark(lake, Window(), runs, done.fingerprints)
     validate(lake)

@@ -33,6 +33,12 @@ def test_later_layers_win(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.ingest.max_quarantine_ratio == 0.25
 
 
+def test_yaml_reads_on_and_off_as_truth_values(conf: Path) -> None:
+    for said in ("on", "off", "auto"):
+        (conf / "base.yaml").write_text(f"replay: {{elr: {said}}}\n")
+        assert load_settings(conf=conf).replay.elr == said
+
+
 def test_environment_can_be_a_variable(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISR_BATCH_ENV", "prod")
     assert load_settings(conf=conf).spark.driver_memory == "4g"

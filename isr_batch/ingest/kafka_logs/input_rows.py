@@ -9,6 +9,7 @@ from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 _INSTANTS = {
@@ -18,6 +19,7 @@ _INSTANTS = {
     contracts.OBSERVED_ISR_CHANGES.name: {"event_date": "at_us", "change_time": "at_us"},
     contracts.BROKER_EVENTS.name: {"event_date": "at_us", "event_time": "at_us"},
     COVERAGE.name: {"event_date": "from_us"},
+    CONTROLLER_RECORDS.name: {"event_date": "record_us"},
     contracts.QUARANTINE.name: {},
 }
 

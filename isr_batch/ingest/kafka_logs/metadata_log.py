@@ -10,9 +10,12 @@ from isr_batch.ingest.kafka_logs.request_log import LAST_US, RAW_CHARACTERS
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 _RECORD = r"^\| offset: (\d+) .*?CreateTime: (\d+) .*payload: (\{.*\})"
-_NUMBERS = ("resourceType", "partitionId", "leader", "leaderEpoch", "partitionEpoch", "brokerId", "id")
-_LISTS = ("replicas", "isr")
-_TEXTS = ("name", "value", "resourceName", "topicId", "fenced", "inControlledShutdown")
+_NUMBERS = (
+    "resourceType", "partitionId", "leader", "leaderEpoch", "partitionEpoch", "leaderRecoveryState", "featureLevel",
+    "brokerId", "id",
+)  # fmt: skip
+_LISTS = ("replicas", "isr", "eligibleLeaderReplicas", "lastKnownElr")
+_TEXTS = ("name", "value", "resourceName", "topicId", "topicName", "fenced", "inControlledShutdown", "incarnationId")
 _SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
 _SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
 _HAS_RECORD = "payload: "

@@ -12,6 +12,7 @@ import pyarrow as pa
 from isr_batch.ingest.kafka_logs import (
     append_log,
     broker_events,
+    controller_records,
     coverage,
     fetch_log,
     isr_changes,
@@ -39,6 +40,7 @@ from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.quarantine import REFUSED_REQUESTS, quarantine, refused_folders, refused_lines
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables import inputs as contracts
+from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -261,6 +263,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
             sources, silent, broker_events.check_events(sql, checks, processes)
         ),
         COVERAGE.name: coverage.covered(sql, stretches, of_interest.files),
+        CONTROLLER_RECORDS.name: controller_records.controller_records(sources),
         contracts.QUARANTINE.name: quarantine(
             engine, pa.concat_tables([refused_folders(found.refused), refused.drop_columns("log")]), said["refused"],
             doubtful,

@@ -38,6 +38,11 @@ _STILL_LEADER_NOW = (
     rf"Skipped the become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
     rf"isr=\[((?:{INTS})?)\].*, leader=({INT}), .*leaderEpoch=({INT}), partitionEpoch=({INT}){END}"
 )
+_REGISTRATION = (
+    rf"become-leader state change for {_PARTITION} .*PartitionRegistration\(replicas=\[((?:{INTS})?)\].*, "
+    rf"isr=\[((?:{INTS})?)\].*, elr=\[((?:{INTS})?)\], lastKnownElr=\[((?:{INTS})?)\], leader=(-?{INT}), "
+    rf".*leaderEpoch=({INT}), partitionEpoch="
+)
 _TOPIC_ID = rf"{_PARTITION} with topic id (?:Some\()?([\w-]{{22}})\b"
 _MIN_ISR_OF_LOG = rf"Created log for partition {_PARTITION} in .*[{{ ]min\.insync\.replicas(?:=| -> )({INT}){END}"
 
@@ -143,8 +148,8 @@ def isr_updated_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def _lines(sql: ArrowSql, table: pa.Table, pattern: str, columns: str, more: str = "") -> pa.Table:
-    """Parse the lines that a pattern matches; ``isr`` and ``replicas`` become lists."""
-    lists = [name for name in ("isr", "replicas") if f"{name} VARCHAR" in columns]
+    """Parse the lines that a pattern matches; those of replicas become lists."""
+    lists = [name for name in ("isr", "replicas", "elr", "last_known_elr") if f"{name} VARCHAR" in columns]
     replaced = f" REPLACE ({', '.join(f'int_list({name}) AS {name}' for name in lists)})" if lists else ""
     return sql(
         f"""
@@ -208,6 +213,15 @@ def still_leader_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
     )
     before = _lines(sql, state_changes, _STILL_LEADER, columns)
     return pa.concat_tables([before, _lines(sql, state_changes, _STILL_LEADER_NOW, now).select(before.column_names)])
+
+
+def registration_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
+    """Parse what a leader's lines show of KIP-966 (4.2 on): replicas, isr, elr, last_known_elr, who leads."""
+    columns = (
+        "topic VARCHAR, partition_id INTEGER, replicas VARCHAR, isr VARCHAR, elr VARCHAR, last_known_elr VARCHAR, "
+        "leader_id INTEGER, leader_epoch INTEGER"
+    )
+    return _lines(sql, state_changes, _REGISTRATION, columns)
 
 
 def topic_ids(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:

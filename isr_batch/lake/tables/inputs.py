@@ -6,6 +6,7 @@ offsets are record offsets.
 """
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, SOURCE, Column, Table, columns, key_columns
+from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from udfs.batches.segments import PACKED
 
@@ -216,5 +217,14 @@ INGESTED_FILES = Table(
     {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'snapshot', 'properties')"},
 )
 
-INPUT_TABLES = (FETCH_LOG, APPEND_LOG, LEADER_EPOCHS, OBSERVED_ISR_CHANGES, BROKER_EVENTS, COVERAGE, QUARANTINE)
+INPUT_TABLES = (
+    FETCH_LOG,
+    APPEND_LOG,
+    LEADER_EPOCHS,
+    OBSERVED_ISR_CHANGES,
+    BROKER_EVENTS,
+    COVERAGE,
+    CONTROLLER_RECORDS,
+    QUARANTINE,
+)
 """What an ingest writes."""

@@ -2,6 +2,7 @@
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
+from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
 from isr_batch.lake.tables.scores import (
     EXPERIMENT_RESULTS,
@@ -271,6 +272,7 @@ OUTPUT_TABLES = (
     SHRINK_VERDICTS,
     REPLAY_CHECK,
     RULE_DISAGREEMENTS,
+    ELIGIBLE_LEADERS,
     PARTITION_SCORES,
     REPLICA_SCORES,
     RULE_SCORES,

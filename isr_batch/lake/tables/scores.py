@@ -22,7 +22,7 @@ PARTITION_SCORES = Table(
             exposure_us="time that the leader's term covers of this day, microseconds, as all times here",
             under_min_isr_us="time with fewer in-sync replicas than min.insync.replicas, or than there are replicas",
             at_min_isr_us="time with exactly as many",
-            leader_alone_us="time with the leader alone: offline if it dies",
+            leader_alone_us="time with the leader alone in the ISR; eligible_leaders says who could lead if it died",
             under_replicated_us="time with a replica outside the ISR",
             high_watermark_stalled_us="time with the high watermark below the log end",
             loss_exposed_us="time in which a clean election could lose acknowledged records",
@@ -116,7 +116,7 @@ _SCORES = (
     *_measures(
         under_min_isr_seconds="time with fewer in-sync replicas than min.insync.replicas",
         at_min_isr_seconds="time with exactly as many",
-        leader_alone_seconds="time with the leader alone: offline if it dies",
+        leader_alone_seconds="time with the leader alone in the ISR; eligible_leaders says who could lead if it died",
         under_replicated_seconds="time with a replica outside the ISR; Kafka's UnderReplicatedPartitions, summed up",
         high_watermark_stalled_seconds="time with the high watermark below the log end",
         acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",

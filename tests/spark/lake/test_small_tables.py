@@ -18,6 +18,7 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import (
     APPEND_LOG,
     BROKER_EVENTS,
@@ -47,6 +48,10 @@ def rows(table: Table, cluster: str, *seconds: float) -> pa.Table:
         made.append({
             BROKER_EVENTS: time | {"broker_id": 1, "event_time": at(each), "end_time": at(each), "kind": "check"},
             COVERAGE: time | {"broker_id": 1, "log": "server", "from_time": at(each), "until_time": at(each + 1)},
+            CONTROLLER_RECORDS: time | {
+                "record_time": at(each), "record_offset": 7, "kind": "partition", "topic": "t", "partition_id": 0,
+                "isr": [1], "elr": [2], "election": "in_sync",
+            },
             LEADER_EPOCHS: time | SET | {
                 "start_time": at(each), "end_time": at(each), "assigned": [1, 2], "isr_at_start": [1],
                 "held_at_start": [None, 5], "replica_lag_time_max_ms": 1, "min_insync_replicas": 1,

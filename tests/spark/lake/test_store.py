@@ -186,9 +186,11 @@ def test_views_by_bare_name(lake: Lake) -> None:
     _verdicts(lake)
     assert set(lake.register_views()) == {"replayed_days", "shrink_verdicts", *sql_texts()} - {
         "days_to_replay",
+        "elections_by_day",
         "evidence_and_verdicts",
         "evidence_storms",
         "fetches",
+        "leader_death_by_rule_and_day",
     }
     assert [row["partition_id"] for row in lake.spark.table("spurious_shrinks").collect()] == [0]
     assert lake.spark.table("worst_partitions").collect()[0]["out_of_isr_ms"] == 60_000

@@ -85,6 +85,21 @@ def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: 
             assert sum(int(number) for kind, number in drawn if kind == verdict) == judged[name, verdict]
 
 
+def test_it_says_what_a_leaders_death_would_have_cost_without_and_with_elr(page: str, sample_lake: Lake) -> None:
+    prices, _ = sample_lake.query("""
+        SELECT cluster_id, sum(leader_alone_us) / 1e6 AS alone, sum(offline_without_elr_us) / 1e6 AS without,
+          sum(offline_with_elr_us) / 1e6 AS with_elr
+        FROM leader_death_by_rule_and_day WHERE rule = 'kafka-3.7' GROUP BY cluster_id
+    """)
+    assert {row["cluster_id"] for row in prices} == {"leader-stop", "restart", "follower-stop"}
+    for row in prices:
+        section = sections_of(page)[str(row["cluster_id"])]
+        off, on, alone = (f"{row[name]:,.3f} partition-seconds" for name in ("without", "with_elr", "alone"))
+        assert f"offline in {off} (leader alone: {alone})." in section
+        assert f"With them: in {on}; this cluster has them." in section
+    assert "At no time was a replica outside the ISR" in sections_of(page)["quiet"]
+
+
 def test_the_replay_is_compared_as_validate_does(page: str, sample_lake: Lake) -> None:
     sections = sections_of(page)
     rows = summary(sample_lake).rows

@@ -10,105 +10,105 @@ Source: PartitionChangeBuilder.build of 4.4.0, without reassignments; tests/conf
 remembers the last known leader when the ISR becomes empty, and not when a partition has no leader any more.
 """
 
-import numpy as np
+from dataclasses import dataclass
 
-from udfs.jit import kernel
-from udfs.records import int64_record
-
-NO_LEADER = np.int64(-1)
-NOBODY = np.int64(0)
+NO_LEADER = -1
+NOBODY = 0
 """An empty set."""
-PREFERRED, ONLINE, UNCLEAN = np.arange(3)
+PREFERRED, ONLINE, UNCLEAN = range(3)
 """Elections: go back to the first replica of the assignment; keep the leader if it may stay; and unclean if need be."""
 
-PARTITION = int64_record(
-    "isr",
-    "elr",  # eligible leader replicas; none of them is in the ISR
-    "last_known_leader",  # the one that lastKnownElr names while nobody leads, or NO_LEADER
-    "leader",  # position in the assignment, or NO_LEADER
-    "recovering",  # leaderRecoveryState: 1 since an unclean election
-)
-"""What the metadata log says of a partition, as ``PARTITION_CHANGE_RECORD`` changes it."""
+
+@dataclass
+class Partition:
+    """What the metadata log says of a partition, as ``PARTITION_CHANGE_RECORD`` changes it.
+
+    Parameters
+    ----------
+    isr : int
+    elr : int
+        Eligible leader replicas; none of them is in the ISR.
+    last_known_leader : int
+        The one that lastKnownElr names while nobody leads, or NO_LEADER.
+    leader : int
+        Position in the assignment, or NO_LEADER.
+    recovering : int
+        leaderRecoveryState: 1 since an unclean election.
+    """
+
+    isr: int
+    elr: int
+    last_known_leader: int
+    leader: int
+    recovering: int
 
 
-@kernel
-def holds(replicas, p):
+def holds(replicas: int, p: int) -> bool:
     """Whether the replica at position ``p`` is among these; NO_LEADER is in no set."""
     return p >= 0 and replicas >> p & 1 != 0
 
 
-@kernel
-def first_of(replicas):
+def first_of(replicas: int) -> int:
     """The first of them in order of assignment, NO_LEADER of none."""
-    if replicas == 0:
-        return NO_LEADER
-    p = NO_LEADER + 1
-    while replicas >> p & 1 == 0:
-        p += 1
-    return p
+    return (replicas & -replicas).bit_length() - 1
 
 
-@kernel
-def number_of(replicas):
-    """How many they are."""
-    number = 0
-    while replicas != 0:
-        replicas &= replicas - 1
-        number += 1
-    return number
-
-
-@kernel
-def eligible_after(isr, elr, wanted_isr, lost, min_isr):
+def eligible_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:
     """ELR after a change of the ISR to ``wanted_isr``; the members of the ISR before it may be among them.
 
     Parameters
     ----------
-    isr, elr : int64
+    isr, elr : int
         Before.
-    wanted_isr : int64
-    lost : int64
+    wanted_isr : int
+    lost : int
         Replicas that come back from an unclean shutdown.
-    min_isr : int64
+    min_isr : int
         min.insync.replicas, but no more than the size of the assignment.
     """
-    if number_of(wanted_isr) >= min_isr:
+    if wanted_isr.bit_count() >= min_isr:
         return NOBODY
     return (elr | isr) & ~wanted_isr & ~lost
 
 
-@kernel
-def _elected(partition, valid, active, last_resort, election):
+def _elected(leader: int, valid: int, active: int, last_resort: int, election: int) -> tuple[int, bool]:
     """Who leads, and whether the election is unclean."""
     if election == PREFERRED and valid & 1 != 0:
-        return NO_LEADER + 1, False
-    if holds(valid, partition.leader):
-        return partition.leader, False
+        return 0, False
+    if holds(valid, leader):
+        return leader, False
     if valid != 0:
         return first_of(valid), False
-    if last_resort and holds(active, partition.last_known_leader):
-        return partition.last_known_leader, True
+    if holds(active, last_resort):
+        return last_resort, True
     if election == UNCLEAN and active != 0:
         return first_of(active), True
     return NO_LEADER, False
 
 
-@kernel
-def change(partition, wanted_isr, active, lost, min_isr, election, elr_enabled):
+def change(  # noqa: PLR0913, PLR0917 what the controller looks at
+    partition: Partition,
+    wanted_isr: int,
+    active: int,
+    lost: int,
+    min_isr: int,
+    election: int,
+    elr_enabled: bool,  # noqa: FBT001
+) -> None:
     """Change a partition as the controller does, in place.
 
     Parameters
     ----------
-    partition : PARTITION
-    wanted_isr : int64
+    partition : Partition
+    wanted_isr : int
         The ISR that the leader asks for, or that is left when the controller takes a broker out.
-    active : int64
+    active : int
         Replicas that may lead: registered, not fenced, not shutting down, their log directory online.
-    lost : int64
+    lost : int
         Replicas that come back from an unclean shutdown, which are no longer in ``wanted_isr`` either.
-    min_isr : int64
+    min_isr : int
         min.insync.replicas, but no more than the size of the assignment.
-    election : int64
+    election : int
         PREFERRED, ONLINE or UNCLEAN.
     elr_enabled : bool
         eligible.leader.replicas.version is 1 or more.
@@ -117,12 +117,13 @@ def change(partition, wanted_isr, active, lost, min_isr, election, elr_enabled):
     if elr_enabled:
         elr = eligible_after(partition.isr, elr, wanted_isr, lost, min_isr)
     valid = active & (wanted_isr if wanted_isr != 0 else elr)
-    last_resort = elr_enabled and wanted_isr == 0 and elr == 0
-    winner, unclean = _elected(partition, valid, active, last_resort, election)
+    # Nobody is safe: who led last may, if he is there.
+    last_resort = partition.last_known_leader if elr_enabled and wanted_isr == 0 and elr == 0 else NO_LEADER
+    winner, unclean = _elected(partition.leader, valid, active, last_resort, election)
     isr = wanted_isr
     if winner != partition.leader and (unclean or holds(elr, winner)):
         # An election from the ELR is clean; after an unclean one nobody else is known to have what is committed.
-        isr = NOBODY | 1 << winner
+        isr = 1 << winner
         elr = NOBODY if unclean else elr & ~isr
         if unclean:
             partition.recovering = 1
@@ -138,8 +139,7 @@ def change(partition, wanted_isr, active, lost, min_isr, election, elr_enabled):
     partition.leader = winner
 
 
-@kernel
-def clear(partition):
+def clear(partition: Partition) -> None:
     """CLEAR_ELR_RECORD: min.insync.replicas was changed, and who was eligible by the old one may not be by the new."""
     partition.elr = NOBODY
     partition.last_known_leader = NO_LEADER

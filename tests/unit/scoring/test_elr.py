@@ -1,37 +1,18 @@
 """ELR after changes of a partition: worked examples, and random sequences against sets."""
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from isr_batch.scoring import elr
 from tests.naive_eligible_leaders import ONLINE, PREFERRED, UNCLEAN, Change, Partition
-from udfs.jit import entry
-from udfs.kernel import eligible_leaders
 
 REPLICAS = 4
 State = tuple[set[int], set[int], int | None, int | None, bool]
-
-
-@cache
-def compiled() -> Callable[..., None]:
-    change: Any = eligible_leaders.change
-    clear: Any = eligible_leaders.clear
-
-    @entry
-    def play(partition: Any, changes: Any, after: Any) -> None:
-        for i in range(len(changes)):
-            row = changes[i]
-            if row[6] != 0:
-                clear(partition[0])
-            change(partition[0], row[0], row[1], row[2], row[3], row[4], row[5] != 0)
-            after[i] = partition[0]
-
-    return play
 
 
 def bits(replicas: frozenset[int]) -> int:
@@ -42,30 +23,27 @@ def members(replicas: int) -> frozenset[int]:
     return frozenset(replica for replica in range(64) if replicas >> replica & 1)
 
 
-def rows_of(changes: list[Change]) -> Any:
-    """As the kernel takes them, int64 of shape (changes, 7)."""
-    rows = [(*map(bits, change[:3]), *map(int, change[3:])) for change in changes]
-    return np.array(rows, np.int64).reshape(len(rows), 7)
-
-
-def ours(partition: Any, rows: Any) -> Any:
-    """A PARTITION, which it changes, after each of the changes; shape (changes,)."""
-    after = np.zeros(len(rows), eligible_leaders.PARTITION)
-    compiled()(partition, rows, after)
+def ours(state: Sequence[int], changes: Iterable[Change | Sequence[Any]]) -> list[tuple[int, ...]]:
+    """A partition after each of the changes, as five numbers."""
+    partition, after = elr.Partition(*state), []
+    for *change, clears in changes:
+        if clears:
+            elr.clear(partition)
+        elr.change(partition, *change)
+        after.append(astuple(partition))
     return after
 
 
 def states(isr: frozenset[int], changes: list[Change]) -> list[State]:
     """After each change of a partition that 0 leads with this ISR."""
-    partition = np.zeros(1, eligible_leaders.PARTITION)
-    partition["isr"], partition["last_known_leader"] = bits(isr), -1
+    rows = [(*map(bits, change[:3]), *change[3:]) for change in changes]
 
     def one(position: int) -> int | None:
         return None if position < 0 else position
 
     return [
-        (set(members(isr)), set(members(elr)), one(last), one(leader), bool(recovering))
-        for isr, elr, last, leader, recovering in ours(partition, rows_of(changes)).tolist()
+        (set(members(now)), set(members(eligible)), one(last), one(leader), bool(recovering))
+        for now, eligible, last, leader, recovering in ours((bits(isr), 0, -1, 0, 0), rows)
     ]
 
 
@@ -89,11 +67,11 @@ def test_any_changes_give_what_sets_give(changes: list[Change]) -> None:
         expected.append((set(partition.isr), set(partition.elr), *leaders))
     found = states(everybody, changes)
     assert found == expected
-    for (isr, elr, *_), change in zip(found, changes, strict=True):
-        assert not isr & elr
+    for (isr, eligible, *_), change in zip(found, changes, strict=True):
+        assert not isr & eligible
         # Who is elected from the ELR is an ISR by himself, and the others stay eligible, whatever min ISR is.
-        assert not elr or (change.elr_enabled and len(change.wanted_isr) < change.min_isr)
-        assert not elr & change.lost
+        assert not eligible or (change.elr_enabled and len(change.wanted_isr) < change.min_isr)
+        assert not eligible & change.lost
 
 
 ALL = frozenset({0, 1, 2})
@@ -101,7 +79,7 @@ ALL = frozenset({0, 1, 2})
 
 def isr_and_elr(*isrs: set[int], min_isr: int = 2, everybody: frozenset[int] = ALL) -> list[tuple[set[int], set[int]]]:
     changes = [Change(frozenset(isr), everybody, min_isr=min_isr) for isr in isrs]
-    return [(isr, elr) for isr, elr, *_ in states(everybody, changes)]
+    return [(isr, eligible) for isr, eligible, *_ in states(everybody, changes)]
 
 
 def test_two_dropped_in_one_check_are_both_eligible() -> None:

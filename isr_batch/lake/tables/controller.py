@@ -1,0 +1,44 @@
+"""Table of what the controller wrote down that bears on who may lead a partition."""
+
+from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
+
+CONTROLLER_RECORDS = Table(
+    "controller_records",
+    "A record of the metadata log that bears on who may lead a partition: its state, and settings of KIP-966",
+    (
+        *key_columns("cluster_id"),
+        *columns("""
+            record_time TIMESTAMP NOT NULL -- the controller wrote it; of kind noted, a leader learnt of it
+            record_offset BIGINT -- in the metadata log, which puts records of the same time in order; of kind noted
+                -- null
+            kind STRING NOT NULL -- partition (the state of a partition that a record leaves), cleared
+                -- (CLEAR_ELR_RECORD: nobody is eligible until the ISR changes), min_isr (min.insync.replicas is set),
+                -- elr_version, metadata_version (a feature's level), unclean_restart (a broker registers again
+                -- without a controlled shutdown before: it may have lost records), noted (the state in a
+                -- leader's own log)
+            topic STRING -- null: all topics, of min_isr those without a setting of their own
+            partition_id INT -- null: all
+            broker_id INT -- of unclean_restart the broker, of noted the leader
+            value INT -- level of the feature, or min.insync.replicas (null: no longer set)
+            leader_id INT -- of partition and noted: who leads; -1 nobody
+            leader_epoch INT -- Kafka's leader epoch
+            assigned ARRAY<INT> -- replicas in the order of elections
+            isr ARRAY<INT> -- in-sync replicas
+            elr ARRAY<INT> -- eligible leader replicas (KIP-966): outside the ISR, with everything that is committed
+            last_known_elr ARRAY<INT> -- who led last, while nobody does
+            leader_recovery_state INT -- 1 since an unclean election, until the leader has recovered
+            election STRING -- where the record changes the leader, who was elected: in_sync (a member of the ISR),
+                -- eligible (an eligible leader replica, the ISR being empty; clean as well), last_known_leader (who
+                -- led last, when neither ISR nor ELR had anybody; unclean), unclean (somebody who may lack what was
+                -- committed), nobody (the partition has no leader)
+        """),
+        *SOURCE,
+        DATE,
+    ),
+    {
+        "kind_known": "kind IN ('partition', 'cleared', 'min_isr', 'elr_version', 'metadata_version', "
+        "'unclean_restart', 'noted')",
+        "election_known": "election IN ('in_sync', 'eligible', 'last_known_leader', 'unclean', 'nobody')",
+    },
+    ("event_date",),
+)

@@ -1,0 +1,57 @@
+"""Say what the death of a leader would have cost under the brokers' own rule, without and with KIP-966."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from isr_batch.incidents.own_shrinks import Row
+from isr_batch.lake.lake_sql import LakeSql
+from isr_batch.lake.sql_files import sql_texts
+
+_HAS: Final = {
+    True: "this cluster has them",
+    False: "this cluster does not have them",
+    None: "no log tells whether this cluster has them",
+}
+_SUMS: Final = ("leader_alone_us", "offline_without_elr_us", "offline_with_elr_us")
+
+
+def leader_deaths(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[str, list[str]]:
+    """Give two sentences for each cluster; none where the lake has no such results.
+
+    Parameters
+    ----------
+    sql : LakeSql
+    clusters : mapping of str to dict
+        By name: ``rule``, which the brokers ran, and ``lag_time_ms``.
+    """
+    if not sql.lake.has("eligible_leaders"):
+        return {name: [] for name in clusters}
+    prices = sql(sql_texts()["leader_death_by_rule_and_day"])
+    enabled = {row["cluster_id"]: row["elr"] for row in sql(_ENABLED)}
+    return {
+        name: _sentences([row for row in prices if row["cluster_id"] == name and _is_own(row, own)], enabled.get(name))
+        for name, own in clusters.items()
+    }
+
+
+_ENABLED: Final = """
+    SELECT cluster_id, max(elr_enabled) AS elr FROM eligible_leaders GROUP BY cluster_id
+"""
+
+
+def _is_own(row: Row, own: Row) -> bool:
+    lag_time_ms = json.loads(row["params_json"])["replica_lag_time_max_ms"]
+    return bool(row["rule"] == own["rule"] and lag_time_ms == own["lag_time_ms"])
+
+
+def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT001
+    if not rows:
+        return ["At no time was a replica outside the ISR: had a leader died, another replica would have led."]
+    alone, without, with_elr = (_seconds(sum(row[name] for row in rows)) for name in _SUMS)
+    off = f"Without eligible leader replicas, a leader's death would have left its partition offline in {without}"
+    return [f"{off} (leader alone: {alone}).", f"With them: in {with_elr}; {_HAS[enabled]}."]
+
+
+def _seconds(us: int) -> str:
+    return f"{int(us) / 1e6:,.3f} partition-seconds"  # DuckDB gives decimals

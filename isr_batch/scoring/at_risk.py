@@ -1,0 +1,59 @@
+"""What a heir lacks in one span of time. Spark's workers may do it, which lack most packages."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+SPAN: Final = (
+    "cluster_id", "topic", "partition_id", "leader_epoch", "leader_id", "rule", "params_json", "from_us",
+)  # fmt: skip
+"""Key of a span."""
+_TEXT: Final = frozenset({"cluster_id", "topic", "rule", "params_json"})
+FOUND: Final = pa.schema(
+    [(name, pa.string() if name in _TEXT else pa.int64() if name == "from_us" else pa.int32()) for name in SPAN]
+    + [("lost_records_max", pa.int64()), ("lost_us", pa.int64()), ("elr_below_high_watermark", pa.int32())]
+)
+"""Columns of `at_risk`."""
+
+
+def at_risk(rows: pa.Table) -> pa.Table:
+    """Go through one span.
+
+    Parameters
+    ----------
+    rows : pa.Table
+        Of one span: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``. Of kind span the heir and the ELR;
+        of log_end, high_watermark and acked what an offset comes to.
+
+    Returns
+    -------
+    pa.Table
+        A row of `FOUND`.
+    """
+    listed: list[dict[str, Any]] = rows.sort_by([("at_us", "ascending"), ("value", "ascending")]).to_pylist()
+    (span,) = (row for row in listed if row["kind"] == "span")
+    heir, elr = span["replica_id"], span["elr"] or []
+    log_ends: dict[int, int] = {}
+    high_watermark = acked = -1
+    most, most_us, below = None, None, set[int]()
+    for place, row in enumerate(listed):
+        if row["kind"] == "log_end":
+            log_ends[row["replica_id"]] = row["value"]
+        elif row["kind"] == "high_watermark":
+            high_watermark = max(high_watermark, row["value"])
+        elif row["kind"] == "acked":
+            acked = max(acked, row["value"])
+        # All that happens at an instant happens before it is looked at.
+        if place + 1 < len(listed) and listed[place + 1]["at_us"] == row["at_us"]:
+            continue
+        below |= {one for one in elr if 0 <= log_ends.get(one, -1) < high_watermark}
+        if log_ends.get(heir, -1) >= 0:
+            lacks = max(0, high_watermark - log_ends[heir], acked - log_ends[heir])
+            if most is None or lacks > most:
+                most, most_us = lacks, row["at_us"]
+    known = any(log_ends.get(one, -1) >= 0 for one in elr)
+    found = {name: span[name] for name in SPAN} | {
+        "lost_records_max": most, "lost_us": most_us if most else None,
+        "elr_below_high_watermark": len(below) if known else None,
+    }  # fmt: skip
+    return pa.Table.from_pylist([found], FOUND)

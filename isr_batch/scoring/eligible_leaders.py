@@ -1,0 +1,158 @@
+"""Who could lead if the leader died, under each rule run: table eligible_leaders, and what the shrinks cost by it.
+
+KIP-966 keeps eligible leader replicas (ELR) beside the ISR since 4.1, where a cluster has the feature. A rule's own
+ISR gives its own ELR: what the brokers' ISR made of theirs says nothing of another rule's.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal
+
+from isr_batch.lake.engines import LakeEngine, engine_for
+from isr_batch.lake.engines import Rows as EngineRows
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
+from isr_batch.replay.terms import JOINED
+from isr_batch.scoring import heir_offsets
+from isr_batch.scoring.rule_path import SPANS, Cluster, Word, spans
+from udfs.rules import REGISTRY
+
+Elr = Literal["auto", "off", "on"]
+"""Whether clusters have eligible leader replicas: as their logs say, or as the operator does."""
+
+TABLES: Final = ("partition_scores", "isr_changes", "leader_epochs", "broker_events", "controller_records")
+PARTITION: Final = ("cluster_id", "topic", "partition_id")
+FIRST_RELEASE: Final = 4
+"""The feature takes metadata.version 4.0-IV1."""
+
+_SET: Final = ", ".join(SET_KEY)
+_PARTITION: Final = ", ".join(PARTITION)
+
+
+def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
+    """Make ``eligible_leaders`` anew, of all runs and days that the lake has: an ELR depends on all changes before it.
+
+    Returns
+    -------
+    int
+        Rows written.
+    """
+    with engine_for(lake, TABLES) as engine:
+        return engine.replace(ELIGIBLE_LEADERS, eligible_leaders(engine, elr))
+
+
+def eligible_leaders(engine: LakeEngine, elr: Elr) -> EngineRows:
+    """Rows of ``eligible_leaders``."""
+    tables = {name: engine.table(name) for name in TABLES}
+    rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
+    found = engine.by_key(rows, PARTITION, partial(spans, clusters=clusters(engine, elr)), SPANS)
+    timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
+    found = heir_offsets.with_offsets(engine, engine.keep(found), timelines)
+    times = {f"{name}_time": f"timestamp_micros({name}_us)" for name in ("from", "until", "lost")}
+    times["event_date"] = "CAST(timestamp_micros(from_us) AS DATE)"
+    columns = ", ".join(f"{times.get(name, name)} AS {name}" for name in ELIGIBLE_LEADERS.column_names)
+    return engine(f"SELECT {columns} FROM {{found}}", found=found)
+
+
+def _path(engine: LakeEngine) -> str:
+    """What `spans` is given, of the partitions where a rule run ever had a replica outside the ISR."""
+    in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
+    return f"""
+        WITH runs AS (
+          SELECT DISTINCT {_SET}, rule, params_json FROM {{partition_scores}}
+        ), wanted AS (
+          SELECT {_PARTITION}, rule, params_json FROM {{partition_scores}}
+          GROUP BY {_PARTITION}, rule, params_json HAVING sum(under_replicated_us) > 0
+        ), begins AS (
+          SELECT {_PARTITION}, min(start_time) AS start_time FROM {{terms}} GROUP BY {_PARTITION}
+        ), recorded AS (
+          SELECT {_PARTITION}, start_time, max_by(elr, record_offset) AS elr
+          FROM begins JOIN {{controller_records}} AS records USING ({_PARTITION})
+          WHERE kind IN ('partition', 'cleared') AND unix_micros(record_time) <= unix_micros(start_time)
+          GROUP BY {_PARTITION}, start_time
+        )
+        SELECT {_SET}, rule, params_json, 'term' AS kind, unix_micros(start_time) AS at_us,
+          unix_micros(end_time) AS end_us, assigned, array_intersect(assigned, isr_at_start) AS isr,
+          CAST(get_json_object(params_json, '$.min_insync_replicas') AS INT) AS min_isr,
+          min_insync_replicas AS min_isr_of_term,
+          coalesce(CAST(get_json_object(params_json, '$.isr_write_latency_ms') AS BIGINT),
+            CASE WHEN rule IN ({", ".join(in_background)}) THEN isr_write_ms END, 0) * 1000 AS write_us,
+          assigned AS isr_before, 'controller' AS made_by, elr
+        FROM runs JOIN wanted USING ({_PARTITION}, rule, params_json) JOIN {{terms}} AS terms USING ({_SET})
+          LEFT JOIN recorded USING ({_PARTITION}, start_time)
+        UNION ALL
+        SELECT {_SET}, rule, params_json, kind, unix_micros(change_time), CAST(NULL AS BIGINT), isr_before, isr_after,
+          CAST(NULL AS INT), CAST(NULL AS INT), CAST(NULL AS BIGINT), isr_before, made_by, NULL
+        FROM {{isr_changes}} AS changes JOIN wanted USING ({_PARTITION}, rule, params_json)
+    """
+
+
+def clusters(engine: LakeEngine, elr: Elr) -> dict[str, Cluster]:
+    """Collect what the controllers said of whole clusters, and find out whether these have the feature."""
+    words: dict[str, list[Word]] = {}
+    facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
+    for row in engine.listed(engine(_WORDS, **_tables(engine))):
+        words.setdefault(row.pop("cluster_id"), []).append(Word(**row))
+    return {name: cluster_of(sorted(words.get(name, []), key=_in_order), row, elr) for name, row in facts.items()}
+
+
+def _tables(engine: LakeEngine) -> dict[str, EngineRows]:
+    return {name: engine.table(name) for name in ("controller_records", "broker_events", "leader_epochs")}
+
+
+_FACTS: Final = """
+    SELECT cluster_id, max(elr_printed) AS elr_printed, min(major) AS major FROM (
+      SELECT cluster_id, CASE WHEN kind = 'noted' AND size(elr) > 0 THEN 1 ELSE 0 END AS elr_printed,
+        CAST(NULL AS INT) AS major
+      FROM {controller_records}
+      UNION ALL
+      SELECT cluster_id, 0, TRY_CAST(split_part(broker_version, '.', 1) AS INT) FROM {leader_epochs}
+    ) AS told GROUP BY cluster_id
+"""
+_WORDS: Final = """
+    SELECT cluster_id, unix_micros(record_time) AS at_us, CAST(record_offset AS BIGINT) AS number, kind, topic,
+      partition_id, broker_id, value, CAST(NULL AS INT) AS leader_epoch
+    FROM {controller_records} WHERE kind IN ('elr_version', 'metadata_version', 'min_isr', 'cleared',
+      'unclean_restart')
+    UNION ALL
+    SELECT cluster_id, unix_micros(record_time), CAST(record_offset AS BIGINT), 'unclean', topic, partition_id,
+      CAST(NULL AS INT), CAST(NULL AS INT), leader_epoch
+    FROM {controller_records} WHERE election IN ('unclean', 'last_known_leader')
+    UNION ALL
+    SELECT cluster_id, unix_micros(event_time), CAST(0 AS BIGINT),
+      CASE WHEN kind = 'unfenced' THEN 'active' ELSE 'inactive' END, CAST(NULL AS STRING), CAST(NULL AS INT), broker_id,
+      CAST(NULL AS INT), CAST(NULL AS INT)
+    FROM {broker_events} WHERE kind IN ('fenced', 'unfenced', 'shutting_down')
+"""
+
+
+def cluster_of(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Cluster:
+    """Find out whether a cluster has eligible leader replicas, and from when on.
+
+    Parameters
+    ----------
+    words : sequence of Word
+        In order, also of kind metadata_version.
+    facts : mapping
+        ``major``, the least major release of its brokers (None: unknown), and ``elr_printed``, whether a leader's log
+        has an ELR that is not empty.
+    elr : {"auto", "off", "on"}
+    """
+    levels = [word for word in words if word.kind == "elr_version"]
+    together = [word.at_us for word in words if word.kind == "metadata_version"]
+    others = [word for word in words if word.kind not in {"elr_version", "metadata_version"}]
+    if elr != "auto":
+        return Cluster(others, "given", elr == "on")
+    if levels or together:
+        # A new cluster and each snapshot write all features that are on. What they say of the time before is the best
+        # that there is; a record that comes alone changes a cluster that had the feature off.
+        before = bool(levels and levels[0].at_us in together and levels[0].value)
+        return Cluster(sorted([*levels, *others], key=_in_order), "recorded", before)
+    if facts["major"] is not None and facts["major"] < FIRST_RELEASE:
+        return Cluster(others, "release", False)
+    return Cluster(others, "logged", True) if facts["elr_printed"] else Cluster(others, "unknown", None)
+
+
+def _in_order(word: Word) -> tuple[int, int]:
+    return word.at_us, word.number

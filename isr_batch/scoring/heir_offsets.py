@@ -1,0 +1,83 @@
+"""What a heir would lack: its log end beside what is acknowledged, while an ISR is under min.insync.replicas.
+
+The high watermark stands still then (3.7 on), and what comes with acks=0 or 1 is acknowledged above it.
+"""
+
+from typing import Final
+
+from isr_batch.lake.engines import LakeEngine
+from isr_batch.lake.engines import Rows as EngineRows
+from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.scoring.at_risk import FOUND, SPAN, at_risk
+
+TABLES: Final = {
+    "partition_timeline": (*SPAN[:-1], "time", "high_watermark"),
+    "replica_timeline": (*SPAN[:-1], "replica_id", "time", "follower_log_end_offset"),
+    "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
+}
+"""Columns that are read of each table."""
+_KEY: Final = ", ".join(SPAN)
+
+
+def with_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
+    """Add ``lost_records_max``, ``lost_us`` and ``elr_below_high_watermark`` to spans.
+
+    Parameters
+    ----------
+    engine : LakeEngine
+    spans : EngineRows
+        Of `isr_batch.scoring.rule_path.spans`.
+    tables : dict of str to EngineRows
+        TABLES.
+    """
+    # Where no log tells whether there are eligible leader replicas, what they would lack.
+    watched = engine.keep(
+        engine(
+            f"""
+            SELECT * FROM (
+              SELECT {_KEY}, until_us, coalesce(heir_id, heir_if_on) AS heir_id, coalesce(elr, elr_if_on) AS elr
+              FROM {{spans}} WHERE size(isr) < min_insync_replicas
+            ) AS under WHERE heir_id IS NOT NULL OR size(elr) > 0
+            """,
+            spans=spans,
+        )
+    )
+    found = engine.by_key(engine(_EVENTS, watched=watched, **tables), SPAN, at_risk, FOUND)
+    return engine(
+        f"""
+        SELECT spans.*, lost_records_max, lost_us, elr_below_high_watermark
+        FROM {{spans}} AS spans LEFT JOIN {{found}} AS found USING ({_KEY})
+        """,
+        spans=spans, found=found,
+    )  # fmt: skip
+
+
+_RUN: Final = ", ".join(SPAN[:-1])
+_SET: Final = ", ".join(SET_KEY)
+_EVENTS: Final = f"""
+    WITH ends AS (
+      SELECT {_KEY}, until_us, replica_id, unix_micros(time) AS at_us, follower_log_end_offset AS value
+      FROM {{watched}} AS watched JOIN {{replica_timeline}} AS states USING ({_RUN})
+      WHERE unix_micros(time) < until_us AND (replica_id = heir_id OR array_contains(elr, replica_id))
+    ), marks AS (
+      SELECT {_KEY}, until_us, unix_micros(time) AS at_us, high_watermark AS value
+      FROM {{watched}} AS watched JOIN {{partition_timeline}} AS states USING ({_RUN})
+      WHERE unix_micros(time) < until_us
+    ), acked AS (
+      SELECT {_KEY}, until_us, unix_micros(append_time) AS at_us, log_end_offset AS value
+      FROM {{watched}} AS watched JOIN {{append_log}} AS appends USING ({_SET})
+      WHERE unix_micros(append_time) < until_us AND acks IN (0, 1) AND log_end_offset IS NOT NULL
+    )
+    SELECT {_KEY}, 'span' AS kind, heir_id AS replica_id, from_us AS at_us, CAST(NULL AS BIGINT) AS value, elr
+    FROM {{watched}}
+    UNION ALL
+    SELECT {_KEY}, 'log_end', replica_id, greatest(at_us, from_us), max_by(value, struct(at_us, value)), NULL
+    FROM ends GROUP BY {_KEY}, replica_id, greatest(at_us, from_us)
+    UNION ALL
+    SELECT {_KEY}, 'high_watermark', NULL, greatest(at_us, from_us), max(value), NULL
+    FROM marks GROUP BY {_KEY}, greatest(at_us, from_us)
+    UNION ALL
+    SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL
+    FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
+"""
+"""Of each span, what held at its start, and what changed in it: an offset at an instant is the last one of it."""

@@ -1,0 +1,291 @@
+"""The path of one partition under each rule run: its ISR, its ELR by KIP-966, and who would lead if the leader died.
+
+Spark's workers may do it, which lack most packages.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from isr_batch.scoring.elr import eligible_after
+
+DAY_US: Final = 86_400_000_000
+
+_INTS: Final = pa.list_(pa.int32())
+SPANS: Final = pa.schema([
+    ("cluster_id", pa.string()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
+    ("leader_id", pa.int32()), ("rule", pa.string()), ("params_json", pa.string()), ("from_us", pa.int64()),
+    ("until_us", pa.int64()), ("isr", _INTS), ("min_insync_replicas", pa.int32()), ("elr_enabled", pa.bool_()),
+    ("elr_source", pa.string()), ("elr", _INTS), ("heir_id", pa.int32()), ("offline_if_leader_dies", pa.bool_()),
+    ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()),
+])  # fmt: skip
+"""Columns of `spans`: times in epoch microseconds."""
+
+
+class Word(NamedTuple):
+    """What the controller says at a time: of all topics if ``topic`` is None, of all partitions likewise."""
+
+    at_us: int
+    number: int
+    """Which of several at the same time comes first."""
+    kind: str
+    """elr_version, min_isr, cleared, unclean_restart, active, inactive, or unclean (an election)."""
+    topic: str | None = None
+    partition_id: int | None = None
+    broker_id: int | None = None
+    value: int | None = None
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What is known of a cluster as a whole.
+
+    Parameters
+    ----------
+    words : sequence of Word
+        In order.
+    source : str
+        Of ``elr_enabled``: given, recorded, release, logged or unknown.
+    enabled : bool, optional
+        Whether it has eligible leader replicas, until a Word says otherwise; None: nothing tells.
+    """
+
+    words: Sequence[Word]
+    source: str
+    enabled: bool | None
+
+
+@dataclass
+class _Known:
+    """The controller's word up to a time, for one partition."""
+
+    enabled: bool | None
+    of_topic: int | None = None
+    of_cluster: int | None = None
+    inactive: set[int] = field(default_factory=set)
+
+    def min_isr(self, term: Mapping[str, Any]) -> int:
+        """The one in force: the term's where no record sets one, the run's where the run was given another."""
+        set_to = self.of_topic if self.of_topic is not None else self.of_cluster
+        wanted = set_to if set_to is not None and term["min_isr"] == term["min_isr_of_term"] else term["min_isr"]
+        return min(wanted, len(term["assigned"]))
+
+
+class _State:
+    """The ISR of a rule, and its ELR by the cluster's own settings and as if it were on.
+
+    Sets of brokers are bits, as `isr_batch.scoring.elr` has them.
+    """
+
+    def __init__(self, brokers: Iterable[int]) -> None:
+        self._bits = {broker: 1 << place for place, broker in enumerate(sorted({*brokers}))}
+        self.isr = 0
+        self.elr: int | None = None
+        self.elr_if_on: int | None = None
+
+    def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
+        """Take the ELR with which the log begins. One that is not recorded is unknown until something empties it."""
+        if recorded is not None and known.enabled:
+            self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
+
+    def change(self, isr: Iterable[int], known: _Known, min_isr: int, *, unclean: bool = False) -> None:
+        wanted = sum(self._bits[broker] for broker in isr)
+
+        def after(elr: int | None) -> int | None:
+            if unclean:
+                return 0
+            found = eligible_after(self.isr, elr or 0, wanted, 0, min_isr)
+            return None if elr is None and wanted.bit_count() < min_isr else found
+
+        self.elr = after(self.elr) if known.enabled else 0
+        self.elr_if_on = after(self.elr_if_on)
+        self.isr = wanted
+
+    def lose(self, broker: int | None) -> None:
+        """Nobody is eligible any more, or one broker is not."""
+        if broker is None:
+            self.elr = self.elr_if_on = 0
+            return
+        kept = ~self._bits.get(broker, 0)
+        self.elr = None if self.elr is None else self.elr & kept
+        self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
+
+    def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
+        """Keep the brokers that are in a set."""
+        return [broker for broker in brokers if self._bits[broker] & replicas]
+
+
+def spans(rows: pa.Table, clusters: Mapping[str, Cluster]) -> pa.Table:
+    """Give the spans of time in which a replica is outside the ISR, of one partition under each rule run.
+
+    Parameters
+    ----------
+    rows : pa.Table
+        Of one partition. Of its terms (``kind`` term): start ``at_us``, ``end_us``, ``assigned``, ``isr`` at the start,
+        ``min_isr`` of the run and ``min_isr_of_term``, ``write_us`` (until an ISR write is answered), and of the first
+        term of the log ``elr``, the recorded one. Of the changes
+        of the ISR (shrink, expand, relinquish): ``at_us``, ``isr_before``, ``isr``, ``made_by``.
+    clusters : mapping of str to Cluster
+
+    Returns
+    -------
+    pa.Table
+        Of `SPANS`.
+    """
+    listed = rows.to_pylist()
+    run = itemgetter("rule", "params_json")
+    found: list[dict[str, Any]] = []
+    for _, of_run in groupby(sorted(listed, key=run), key=run):
+        found.extend(_of_run(list(of_run), clusters))
+    return pa.Table.from_pylist(found, SPANS)
+
+
+def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Cluster]) -> Iterator[dict[str, Any]]:
+    cluster = clusters[rows[0]["cluster_id"]]
+    topic, partition_id = rows[0]["topic"], rows[0]["partition_id"]
+    words = [
+        word for word in cluster.words
+        if word.topic in {None, topic} and word.partition_id in {None, partition_id}
+    ]  # fmt: skip
+    terms = sorted((row for row in rows if row["kind"] == "term"), key=itemgetter("at_us", "leader_epoch"))
+    known, heard = _Known(cluster.enabled), 0
+    state = _State(broker for term in terms for broker in term["assigned"])
+    for term in terms:
+        changes = sorted((row for row in rows if row["kind"] != "term" and _is_of(row, term)), key=_in_turn)
+        events: list[tuple[int, int, Any]] = [(at_us, 1, isr) for at_us, isr in commits(changes, term)]
+        while heard < len(words) and words[heard].at_us <= term["at_us"]:
+            _hear(words[heard], known, state)
+            heard += 1
+        if term is terms[0]:
+            state.begin(term["elr"], known)
+        unclean = any(word.kind == "unclean" and word.leader_epoch == term["leader_epoch"] for word in words)
+        state.change(term["isr"], known, known.min_isr(term), unclean=unclean)
+        while heard < len(words) and words[heard].at_us < term["end_us"]:
+            events.append((words[heard].at_us, 0, words[heard]))
+            heard += 1
+        yield from _merged(_of_term(term, sorted(events, key=itemgetter(0, 1)), known, state, cluster))
+
+
+def _is_of(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
+    same = change["leader_epoch"] == term["leader_epoch"] and change["leader_id"] == term["leader_id"]
+    return bool(same and term["at_us"] <= change["at_us"] <= term["end_us"])
+
+
+def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
+    """Changes of the same instant follow each other by their ISRs."""
+    members = len(change["isr_before"])
+    return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
+
+
+def commits(changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any]) -> Iterator[tuple[int, frozenset[int]]]:
+    """Give the instants at which an ISR is committed, and that ISR.
+
+    What the rule asks for is committed when its write is answered, unless something else came first: then the next
+    change begins with another ISR.
+    """
+    asked: tuple[int, frozenset[int]] | None = None
+    isr = frozenset(term["isr"])
+    for (at_us, *_), several in groupby(changes, key=_in_turn):
+        change = next(iter(several))
+        if asked:
+            if frozenset(change["isr_before"]) == asked[1]:
+                yield asked
+                isr = asked[1]
+            asked = None
+        if frozenset(change["isr_before"]) != isr:
+            # A removal that only took back what the rule had asked for leaves no row.
+            isr = frozenset(change["isr_before"])
+            yield at_us, isr
+        if change["kind"] == "relinquish":
+            continue
+        after = frozenset(change["isr"])
+        if change["made_by"] == "controller":
+            yield at_us, after
+            isr = after
+        else:
+            asked = at_us + term["write_us"], after
+    if asked:
+        yield asked
+
+
+def _hear(word: Word, known: _Known, state: _State) -> None:
+    if word.kind == "elr_version":
+        known.enabled = (word.value or 0) > 0
+    elif word.kind == "min_isr" and word.topic is None:
+        known.of_cluster = word.value
+    elif word.kind == "min_isr":
+        known.of_topic = word.value
+    elif word.kind == "cleared":
+        state.lose(None)
+    elif word.broker_id is not None:
+        one = {word.broker_id}
+        if word.kind == "active":
+            known.inactive -= one
+        else:
+            known.inactive |= one
+        if word.kind == "unclean_restart":
+            state.lose(word.broker_id)
+
+
+def _of_term(
+    term: Mapping[str, Any], events: Iterable[tuple[int, int, Any]], known: _Known, state: _State, cluster: Cluster
+) -> Iterator[dict[str, Any]]:
+    """Give a row from each event to the next one, cut at midnights."""
+    at_us = term["at_us"]
+    for then_us, _, event in [*events, (term["end_us"], 2, None)]:
+        until_us = min(then_us, term["end_us"])
+        while at_us < until_us:
+            cut_us = min(until_us, (at_us // DAY_US + 1) * DAY_US)
+            row = _row(term, known, state, cluster)
+            if len(row["isr"]) < len(term["assigned"]) or row["heir_if_off"] is None:
+                yield row | {"from_us": at_us, "until_us": cut_us}
+            at_us = cut_us
+        if isinstance(event, Word):
+            _hear(event, known, state)
+        elif event is not None and then_us < term["end_us"]:
+            state.change(event, known, known.min_isr(term))
+
+
+def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: Cluster) -> dict[str, Any]:
+    order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
+    enabled = known.enabled
+
+    def heir(elr: int | None) -> int | None:
+        return next(iter(state.among(order, state.isr) or state.among(order, elr or 0)), None)
+
+    if_on, if_off = heir(state.elr_if_on), heir(0)
+    if enabled is None:
+        unknown = if_on != if_off or (if_on is None and state.elr_if_on is None)
+    else:
+        unknown = state.elr is None and if_off is None
+    in_force = if_off if enabled is None or unknown else heir(state.elr)
+    elr, elr_if_on = (
+        None if each is None else state.among(term["assigned"], each) for each in (state.elr, state.elr_if_on)
+    )
+    return {name: term[name] for name in SPANS.names[:7]} | {
+        "isr": state.among(term["assigned"], state.isr), "min_insync_replicas": known.min_isr(term),
+        "elr_enabled": enabled,
+        "elr_source": cluster.source, "elr": None if enabled is None else elr,
+        "heir_id": None if unknown else in_force, "offline_if_leader_dies": None if unknown else in_force is None,
+        "elr_if_on": elr_if_on, "heir_if_on": if_on, "heir_if_off": if_off,
+    }  # fmt: skip
+
+
+def _merged(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Join rows that follow each other on one day and say the same."""
+    last: dict[str, Any] | None = None
+    for row in rows:
+        same = last and row | {"from_us": last["from_us"], "until_us": last["until_us"]} == last
+        if last and same and row["from_us"] == last["until_us"] and row["from_us"] % DAY_US:
+            last["until_us"] = row["until_us"]
+            continue
+        if last:
+            yield last
+        last = row
+    if last:
+        yield last

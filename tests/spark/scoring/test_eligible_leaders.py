@@ -1,0 +1,163 @@
+"""Who could lead if the leader died, on recorded clusters: by both engines, beside the ledger and the records."""
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from isr_batch.ingest.broker_logs import ingest_kafka_logs
+from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.lake import Lake
+from isr_batch.replay.replay import replay
+from isr_batch.scoring.eligible_leaders import eligible_leaders, write_eligible_leaders
+from isr_batch.scoring.elr import eligible_after
+from isr_batch.scoring.scores import write_scores
+from tests.spark.broker_logs import TRACES, traces
+from udfs.batches.replay import RuleRun
+
+SECOND_US = 1_000_000
+Row = dict[str, Any]
+
+
+def asked(lake: Lake, text: str) -> list[Row]:
+    return lake.query(text)[0]
+
+
+def plain(rows: list[Row]) -> Counter[str]:
+    return Counter(
+        str([row[name].replace(tzinfo=None) if name.endswith("_time") and row[name] else row[name] for name in row])
+        for row in rows
+    )
+
+
+def test_both_engines_find_the_same(sample_lake: Lake) -> None:
+    with InProcess(sample_lake) as here, BySpark(sample_lake) as spark:
+        expected = plain(here.listed(eligible_leaders(here, "auto")))
+        assert plain(spark.listed(eligible_leaders(spark, "auto"))) == expected
+    assert len(expected) > 1000
+
+
+def test_times_are_those_of_the_ledger(sample_lake: Lake) -> None:
+    """What is counted in the replay, again: from the changes of the ISR alone."""
+    wrong = asked(
+        sample_lake,
+        """
+        WITH again AS (
+          SELECT rule, topic, partition_id, leader_epoch, leader_id, cluster_id, event_date,
+            sum(CASE WHEN size(isr) = 1 THEN us ELSE 0 END) AS alone_us,
+            sum(CASE WHEN size(isr) < 3 THEN us ELSE 0 END) AS under_replicated_us
+          FROM (SELECT *, unix_micros(until_time) - unix_micros(from_time) AS us FROM eligible_leaders)
+          GROUP BY ALL
+        ), counted AS (
+          -- A leader that restarts may take up its former epoch again: two terms of one key.
+          SELECT rule, topic, partition_id, leader_epoch, leader_id, cluster_id, event_date,
+            sum(leader_alone_us) AS alone_us, sum(under_replicated_us) AS under_replicated_us
+          FROM partition_scores GROUP BY ALL
+        )
+        SELECT * FROM counted c LEFT JOIN again a
+          USING (rule, topic, partition_id, leader_epoch, leader_id, cluster_id, event_date)
+        WHERE c.alone_us <> coalesce(a.alone_us, 0) OR c.under_replicated_us <> coalesce(a.under_replicated_us, 0)
+    """,
+    )
+    assert wrong == []
+    alone = asked(sample_lake, "SELECT sum(leader_alone_us) AS us FROM partition_scores")
+    assert alone[0]["us"] > 0
+
+
+def test_prices_with_and_without_elr(sample_lake: Lake) -> None:
+    prices = asked(sample_lake, "SELECT * FROM leader_death_by_rule_and_day")
+    assert prices
+    for row in prices:
+        assert row["unknown_us"] == 0, "the metadata log says that the samples have the feature"
+        assert row["offline_if_leader_dies_us"] == row["offline_with_elr_us"] <= row["offline_without_elr_us"]
+        assert row["leader_alone_with_heir_us"] <= min(row["leader_alone_us"], row["elr_members_us"])
+    by_kind = asked(sample_lake, "SELECT * FROM elections_by_day WHERE cluster_id = 'restart'")
+    assert [(row["unclean"], row["last_known_leader"]) for row in by_kind] == [(0, 0)]
+    assert by_kind[0]["in_sync"] > 0
+
+
+@pytest.fixture(scope="module")
+def recorded(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The recorded 4.4.0 cluster, replayed through its own rule."""
+    lake = Lake(spark_session, str(tmp_path_factory.mktemp("recorded")), "run-1")
+    ingest_kafka_logs(lake, TRACES / "k4.4.0", "k4.4.0")
+    replay(lake, [RuleRun("kafka-3.7")])
+    write_eligible_leaders(lake, "auto")
+    write_scores(lake)
+    return lake
+
+
+def states(lake: Lake) -> dict[tuple[str, int], list[Row]]:
+    """The records of each partition, in order."""
+    found = defaultdict(list)
+    rows = asked(
+        lake,
+        """
+        SELECT *, unix_micros(record_time) AS us FROM controller_records WHERE kind IN ('partition', 'cleared')
+        ORDER BY record_offset
+    """,
+    )
+    for row in rows:
+        found[row["topic"], row["partition_id"]].append(row)
+    return found
+
+
+@traces
+@pytest.mark.traces
+def test_an_isr_gives_the_elr_that_was_recorded(recorded: Lake) -> None:
+    same = changes = 0
+    for rows in states(recorded).values():
+        for before, after in pairwise(rows):
+            if after["kind"] == "cleared":
+                assert after["elr"] == []
+                continue
+            if before["isr"] is None:  # the records that create a topic set min.insync.replicas first
+                continue
+            isr, elr, wanted = (sum(1 << one for one in each) for each in (before["isr"], before["elr"], after["isr"]))
+            same += eligible_after(isr, elr, wanted, 0, 2) == sum(1 << one for one in after["elr"])
+            changes += 1
+    assert (same, changes) == (248, 248)
+
+
+@traces
+@pytest.mark.traces
+def test_second_by_second_isr_and_elr_are_those_of_the_record(recorded: Lake) -> None:
+    """A leader's ISR is the record's some milliseconds apart; a look that falls between the two differs."""
+    terms = asked(
+        recorded, "SELECT *, unix_micros(start_time) AS us, unix_micros(end_time) AS end_us FROM leader_epochs"
+    )
+    spans = asked(
+        recorded,
+        """
+        SELECT *, unix_micros(from_time) AS from_us, unix_micros(until_time) AS until_us FROM eligible_leaders
+    """,
+    )
+    of_term = defaultdict(list)
+    for span in spans:
+        of_term[span["topic"], span["partition_id"], span["leader_epoch"]].append(span)
+    records = states(recorded)
+    looks: Counter[bool] = Counter()
+    for term in terms:
+        key = term["topic"], term["partition_id"]
+        for us in range(-(-term["us"] // SECOND_US) * SECOND_US, term["end_us"], SECOND_US):
+            record = [row for row in records[key] if row["us"] <= us][-1]
+            now = [span for span in of_term[(*key, term["leader_epoch"])] if span["from_us"] <= us < span["until_us"]]
+            ours = (now[0]["isr"], now[0]["elr"]) if now else (term["assigned"], [])
+            looks[tuple(map(sorted, ours)) == (sorted(record["isr"]), sorted(record["elr"]))] += 1
+    assert looks == {True: 4796, False: 8}
+
+
+@traces
+@pytest.mark.traces
+def test_the_price_of_the_recorded_cluster(recorded: Lake) -> None:
+    """Broker 1 was killed and fenced while 2 was outside the ISR: it was eligible, and could not lead."""
+    (price,) = asked(recorded, "SELECT * FROM leader_death_by_rule_and_day")
+    assert {name: price[name] for name in price if name.endswith("_us")} == {
+        "leader_alone_us": 25_295_912, "leader_alone_with_heir_us": 231_343, "offline_if_leader_dies_us": 25_064_569,
+        "unknown_us": 0, "elr_members_us": 25_295_912, "offline_with_elr_us": 25_064_569,
+        "offline_without_elr_us": 25_295_912,
+    }  # fmt: skip
+    assert (price["lost_if_leader_dies_records_max"], price["elr_below_high_watermark"]) == (72, 0)
+    assert str(price["lost_if_leader_dies_time"]).startswith("2026-11-25 07:31:13.411")
