@@ -143,7 +143,8 @@ def _phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
 def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
     """List the checks with the time at which each was due: broker_id, kind, at_us, end_us.
 
-    The check right after a silence is the first one that was due in it; the broker then catches up on the others.
+    The check right after a silence is the first one that was due in it; the broker then catches up on the others. Where
+    nothing tells when checks are due, it may have been due since the silence began.
     """
     spread = _PHASE_SPREAD_MS * 1000
     return sql(
@@ -152,7 +153,8 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
             SELECT *, period_ms * 1000 AS period_us, check_origin_ms * 1000 AS origin_us
             FROM checks JOIN known USING (broker_id, process)
         )
-        SELECT broker_id, 'check' AS kind, CASE WHEN check_origin_source = 'unknown' THEN at_us ELSE least(
+        SELECT broker_id, 'check' AS kind,
+            CASE WHEN check_origin_source = 'unknown' THEN coalesce(silent_from_us, at_us) ELSE least(
                 silent_from_us + positive_modulo(origin_us - silent_from_us, period_us),
                 at_us + {spread} - positive_modulo(at_us + {spread} - origin_us, period_us), at_us) END AS at_us,
             at_us AS end_us
