@@ -27,8 +27,9 @@ _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, sou
 def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
-    ``answered_us`` is the time of the "ISR updated" line that answers the ISR write. Where a starved leader heard of
-    it by the controller's record first, it is the time of that, if more than a second had passed; else null.
+    ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
+    term (KRaft up to 3.6), that of this term. Where a starved leader heard of it by the controller's record first, it
+    is the time of that, if more than a second had passed; else null.
     Retries after a failed write to ZooKeeper are left out.
     """
     lines = sources.sql(
@@ -36,6 +37,9 @@ def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] 
         WITH first_tries AS (
             SELECT s.*, lead(stamp_us) OVER (PARTITION BY broker_id, topic, partition_id ORDER BY stamp_us) AS next_us
             FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)
+        ), answers AS (
+            SELECT broker_id, topic, partition_id, stamp_us, isr FROM updates
+            UNION ALL SELECT broker_id, topic, partition_id, stamp_us, isr FROM led
         ), later AS (
             SELECT leader_id, topic, partition_id, at_us, isr FROM history
             UNION ALL SELECT leader_id, topic, partition_id, stamp_us, isr FROM stayed
@@ -45,7 +49,7 @@ def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] 
             WHEN list_sort(h.isr) = list_sort(s.isr_after) AND h.at_us > s.stamp_us + {_LATE_ANSWER_US}
                 AND coalesce(h.at_us < next_us, true) THEN h.at_us
             END AS answered_us
-        FROM first_tries s ASOF LEFT JOIN updates u ON s.broker_id = u.broker_id AND s.topic = u.topic
+        FROM first_tries s ASOF LEFT JOIN answers u ON s.broker_id = u.broker_id AND s.topic = u.topic
             AND s.partition_id = u.partition_id AND s.stamp_us <= u.stamp_us
         ASOF LEFT JOIN later h ON h.leader_id = s.broker_id AND s.topic = h.topic
             AND s.partition_id = h.partition_id AND s.stamp_us <= h.at_us
@@ -53,6 +57,7 @@ def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] 
         shrinks=sources.shrinks,
         writes=sources.isr_writes,
         updates=sources.isr_updates,
+        led=sources.led,
         history=sources.history,
         stayed=sources.stayed,
     )

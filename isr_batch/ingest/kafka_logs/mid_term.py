@@ -18,6 +18,8 @@ LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
 UNKNOWN_EPOCH = -1
 EARLY_US = 100_000
 """State-change lines may be written this much after the term began."""
+LONG_BEFORE_US = 1_000_000
+"""A leader that served fetches of its epoch so long before a line that begins this epoch had begun it before."""
 SEEN_OFTEN = 3
 """Fetches without an error after which a leader epoch is accepted that no line names."""
 
@@ -173,8 +175,16 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
 
 
 def _is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
-    """Whether a term's beginning is missing; a broker that was restarted may lead, and say so, in the same epoch."""
-    return logged_us is None or any(first_us < restart <= logged_us for restart in restarts)
+    """Whether a term's beginning is missing.
+
+    A leader may say again that it leads in the same epoch: after a restart, and in KRaft up to 3.6 at every change of the
+    ISR.
+    """
+    return (
+        logged_us is None
+        or first_us < logged_us - LONG_BEFORE_US
+        or any(first_us < restart <= logged_us for restart in restarts)
+    )
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
