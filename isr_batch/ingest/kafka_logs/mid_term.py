@@ -177,8 +177,8 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
 def _is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
     """Whether a term's beginning is missing.
 
-    A leader may say again that it leads in the same epoch: after a restart, and in KRaft up to 3.6 at every change of the
-    ISR.
+    A leader may say again that it leads in the same epoch: after a restart, and in KRaft up to 3.6 at every change of
+    the ISR.
     """
     return (
         logged_us is None
