@@ -81,7 +81,8 @@ class Signs(NamedTuple):
         Fetches that a leader served without an error: broker_id, stretch (its number among those of the broker),
         topic, partition_id, leader_epoch, first_us, last_us, fetches.
     named : sequence of dict
-        Lines of a leader about a partition of its own: broker_id, topic, partition_id, at_us.
+        Lines of a leader about a partition of its own: broker_id, topic, partition_id, at_us, leader_epoch (or
+        UNKNOWN_EPOCH).
     led : mapping of (topic, partition) to sequence of (at_us, leader_id, leader_epoch, source)
         Who led, by the controller's records and snapshots, in order of time.
     """
@@ -94,12 +95,15 @@ class Signs(NamedTuple):
 
 
 class OfPartition(NamedTuple):
-    """Evidence for the terms of one partition on one broker; ``asked`` is limited to one stretch."""
+    """Evidence for the terms of one partition on one broker; ``asked`` is limited to one stretch.
+
+    ``lines`` have times and leader epochs.
+    """
 
     boundaries: Sequence[Row]
     restarts: Sequence[int]
     asked: Sequence[Row]
-    lines: Sequence[int]
+    lines: Sequence[tuple[int, int]]
     led: Sequence[tuple[int, int, int, str]]
 
 
@@ -111,9 +115,9 @@ def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]
     asked: dict[tuple[int, int, Partition], list[Row]] = defaultdict(list)
     for row in signs.fetched:
         asked[row["broker_id"], row["stretch"], partition_of(row)].append(row)
-    lines: dict[tuple[int, Partition], list[int]] = defaultdict(list)
+    lines: dict[tuple[int, Partition], list[tuple[int, int]]] = defaultdict(list)
     for row in signs.named:
-        lines[row["broker_id"], partition_of(row)].append(row["at_us"])
+        lines[row["broker_id"], partition_of(row)].append((row["at_us"], row["leader_epoch"]))
     partitions: dict[int, set[Partition]] = defaultdict(set)
     for broker, key in [*boundaries, *lines, *((broker, key) for broker, _, key in asked)]:
         partitions[broker].add(key)
@@ -170,8 +174,11 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         begins_here = not found and not stretch.from_start and not _epoch_before(boundaries, at_us, epoch)
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
-        found += _by_other_evidence(stretch, limit_us, of_key.lines, of_key.led)
-    return sorted(found)
+        found += _by_other_evidence(stretch, limit_us, [us for us, _ in of_key.lines], of_key.led)
+    # A line of the leader may name the epoch that no fetch names.
+    named = [epoch for us, epoch in of_key.lines if begin_us <= us < limit_us and epoch >= 0]
+    epoch_named = named[0] if named else UNKNOWN_EPOCH
+    return sorted((us, epoch_named if epoch == UNKNOWN_EPOCH else epoch, source) for us, epoch, source in found)
 
 
 def _is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:

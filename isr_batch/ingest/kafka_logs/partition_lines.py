@@ -163,5 +163,6 @@ def _add_line(
     key = partition_of(row)
     evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
     evidence.named.append(
-        {"broker_id": row["broker_id"], "topic": key[0], "partition_id": key[1], "at_us": row["stamp_us"]}
-    )
+        {"broker_id": row["broker_id"], "topic": key[0], "partition_id": key[1], "at_us": row["stamp_us"],
+         "leader_epoch": row.get("leader_epoch", UNKNOWN_EPOCH)}
+    )  # fmt: skip

@@ -108,8 +108,10 @@ def test_an_idle_partition_is_known_by_records_by_listings_and_by_lines() -> Non
     assert found(LATE, led={key: [(MINUTE, 2, 3, LOGGED), (2 * MINUTE, 1, 4, LOGGED)]}) == [(BEGIN, 4, LOGGED)]
     assert found(LATE, led={key: [(MINUTE, 1, 3, LOGGED), (2 * MINUTE, 2, 4, LOGGED)]}) == []
     assert found(LATE, led={key: [(BEGIN, 1, -1, SNAPSHOT)]}) == [(BEGIN, -1, SNAPSHOT)]
-    line = {"broker_id": 1, "topic": "t", "partition_id": 0, "at_us": BEGIN + MINUTE}
+    line = {"broker_id": 1, "topic": "t", "partition_id": 0, "at_us": BEGIN + MINUTE, "leader_epoch": -1}
     assert found(LATE, named=[line]) == [(BEGIN, -1, INFERRED)]
+    assert found(LATE, named=[line, line | {"leader_epoch": 4}]) == [(BEGIN, 4, INFERRED)]
+    assert found(LATE, fetched=[asked(BEGIN + 7, -1)], named=[line | {"leader_epoch": 4}]) == [(BEGIN, 4, INFERRED)]
 
 
 def test_after_a_hole_a_term_goes_on_by_what_is_asked_there() -> None:
