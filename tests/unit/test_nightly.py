@@ -19,14 +19,15 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def step(name: str, result: object) -> None:
-        def stand_in(*_: object) -> object:
+        def stand_in(*_: object, **__: object) -> object:
             names.append(name)
             return result
 
         monkeypatch.setattr(nightly, name, stand_in)
 
     step("turn", nullcontext())
-    step("replay", SimpleNamespace(rows_in=7, rows_out={"isr_changes": 2, "shrink_verdicts": 1}, fingerprints=None))
+    rows_out = {"isr_changes": 2, "shrink_verdicts": 1}
+    step("replay", SimpleNamespace(rows_in=7, rows_out=rows_out, fingerprints=None, timelines="all"))
     step("write_disagreements", 4)
     step("write_scores", 5)
     step("mark", None)
