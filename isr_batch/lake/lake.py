@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import delta.exceptions
 import deltalake
 from delta.tables import DeltaTable
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -203,12 +203,14 @@ class Lake:
         folder = self.folder(name)
         if folder:
             return Store(folder)
-        hadoop = self.spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
-        known: Callable[[str], str | None] = hadoop.get
+        try:
+            hadoop = self.spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
+        except (AttributeError, PySparkException):  # Spark Connect
+            return store_of(self._location(name), lambda _: None)
 
         def setting(key: str) -> str | None:
-            hidden = hadoop.getPassword(key) if key.rpartition(".")[2] in {"key", "token"} else None
-            return "".join(hidden) if hidden is not None else known(key)
+            hidden = hadoop.getPassword(key)  # also from a store of credentials
+            return None if hidden is None else "".join(hidden)
 
         return store_of(self._location(name), setting)
 

@@ -219,7 +219,7 @@ def test_error_for_programs(isr_batch: Run) -> None:
                     "let this user in",
                 ),
                 ("java.net.UnknownHostException: nope.example", "no way to nope.example"),
-                ("[SCHEMA_NOT_FOUND] The schema `spark_catalog`.`isr` cannot be found.", "`spark_catalog`.`isr"),
+                ("[SCHEMA_NOT_FOUND] The schema `a`.`isr` cannot be found.", "no schema a`.`isr"),
             )
         ),
         (PermissionError(13, "Permission denied", "/a/report.html"), 2, "/a/report.html"),
