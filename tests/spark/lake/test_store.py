@@ -192,6 +192,8 @@ def test_views_by_bare_name(lake: Lake) -> None:
         "evidence_storms",
         "fetches",
         "leader_death_by_rule_and_day",
+        "partition_timeline",
+        "replica_timeline",
     }
     assert [row["partition_id"] for row in lake.spark.table("spurious_shrinks").collect()] == [0]
     assert lake.spark.table("worst_partitions").collect()[0]["out_of_isr_ms"] == 60_000
