@@ -11,8 +11,12 @@ S3 = {
 }  # fmt: skip
 
 
+def nothing(_: str) -> None:
+    """Of a configuration that has none."""
+
+
 def test_a_folder() -> None:
-    assert store_of("file:/tmp/a b/lake/replica_states", {}.get) == Store("/tmp/a b/lake/replica_states")
+    assert store_of("file:/tmp/a b/lake/replica_states", nothing) == Store("/tmp/a b/lake/replica_states")
 
 
 def test_s3_as_hadoop_has_it() -> None:
@@ -24,7 +28,7 @@ def test_s3_as_hadoop_has_it() -> None:
     }  # fmt: skip
     assert "hidden" not in repr(store)
     assert store_of("s3a://mine/lake/t", S3.get).options["aws_secret_access_key"] == "its own"
-    assert store_of("s3a://bucket/lake/t", {}.get).options == {}  # the environment, a profile or a role
+    assert store_of("s3a://bucket/lake/t", nothing).options == {}  # the environment, a profile or a role
 
 
 def test_azure_as_hadoop_has_it() -> None:
@@ -38,7 +42,7 @@ def test_azure_as_hadoop_has_it() -> None:
 )
 def test_places_that_are_out_of_reach(location: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as refused:
-        store_of(location, {}.get)
+        store_of(location, nothing)
     assert "--timelines none" in refused.value.hint
 
 
