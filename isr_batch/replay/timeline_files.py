@@ -3,7 +3,7 @@
 Most rows are those of several runs of rules. Each is written once, with a bit for each run that has it, to a file of
 its task and day. A task writes with Arrow wherever delta-rs reaches, and tells the driver of its files, which are in no
 table until one commit adds them (``timeline_tables``): those of a task that failed never are, and VACUUM removes them.
-docs/adr/0023-timelines-once.md has what this saves.
+docs/adr/0024-timelines-once.md has what this saves.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Timelines: the tables that hold them, a row once for all rule runs that share it, and the views that give each run's.
 
-docs/adr/0023-timelines-once.md says why.
+docs/adr/0024-timelines-once.md says why.
 """
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
