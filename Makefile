@@ -105,7 +105,7 @@ archive: $(VENV)/run.stamp ## build/packages.tar.gz for executors that have Pyth
 	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(VENV)/lib/python3.11/site-packages $(FOR_EXECUTORS) \
 		$(notdir $(wildcard $(VENV)/lib/python3.11/site-packages/_duckdb*.so)) \
 		-C $(CURDIR) isr_batch udfs
-FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow duckdb
+FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow duckdb deltalake arro3 typing_extensions.py
 
 clean: ## remove .venv, build/ and caches
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -26,7 +26,7 @@ from benchmarks.measure import Contestant, checksum_of_changes, checksum_of_tabl
 from benchmarks.page import Section, rate
 from isr_batch.replay.kernel_cache import keep_compiled
 from udfs.batches.replay import RuleRun, SetReplay, replay_batches
-from udfs.batches.results import FILED, KINDS, SCORED
+from udfs.batches.results import KINDS, SCORED, STATES
 from udfs.records import Rows
 from udfs.rules import BASELINE, REGISTRY
 
@@ -101,7 +101,7 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
     batches = list(as_batches(log))
 
     def through_arrow(runs: Sequence[RuleRun]) -> list[Any]:
-        return [_changes_of(batch) for batch in replay_batches(iter(batches), runs, SCORED, filed=list(FILED))]
+        return [_changes_of(batch) for batch in replay_batches(iter(batches), runs, SCORED, shared=list(STATES))]
 
     def by_arrow(found: list[Any]) -> tuple[int, int]:
         table = pa.concat_tables(changes for changes in found if changes is not None)

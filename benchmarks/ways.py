@@ -17,12 +17,12 @@ from pyspark.storagelevel import StorageLevel
 
 from benchmarks.arrow_log import without_segments
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.outputs import TIMELINES
+from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE
 from isr_batch.replay.event_stream import terms_of
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import ORDER, replay, rule_runs
-from isr_batch.replay.result_tables import scored_of, timeline_of
+from isr_batch.replay.result_tables import scored_of
 from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
@@ -48,7 +48,7 @@ def packed(spark: SparkSession, lake: Path) -> Path:
 
 def ours(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> Path:
     """Timelines, changes, verdicts and the ledger of each rule; packs what is not packed."""
-    replay(Lake(spark, str(lake)), runs)
+    replay(Lake(spark, str(lake)), runs, timelines=True)
     return lake
 
 
@@ -114,8 +114,12 @@ def apply_in_pandas(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) ->
     results = stream.groupBy(*SET_COLUMNS).applyInPandas(one_set, from_arrow_schema(RESULT_SCHEMA))
     results = results.persist(StorageLevel.DISK_ONLY)
     try:
-        timelines = {table: timeline_of(results.where(F.col("result") == kind)) for kind, table in TIMELINES.items()}
-        for table, rows in {**timelines, **scored_of(results)}.items():
+        time = F.timestamp_micros("time_us")
+        for kind, table in (("replica", REPLICA_TIMELINE), ("partition", PARTITION_TIMELINE)):
+            rows = results.where(F.col("result") == kind).withColumnRenamed("isr_after", "isr")
+            rows = rows.withColumns({"time": time, "event_date": time.cast("date")}).select(*table.column_names)
+            rows.write.format("delta").mode("overwrite").partitionBy("event_date").save(str(lake / table.name))
+        for table, rows in scored_of(results).items():
             Lake(spark, str(lake)).replace(table, rows, "true")
     finally:
         results.unpersist()

@@ -7,6 +7,8 @@ exits with 70.
 import re
 from typing import ClassVar
 
+from isr_batch.store_faults import fault_of_store
+
 
 class IsrBatchError(Exception):
     """Base of every expected failure; never raised itself.
@@ -104,21 +106,30 @@ def explained(error: Exception) -> IsrBatchError | None:
     """Tell a fault of the machine from a bug, by what the system and Spark say; None is a bug."""
     if isinstance(error, IsrBatchError):
         return error
-    for line in _OF_SYSTEM.findall(str(error)):
-        told = line.strip().removeprefix("Caused by: ")
-        if _NO_ROOM.search(line):
-            return StorageError(
-                f"a disk is full, or a limit reached: {told}",
-                "make room for the lake and for Spark's local folders (spark.local.dir), then run the same command "
-                "again: no table has half a commit, and what is not complete is not marked as done",
-            )
-        if _NOT_ALLOWED.search(line):
-            return StorageError(
-                f"a file may not be read or written: {told}",
-                "give this user the right to it, then run the same command again",
-            )
-    if damaged := _NOT_READ.search(f"{type(error).__name__}: {error}"):
+    text = f"{type(error).__name__}: {error}"
+    if fault := _of_disk(str(error)) or fault_of_store(text):
+        return StorageError(*fault)
+    if damaged := _NOT_READ.search(text):
         return unreadable(damaged[1])
     if isinstance(error, OSError) and error.filename:
         return StorageError(f"{error.filename}: {error.strerror}", "look at the path, then run the same command again")
+    return None
+
+
+def _of_disk(text: str) -> tuple[str, str] | None:
+    for line in _OF_SYSTEM.findall(text):
+        told = line.strip().removeprefix("Caused by: ")
+        if _NO_ROOM.search(line):
+            return (
+                f"a disk is full, or a limit reached: {told}",
+                (
+                    "make room for the lake and for Spark's local folders (spark.local.dir), then run the same command "
+                    "again: no table has half a commit, and what is not complete is not marked as done"
+                ),
+            )
+        if _NOT_ALLOWED.search(line):
+            return (
+                f"a file may not be read or written: {told}",
+                "give this user the right to it, then run the same command again",
+            )
     return None

@@ -12,6 +12,7 @@ from isr_batch.lake.tables.outputs import OUTPUT_TABLES
 from isr_batch.replay.days import mark
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replay
+from isr_batch.replay.timeline_tables import take_out_unnamed
 from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.eligible_leaders import Elr, write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
@@ -36,6 +37,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     step: Step = silently,
     *,
     elr: Elr = "auto",
+    timelines: bool | None = None,
 ) -> None:
     """Replay a window through the rules and bring everything that is made of it up to date.
 
@@ -56,6 +58,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
         Shows progress.
     elr : {"auto", "off", "on"}
         Whether the clusters have eligible leader replicas: as their logs say, or not, or from the start.
+    timelines : bool, optional
+        Whether replica_timeline and partition_timeline are written; by default that depends on the size.
 
     Raises
     ------
@@ -68,10 +72,10 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     lake.require(OUTPUT_TABLES)
     with turn(lake):
         with step(f"replay {len(runs)} rules") as shown:
-            summary = replay(lake, runs, window)
+            summary = replay(lake, runs, window, timelines=timelines)
             counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
             run.add(counts)
-            shown |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
+            shown |= {"rows_read": counts.rows_in, "rows": counts.rows_out, "timelines": summary.timelines}
         with step("compare the rules") as shown:
             written = write_disagreements(lake, window) + write_eligible_leaders(lake, elr) + write_scores(lake)
             counts = Counts(rows_out=written)
@@ -87,6 +91,7 @@ def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, o
     and returned rows are those of `isr_batch.lake.maintain.maintain`.
     """
     with turn(lake):
+        take_out_unnamed(lake)
         tables = compact_and_clean(lake, retain_hours, state_days)
         if lake.has("fetch_log") and lake.has("append_log"):
             pack_stale_days(lake)

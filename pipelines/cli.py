@@ -30,17 +30,20 @@ from pipelines.job import (
     Rules,
     Set,
     StampFormat,
+    TimelinesOf,
     TimeZone,
     To,
     open_job,
     recorded_run,
     replay_window,
     settings_of,
+    timelines_wanted,
 )
 from pipelines.nightly_cli import backfill, maintain, status
 from pipelines.output import Output
 from pipelines.rules_cli import rules_app
 from pipelines.sweep_cli import sweep
+from pipelines.timeline_cli import timeline
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
     from isr_batch.incidents.own_shrinks import OwnShrinks
@@ -133,13 +136,13 @@ def run(
     file: Annotated[
         Path | None, typer.Option("--out", help="The report; by default report.html in a lake that is a folder.")
     ] = None,
-    rules: Rules = None, params: Set = None, env: Env = None,
+    rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
     show_all: Annotated[bool, typer.Option("--all", help="Tables of logs, lines and rules as well.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest, replay, validate, report in one go; without follower fetches, say what server.log alone tells."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
-    settings = settings_of(env, rules, params)
+    settings, wanted = settings_of(env, rules, params), timelines_wanted(timelines)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
     missing = nothing_to_replay(logs, found)
@@ -151,7 +154,7 @@ def run(
     job = open_job(out, settings, lake, catalog, logs=logs, new=True)
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, found)
-        replay_window(job, done, Window())
+        replay_window(job, done, Window(), timelines=wanted)
         matches = _validate(job, done)
         if not out.brief:
             _show_rules(job, _side_by_side(job))
@@ -223,11 +226,11 @@ def experiment(
 def replay(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     grid: Annotated[Path | None, typer.Option("--grid", metavar="FILE.yaml", help="Instead: many of both.")] = None,
-    day: Date = None, start: From = None, end: To = None,
+    day: Date = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay the lake's fetches through the rules, and judge their shrinks."""
-    window = parse_window(day, start, end)
+    window, wanted = parse_window(day, start, end), timelines_wanted(timelines)
     runs = None
     if grid:
         from isr_batch.scoring.sweep_grid import load_grid
@@ -237,7 +240,7 @@ def replay(
         runs = load_grid(grid).runs
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     with recorded_run(job, "replay", window) as done:
-        replay_window(job, done, window, runs)
+        replay_window(job, done, window, runs, timelines=wanted)
         _show_rules(job, _side_by_side(job))
 
 
@@ -303,6 +306,11 @@ def compare(
 
 app.command(epilog="Example: isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake build/lake")(
     explain
+)
+
+
+app.command(epilog="Example: isr-batch timeline --topic busy --partition 0 --rules kafka-3.7 --lake build/lake")(
+    timeline
 )
 
 

@@ -42,6 +42,12 @@ TimeZone = Annotated[
     list[str] | None,
     typer.Option("--time-zone", metavar="[BROKER=]ZONE", help="Of stamps that name none; by default UTC."),
 ]
+TimelinesOf = Annotated[
+    str | None,
+    typer.Option(
+        "--timelines", metavar="all|none", help="Each follower's lag and state over time; by default unless very many."
+    ),
+]
 Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
 From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
@@ -102,7 +108,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     Raises
     ------
     UsageError
-        When the options name no lake, or two.
+        When the options name no lake, or two, or a schema that Spark does not know.
     NoInputError
         When there is no such folder.
     """
@@ -110,6 +116,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
     if lake and not new:
         require_path(lake, "isr-batch run --logs DIR --lake LAKE makes a lake")
+    from isr_batch.lake.catalogs import require_schema
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
 
@@ -125,9 +132,9 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
     # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
     on_disk = lake is not None and not new and _is_here(lake)
-    return Job(
-        out, settings, Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
-    )
+    tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
+    require_schema(tables)
+    return Job(out, settings, tables)
 
 
 def _is_here(path: str) -> bool:
@@ -161,9 +168,31 @@ def recorded_run(job: Job, command: str, window: Window | None = None) -> "Itera
         yield run
 
 
-def replay_window(job: Job, done: "Run", window: Window, runs: "Sequence[RuleRun] | None" = None) -> None:
+def replay_window(
+    job: Job,
+    done: "Run",
+    window: Window,
+    runs: "Sequence[RuleRun] | None" = None,
+    *,
+    timelines: bool | None = None,
+) -> None:
     """Replay the rules of a grid or of the settings, showing how it goes on."""
     from isr_batch.nightly import replay_window as replay
     from isr_batch.replay.replay import rule_runs
 
-    replay(job.lake, runs or rule_runs(job.settings.replay), window, done, job.out.step, elr=job.settings.replay.elr)
+    runs = runs or rule_runs(job.settings.replay)
+    elr = job.settings.replay.elr
+    replay(job.lake, runs, window, done, job.out.step, elr=elr, timelines=timelines)
+
+
+def timelines_wanted(option: str | None) -> bool | None:
+    """Read ``--timelines``; None where that is not said.
+
+    Raises
+    ------
+    UsageError
+        When it is neither all nor none.
+    """
+    if option not in {None, "all", "none"}:
+        raise UsageError(f"--timelines {option}: there are all and none", "leave it out, and the size decides")
+    return None if option is None else option == "all"

@@ -15,11 +15,13 @@ from pipelines.job import (
     Quiet,
     Rules,
     Set,
+    TimelinesOf,
     To,
     open_job,
     recorded_run,
     replay_window,
     settings_of,
+    timelines_wanted,
 )
 from pipelines.output import Output
 
@@ -44,7 +46,7 @@ def status(
 
 def backfill(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
-    start: From = None, end: To = None,
+    start: From = None, end: To = None, timelines: TimelinesOf = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay each day that is not replayed yet, or is stale, one after the other; what was done stays done."""
@@ -52,14 +54,14 @@ def backfill(
     from isr_batch.replay.days import undone
     from isr_batch.replay.replay import rule_runs
 
-    window = parse_window(None, start, end)
+    window, wanted = parse_window(None, start, end), timelines_wanted(timelines)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     runs = rule_runs(job.settings.replay)
     with recorded_run(job, "backfill", window) as done:
         # Asked again each time: a day that is done may show the next to be as it was.
         while days := undone(job.lake, window, runs, _fingerprints(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
-            replay_window(job, done, Window.of_day(days[0]), runs)
+            replay_window(job, done, Window.of_day(days[0]), runs, timelines=wanted)
         job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
 
 

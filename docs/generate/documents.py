@@ -16,6 +16,7 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
+from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.replay.kernel_cache import keep_compiled
 from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule
 
@@ -62,7 +63,10 @@ def tables() -> str:
         "## What a replay and the commands after it write\n",
         *map(_table, OUTPUT_TABLES),
         "## Views\n",
-        *(f"### {name}\n\n{_comment(text)}\n" for name, text in sql_texts().items()),
+        *(
+            _table(VIEWS[name][0]) if name in VIEWS else f"### {name}\n\n{_comment(text)}\n"
+            for name, text in sql_texts().items()
+        ),
     ])  # fmt: skip
 
 

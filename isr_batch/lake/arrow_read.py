@@ -16,7 +16,9 @@ from pyspark.sql import functions as F
 from isr_batch.errors import unreadable
 from isr_batch.lake.arrow_rows import TYPES
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.tables.timelines import VIEWS
 
 
 def read_columns(
@@ -101,8 +103,13 @@ def stored_bytes(lake: Lake, name: str) -> int:
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
     """Types of some columns of a table by its contract; any may be null."""
-    contract = {column.name: column for column in TABLES[name].columns}
+    contract = {column.name: column for column in contract_of(name).columns}
     return pa.schema([pa.field(column, TYPES[contract[column].type]) for column in columns])
+
+
+def contract_of(name: str) -> Table:
+    """Find the contract of a table, or of a view whose rows are read like a table's."""
+    return VIEWS[name][0] if name in VIEWS else TABLES[name]
 
 
 def _read(folder: str, file: Mapping[str, Any], schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:

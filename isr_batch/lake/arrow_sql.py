@@ -1,6 +1,7 @@
 """SQL over Arrow tables in this process, for tables with too few rows to be worth Spark jobs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +19,25 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
 
 _FUNCTIONS = ("CREATE MACRO size(entries) AS len(entries)",)
 """What conditions on rows use that has another name in Spark."""
+
+
+@dataclass(frozen=True)
+class ArrowView:
+    """A query that stands for a table.
+
+    Attributes
+    ----------
+    text : str
+        SELECT statement.
+    tables : dict of pa.Table or ds.Dataset
+        The tables that it names.
+    schema : pa.Schema
+        Of its answer.
+    """
+
+    text: str
+    tables: Mapping[str, pa.Table | ds.Dataset]
+    schema: pa.Schema
 
 
 class ArrowSql:
@@ -44,24 +64,31 @@ class ArrowSql:
     ) -> None:
         self._engine.close()
 
-    def __call__(self, text: str, **tables: pa.Table | ds.Dataset) -> pa.Table:
+    def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
         """Run a query.
 
         Parameters
         ----------
         text : str
             SELECT statement.
-        **tables : pa.Table or ds.Dataset
+        **tables : pa.Table, ds.Dataset or ArrowView
             The tables that it names; a dataset is read as the query goes on.
         """
-        for name, table in tables.items():
+        views = {name: table for name, table in tables.items() if isinstance(table, ArrowView)}
+        stored = {name: table for view in views.values() for name, table in view.tables.items()}
+        stored |= {name: table for name, table in tables.items() if name not in views}
+        for name, table in stored.items():
             self._engine.register(name, table)
+        for name, view in views.items():
+            self._engine.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {view.text}")
         try:
             found = self._engine.sql(text).to_arrow_table()
             # With a chunk in each column, even if it is an empty one: Spark takes no others.
             return found if found.num_rows else found.schema.empty_table()
         finally:
-            for name in tables:
+            for name in views:
+                self._engine.execute(f"DROP VIEW {name}")
+            for name in stored:
                 self._engine.unregister(name)
 
 

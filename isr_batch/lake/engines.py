@@ -16,16 +16,18 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns, stored_bytes
+from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns, read_columns, stored_bytes
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
+from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import MOST_BYTES, SmallTables
+from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.tables.timelines import VIEWS
 
 _MACROS: Final = (
     "CREATE MACRO unix_micros(instant) AS epoch_us(instant)",
@@ -146,7 +148,14 @@ class InProcess:
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
         """As `LakeEngine.table`; files that can be read here are read as a query goes on."""
-        columns = columns or TABLES[name].column_names
+        columns = columns or contract_of(name).column_names
+        if name in VIEWS:
+            parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
+            text = f"SELECT {', '.join(columns)} FROM ({sql_texts()[name]})"
+            return ArrowView(text, parts, contract_schema(name, columns))
+        return self._opened(name, columns)
+
+    def _opened(self, name: str, columns: Sequence[str]) -> pa.Table | ds.Dataset:
         opened = open_columns(self._lake, name, columns)
         opened = read_columns(self._lake, name, columns) if opened is None else opened
         return without_zones(opened) if isinstance(opened, pa.Table) else opened
@@ -249,7 +258,7 @@ class BySpark:
 
     def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
         """As `LakeEngine.table`."""
-        columns = columns or TABLES[name].column_names
+        columns = columns or contract_of(name).column_names
         if not self._lake.has(name):
             return self.rows(contract_schema(name, columns).empty_table())
         return self._lake.read(name).select(*columns)
@@ -309,7 +318,7 @@ class BySpark:
         return self._lake.replace(table, rows, where)
 
 
-def _named(name: str, rows: pa.Table | ds.Dataset) -> str:
+def _named(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
     """Name rows in a query; times of files lose their zone, as in `without_zones`."""
     times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
     plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)

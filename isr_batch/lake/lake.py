@@ -5,15 +5,13 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 import delta.exceptions
 import deltalake
 from delta.tables import DeltaTable
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,8 +20,10 @@ from isr_batch.lake.addresses import absolute, is_address
 from isr_batch.lake.ddl import create_statement, differences, types_in_log, types_of
 from isr_batch.lake.first_commit import create_table
 from isr_batch.lake.sql_files import sql_texts
+from isr_batch.lake.stores import Store, store_of
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.tables.timelines import VIEWS
 
 RETRIES: Final = 3
 OTHER_VERSION: Final = "it was written by another version: use a new lake, or move this table away and write it again"
@@ -79,7 +79,9 @@ class Lake:
         return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
     def has(self, name: str) -> bool:
-        """Whether the lake holds this table yet."""
+        """Whether the lake holds this table, or what this view is made of, yet."""
+        if name in VIEWS:
+            return all(map(self.has, VIEWS[name][1]))
         if self.catalog:
             return self.spark.catalog.tableExists(self.identifier(name))
         if folder := self.folder(name):
@@ -117,7 +119,7 @@ class Lake:
                 self.ensure(table)
 
     def read(self, name: str) -> DataFrame:
-        """Rows of a table.
+        """Rows of a table, or of a view of `VIEWS`.
 
         Raises
         ------
@@ -126,8 +128,18 @@ class Lake:
         SchemaError
             When its columns or types differ from the contract.
         """
+        if name in VIEWS:
+            return self.spark.sql(self._view_text(name))
         self._require(name)
         return self.spark.table(self.identifier(name))
+
+    def _view_text(self, name: str) -> str:
+        """A view over tables by their full names, as the lake has registered none."""
+        text = sql_texts()[name]
+        for table in VIEWS[name][1]:
+            self._require(table)
+            text = re.sub(rf"\b(FROM|JOIN) {table}\b", rf"\1 {self.identifier(table)}", text)
+        return text
 
     def _require(self, name: str) -> None:
         if name not in self._checked:
@@ -180,6 +192,28 @@ class Lake:
             self._folders[name] = re.sub("^file:/+", "/", location) if local else None
         return self._folders[name]
 
+    def store(self, name: str) -> Store:
+        """Where a table lies, as workers and delta-rs reach it.
+
+        Raises
+        ------
+        UsageError
+            When they do not.
+        """
+        folder = self.folder(name)
+        if folder:
+            return Store(folder)
+        try:
+            hadoop = self.spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
+        except (AttributeError, PySparkException):  # Spark Connect
+            return store_of(self._location(name), lambda _: None)
+
+        def setting(key: str) -> str | None:
+            hidden = hadoop.getPassword(key)  # also from a store of credentials
+            return None if hidden is None else "".join(hidden)
+
+        return store_of(self._location(name), setting)
+
     def require_layout(self, table: Table) -> None:
         """Check what a table is partitioned by, which the types of its columns do not tell.
 
@@ -218,46 +252,6 @@ class Lake:
             else self.detail(name)["minReaderVersion"]
         )
         return int(protocol) == 1
-
-    def replace_files(
-        self, table: Table, folder: str, files: Sequence[Mapping[str, Any]], where: Sequence[tuple[str, str, Any]]
-    ) -> int:
-        """Put files that are in a table's folder in place of those of some partitions, in one commit.
-
-        Parameters
-        ----------
-        table : Table
-            One that is there.
-        folder : str
-            Its ``folder``.
-        files : sequence of mappings
-            What the table's log says of each: path, size, partition_values, stats.
-        where : sequence of (column, operator, value)
-            The partitions: all of it must hold. Without any, all.
-
-        Returns
-        -------
-        int
-            Rows of the files.
-
-        Raises
-        ------
-        WriteConflictError
-            When others write to the same partitions.
-        """
-        there = deltalake.DeltaTable(folder)
-        now_ms = int(time.time() * 1000)
-        added: list[AddAction | RemoveAction] = [
-            AddAction(f["path"], f["size"], f["partition_values"], now_ms, True, json.dumps(f["stats"])) for f in files
-        ]
-        try:
-            there.create_write_transaction(
-                added, "overwrite", there.schema(), list(table.partitioned_by), list(where) or None,
-                commit_properties=CommitProperties(custom_metadata={"userMetadata": self.metadata()}),
-            )  # fmt: skip
-        except CommitFailedError as error:
-            raise conflict(table.name) from error
-        return sum(int(f["stats"]["numRecords"]) for f in files)
 
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
         """Append rows unless an append with the same key was done before."""
@@ -298,10 +292,10 @@ class Lake:
             if self.has(name):
                 self.read(name).createOrReplaceTempView(name)
                 names.append(name)
-        tables = set(names)
-        for name, text in sql_texts().items():
+        known = {*TABLES, *VIEWS}
+        for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):
             # Asked beforehand: Spark logs a failed query in full, even one whose failure is expected.
-            if set(TABLES) & set(re.findall(r"\w+", text)) <= tables:
+            if known & set(re.findall(r"\w+", text)) <= {*names, name}:
                 self.spark.sql(text).createOrReplaceTempView(name)
                 names.append(name)
         for text in sql_texts("functions").values():

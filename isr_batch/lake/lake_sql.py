@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from isr_batch.lake.arrow_read import contract_schema
-from isr_batch.lake.arrow_sql import ArrowSql, quoted
+from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.tables.timelines import VIEWS
 
 LARGEST: Final = 512 << 20
 """Bytes of a table's files; of a larger one Spark does not need the memory at once."""
@@ -77,7 +79,7 @@ class LakeSql:
         SchemaError
             When a table's columns or types differ from the contract.
         """
-        names = [name for name in dict.fromkeys(re.findall(r"\w+", text)) if name in TABLES]
+        names = [name for name in dict.fromkeys(re.findall(r"\w+", text)) if name in TABLES or name in VIEWS]
         tables = {name: self._table(name) for name in names}
         if any(table is None for table in tables.values()):
             if not self._in_spark:
@@ -87,13 +89,19 @@ class LakeSql:
         text = _filled(text, values, quoted).replace("LEFT SEMI JOIN", "SEMI JOIN")
         return self._here(text, **tables).to_pylist()  # type: ignore[no-any-return]
 
-    def _table(self, name: str) -> pa.Table | ds.Dataset | None:
+    def _table(self, name: str) -> pa.Table | ds.Dataset | ArrowView | None:
         if name not in self._read:
             self._read[name] = self._find(name)
         return self._read[name]
 
-    def _find(self, name: str) -> pa.Table | ds.Dataset | None:
+    def _find(self, name: str) -> pa.Table | ds.Dataset | ArrowView | None:
         """Find a table as Arrow's dataset; None if Spark is to read it."""
+        if name in VIEWS:
+            contract, names = VIEWS[name]
+            parts = {part: self._table(part) for part in names}
+            for_spark_alone = any(part is None for part in parts.values())
+            schema = contract_schema(name, contract.column_names)
+            return None if for_spark_alone else ArrowView(sql_texts()[name], parts, schema)
         if not self.lake.has(name):
             plain = [
                 column.name for column in TABLES[name].columns if not column.type.startswith(("MAP", "ARRAY<STRUCT"))
@@ -131,6 +139,9 @@ def _all_tables(lake: Lake) -> Iterator[None]:
     lacking = [name for name in TABLES if name not in there]
     for name in lacking:
         lake.spark.createDataFrame([], TABLES[name].schema_ddl).createOrReplaceTempView(name)
+    for name in VIEWS.keys() - set(there):
+        lake.spark.sql(sql_texts()[name]).createOrReplaceTempView(name)
+        lacking.append(name)
     try:
         yield
     finally:

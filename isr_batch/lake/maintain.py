@@ -5,14 +5,13 @@ from datetime import timedelta
 from pyspark.sql import functions as F
 
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES, TIMELINES
+from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES
 
 Row = dict[str, object]
-_TIMELINES = {table.name for table in TIMELINES.values()}
 
 
 def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
-    """Compact and clean each table that the lake has; timelines that workers write are cleaned only.
+    """Compact and clean each table that the lake has.
 
     Parameters
     ----------
@@ -27,11 +26,6 @@ def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
     -------
     list of dict
         ``table``, ``files_before``, ``files_after``, ``bytes``.
-
-    Raises
-    ------
-    SchemaError
-        When a timeline is laid out as an earlier version did.
     """
     if lake.has(REPLAY_STATE.name):
         _drop_states(lake, state_days)
@@ -48,9 +42,7 @@ def _drop_states(lake: Lake, days: int) -> None:
 def _tended(lake: Lake, name: str, retain_hours: int) -> Row:
     identifier = lake.identifier(name)
     before = _detail(lake, identifier)
-    # Rules share the files that workers write; each rule's own would be fifteen times their bytes (docs/adr/0015).
-    if name not in _TIMELINES or lake.folder(name) is None:
-        lake.spark.sql(f"OPTIMIZE {identifier}")
+    lake.spark.sql(f"OPTIMIZE {identifier}")
     lake.spark.sql(f"VACUUM {identifier} RETAIN {retain_hours} HOURS")
     after = _detail(lake, identifier)
     return {"table": name, "files_before": before["numFiles"], "files_after": after["numFiles"],

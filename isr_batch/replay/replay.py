@@ -8,6 +8,7 @@ bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md).
 """
 
 import json
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,27 +17,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-from isr_batch.errors import NoInputError
+from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.outputs import TIMELINES
+from isr_batch.lake.stores import Store
 from isr_batch.replay.days import InputFingerprints, fingerprints, keep, kept_before, of_rules, unmark
 from isr_batch.replay.event_stream import event_stream, facts
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, pack_stale_days, rows_at_a_time
-from isr_batch.replay.result_tables import replace_together, restore, scored_of, timeline_of
-from isr_batch.replay.timeline_files import FILE, timelines_kept
-from isr_batch.replay.timeline_files import SCHEMA as WITH_FILES
+from isr_batch.replay.result_tables import replace_together, restore, scored_of
+from isr_batch.replay.timeline_files import FILE, SCHEMA, timelines_kept
+from isr_batch.replay.timeline_tables import commit_timelines, stores_of_timelines
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
 from udfs.batches.replay import RuleRun, replay_batches
-from udfs.batches.results import KINDS, SCORED, SET_COLUMNS, STATE, schema_of
+from udfs.batches.results import KINDS, SCORED, SET_COLUMNS, STATE
 from udfs.records import ROW_ORDER
 from udfs.rules import REGISTRY
 
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 FEW_ROWS = 200_000
 """Results, other than timelines in files, that the driver commits by itself."""
+MOST_EVENTS = 50_000_000
+"""Of a window whose timelines are written by default: under 22 rules some 2 GB."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
 
@@ -49,6 +52,8 @@ class ReplaySummary:
     rows_out: dict[str, int]
     fingerprints: InputFingerprints
     """Of the input that was replayed."""
+    timelines: str = "all"
+    """Which were written."""
 
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
@@ -62,27 +67,25 @@ def replayed(
     runs: Sequence[RuleRun],
     kinds: Collection[str] = tuple(KINDS),
     window: Window = Window(),  # noqa: B008 frozen
-    folders: Mapping[str, str] | None = None,
+    stores: Mapping[str, Store] | None = None,
 ) -> DataFrame:
     """Replay a stream of ``isr_batch.replay.event_stream``, up to the end of a window.
 
     Returns
     -------
     DataFrame
-        Rows of ``udfs.batches.results.schema_of``, of these kinds of result. With ``folders``, a timeline's by its
-        kind, of ``timeline_files.SCHEMA``: the workers write these timelines, as far as they are in the window.
+        Rows of ``timeline_files.SCHEMA``, of these kinds of result; of those that ``stores`` name the workers write
+        the timelines, as far as they are in the window, and tell of their files.
     """
-    to_files = dict(folders or {})
-    schema = WITH_FILES if to_files else schema_of(kinds)
+    shared = dict(stores or {})
+    replay_id = uuid.uuid4().hex[:12]
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
-        results = replay_batches(batches, runs, kinds, window.end_us, to_files)
-        if to_files:
-            return timelines_kept(results, to_files, window.start_us)
-        return (rows.select(schema.names) for rows in results)
+        results = replay_batches(batches, runs, kinds, window.end_us, shared)
+        return timelines_kept(results, shared, window.start_us, replay_id)
 
-    return stream.repartition(*SET_COLUMNS).sortWithinPartitions(*ORDER).mapInArrow(replay, from_arrow_schema(schema))
+    return stream.repartition(*SET_COLUMNS).sortWithinPartitions(*ORDER).mapInArrow(replay, from_arrow_schema(SCHEMA))
 
 
 def ready_to_replay(lake: Lake) -> None:
@@ -109,78 +112,69 @@ def events_in(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 froze
         return int(engine.listed(engine(text, segments=segments))[0]["events"] or 0)
 
 
-def replay(lake: Lake, runs: Sequence[RuleRun], window: Window = Window()) -> ReplaySummary:  # noqa: B008 frozen
+def replay(
+    lake: Lake,
+    runs: Sequence[RuleRun],
+    window: Window = Window(),  # noqa: B008 frozen
+    *,
+    timelines: bool | None = None,
+) -> ReplaySummary:
     """Replay every set of the lake through the given rules, and write what they decide.
 
     Only results inside the window are written, in place of what the same rules gave for it before. A window that
     begins on some day is replayed from the latest state kept before it that still holds, else from the first day.
-    One that ends on some day leaves the states at its end.
+    One that ends on some day leaves the states at its end. Without ``timelines`` the rules have none in the window; by
+    default they have, unless there are many events or the workers cannot write to where the lake is.
 
     Raises
     ------
     NoInputError
         When the lake holds no term of a leader, or no fetch, or when its log does not reach the window.
+    UsageError
+        When the workers cannot write timelines to where the lake is.
     """
     ready_to_replay(lake)
     told = facts(lake).persist()
     try:
-        return _replay(lake, told, runs, window)
+        return _replay(lake, told, runs, window, timelines=timelines)
     finally:
         told.unpersist()
 
 
-def _replay(lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window) -> ReplaySummary:
-    folders = _folders(lake)
+def _stores(lake: Lake, window: Window, *, timelines: bool | None) -> tuple[Mapping[str, Store], str]:
+    """Where timelines are written to, by kind of result, and that in words."""
+    if timelines is None:
+        events = events_in(lake, window)
+        if events > MOST_EVENTS:
+            return {}, f"no (for {events:,} events; --timelines all writes them)"
+        try:
+            return stores_of_timelines(lake), "all"
+        except UsageError as error:
+            return {}, f"no ({error.message})"
+    return (stores_of_timelines(lake), "all") if timelines else ({}, "no")
+
+
+def _replay(
+    lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window, *, timelines: bool | None
+) -> ReplaySummary:
     known = fingerprints(lake)
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
+    stores, written = _stores(lake, window, timelines=timelines)
     unmark(lake, window, runs)
     from_state, states = kept_before(lake, window, runs, known)
     stream = event_stream(lake, told, from_state, states)
     kinds = (*SCORED, STATE) if window.end else SCORED
-    results = replayed(stream, runs, kinds, window, folders).persist(StorageLevel.DISK_ONLY)
+    results = replayed(stream, runs, kinds, window, stores).persist(StorageLevel.DISK_ONLY)
     where = f"{of_rules(runs)} AND {window.condition}"
     try:
         with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):
-            if folders:
-                rows_out = _commit_files(lake, results, runs, window, folders)
-            else:  # A pass for each timeline, straight to its table: nearly all rows are theirs.
-                rows_out = {
-                    table.name: lake.replace(
-                        table, timeline_of(replayed(stream, runs, (kind,), window)).where(window.condition), where
-                    )
-                    for kind, table in TIMELINES.items()
-                }
+            files = [json.loads(row[FILE]) for row in results.where(f"result = '{FILE}'").select(FILE).collect()]
+            rows_out = commit_timelines(lake, stores, files, where)
             scored = {table: rows.where(window.condition) for table, rows in scored_of(results).items()}
             rows_out |= replace_together(lake, scored, where, few=results.count() <= FEW_ROWS)
             rows_out |= keep(lake, results, window, runs, known)
     finally:
         results.unpersist()
     restore(lake, of_rules(runs), window)
-    return ReplaySummary(events_in(lake, window), rows_out, known)
-
-
-def _folders(lake: Lake) -> dict[str, str]:
-    """Where workers can write timelines, by kind of result; empty when Spark alone knows how to write one of them."""
-    folders = {}
-    for kind, table in TIMELINES.items():
-        lake.ensure(table)
-        lake.require_layout(table)
-        if folder := lake.folder(table.name):
-            folders[kind] = folder
-    return folders if len(folders) == len(TIMELINES) else {}
-
-
-def _commit_files(
-    lake: Lake, results: DataFrame, runs: Sequence[RuleRun], window: Window, folders: Mapping[str, str]
-) -> dict[str, int]:
-    files = [json.loads(row[FILE]) for row in results.where(f"result = '{FILE}'").select(FILE).collect()]
-    where: list[tuple[str, str, object]] = [("rule", "in", sorted({run.rule for run in runs}))]
-    where += [("event_date", ">=", window.start)] if window.start else []
-    where += [("event_date", "<", window.end)] if window.end else []
-    return {
-        table.name: lake.replace_files(
-            table, folders[kind], [file for file in files if file["table"] == table.name], where
-        )
-        for kind, table in TIMELINES.items()
-    }
+    return ReplaySummary(events_in(lake, window), rows_out, known, written)

@@ -18,11 +18,6 @@ from isr_batch.window import Window
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
 
-def timeline_of(results: DataFrame) -> DataFrame:
-    """Return the rows of a timeline, with their time and day; there are results of its kind alone."""
-    return _dated(results.withColumnRenamed("isr_after", "isr"), "time")
-
-
 def scored_of(results: DataFrame) -> dict[Table, DataFrame]:
     """Return the rows of the tables that scores are made of, with their time and day."""
     changes = _dated(_without_doubts(results.where("result = 'change'")), "change_time")

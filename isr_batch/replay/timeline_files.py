@@ -1,36 +1,32 @@
 """Timelines, nearly all of a replay's rows, straight from the workers that make them to their tables' folders.
 
-A task writes the Parquet files of its sets itself, each with rows of one day, and tells the driver of them. Most rows
-are those of several runs of rules, and no file says whose it is: that is Delta's partition, and in the table's log. So
-a file that runs share is written once, and has a name (a hard link) in the folder of each rule.
-
-One commit a table then puts these files in place of those of the same days and rules. Files of a task that failed
-are in no commit, and VACUUM removes them. docs/adr/0014-timelines-from-the-workers.md and
-0015-runs-share-files.md have what this saves.
+Most rows are those of several runs of rules. Each is written once, with a bit for each run that has it, to a file of
+its task and day. A task writes with Arrow wherever delta-rs reaches, and tells the driver of its files, which are in no
+table until one commit adds them (``timeline_tables``): those of a task that failed never are, and VACUUM removes them.
+docs/adr/0024-timelines-once.md has what this saves.
 """
 
+import hashlib
 import json
-import os
-import shutil
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.tables.outputs import TIMELINES
+from isr_batch.lake.tables.timelines import TIMELINES
 from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of result that tells of a file; the column of the same name has it as JSON."""
+"""Kind of result that tells of a file or of a set of runs; the column of the same name has it as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
 """Of results among which files are told of."""
 
@@ -38,8 +34,6 @@ ROW_GROUP: Final = 1 << 16
 """Rows of a file that are held before they are written."""
 ROWS_WAITING: Final = 1 << 19
 """Rows of all files of a task that are held: its memory does not grow with its share of the log."""
-SHARED_ROWS: Final = 1 << 13
-"""Rows that are worth a file that runs share. Fewer are written for each run, so that files stay few."""
 
 _TYPES: Final = {
     "STRING": pa.dictionary(pa.int32(), pa.string()), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),
@@ -49,28 +43,30 @@ _IN_RESULTS: Final = {"time": "time_us", "isr": "isr_after"}
 
 
 def timelines_kept(
-    results: Iterator[pa.RecordBatch], folders: dict[str, str], since_us: int
+    results: Iterator[pa.RecordBatch], stores: Mapping[str, Store], since_us: int, replay_id: str
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of timelines, let others pass, and tell of the files at the end.
+    """Write the rows of timelines, let others pass, and tell of the files and their runs at the end.
 
     Parameters
     ----------
     results : iterator of RecordBatch
-        Each kind in batches of its own; timelines as files take them (``udfs.batches.results.named_results``).
-    folders : dict of str
+        Each kind in batches of its own; timelines as they are stored (``udfs.batches.results.STATES``).
+    stores : dict of Store
         Of each table, by kind of result.
     since_us : int
         Rows before it are of another window, and dropped.
+    replay_id : str
+        Tells the sets of runs of this replay from those of others.
 
     Yields
     ------
     RecordBatch
         Of SCHEMA.
     """
-    files = _Files(folders)
+    files = _Files(stores, replay_id)
     for batch in results:
         kind = batch.column("result")[0].as_py()
-        if kind in folders:
+        if kind in stores:
             files.add(kind, batch, since_us)
         else:
             yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
@@ -79,108 +75,114 @@ def timelines_kept(
         yield pa.RecordBatch.from_pylist(told, SCHEMA)
 
 
-Key = tuple[str, int, str]
-"""Kind of result, day, and the runs as JSON: what tells one file from another."""
+def replay_of(run_set: str) -> str:
+    """Tell which replay a set of runs is of."""
+    return run_set.partition("-")[0]
+
+
+Key = tuple[str, int]
+"""Kind of result, and day: what tells one file from another."""
 
 
 class _Files:
     """The files of a task, in the making."""
 
-    def __init__(self, folders: Mapping[str, str]) -> None:
-        self.folders = folders
-        self.schemas = {kind: schema_of_files(TIMELINES[kind]) for kind in folders}
+    def __init__(self, stores: Mapping[str, Store], replay_id: str) -> None:
+        self.stores, self.replay_id = stores, replay_id
+        self.schemas = {kind: schema_of_files(TIMELINES[kind]) for kind in stores}
         self.waiting: defaultdict[Key, list[pa.RecordBatch]] = defaultdict(list)
         self.rows_waiting: defaultdict[Key, int] = defaultdict(int)
         self.files: dict[Key, _File] = {}
+        self.run_sets: dict[str, str] = {}
+        self.days_of: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, kind: str, batch: pa.RecordBatch, since_us: int) -> None:
         """Take in rows of a timeline from some time on."""
-        for day, runs, rows in _by_day_and_runs(batch, since_us, self.schemas[kind]):
-            self._keep((kind, day, runs), rows)
-            if self.rows_waiting[kind, day, runs] >= ROW_GROUP:
-                self._write((kind, day, runs))
+        for day, rows in _by_day(self._named(batch), since_us, self.schemas[kind]):
+            sets = rows.column("run_set")
+            for index in np.unique(np.asarray(sets.indices)):
+                self.days_of[sets.dictionary[int(index)].as_py()].add(_date(day))
+            key = kind, day
+            self.waiting[key].append(rows)
+            self.rows_waiting[key] += rows.num_rows
+            if self.rows_waiting[key] >= ROW_GROUP:
+                self._write(key)
         while sum(self.rows_waiting.values()) > ROWS_WAITING:
             self._write(max(self.rows_waiting, key=self.rows_waiting.__getitem__))
 
-    def _keep(self, key: Key, rows: pa.RecordBatch) -> None:
-        self.waiting[key].append(rows)
-        self.rows_waiting[key] += rows.num_rows
+    def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Give sets of runs a name instead of what they are."""
+        sets = batch.column("run_set")
+        names = []
+        for runs in sets.dictionary.to_pylist():
+            names.append(f"{self.replay_id}-{hashlib.sha256(runs.encode()).hexdigest()[:8]}")
+            self.run_sets[names[-1]] = runs
+        named = pa.DictionaryArray.from_arrays(sets.indices, pa.array(names, pa.string()))
+        return batch.set_column(batch.schema.get_field_index("run_set"), "run_set", named)
 
     def _write(self, key: Key) -> None:
-        kind, day, runs = key
+        kind, day = key
         if key not in self.files:
-            self.files[key] = _File(TIMELINES[kind], self.folders[kind], day, json.loads(runs), self.schemas[kind])
+            self.files[key] = _File(TIMELINES[kind], self.stores[kind], _date(day), self.schemas[kind])
         self.files[key].write(self.waiting.pop(key))
         del self.rows_waiting[key]
 
     def close(self) -> Iterator[dict[str, Any]]:
-        """End the files; what a Delta table's log says of each of their names."""
-        for key in [key for key in self.waiting if key not in self.files and self.rows_waiting[key] < SHARED_ROWS]:
-            kind, day, runs = key
-            if len(each_run := json.loads(runs)) > 1:
-                few = self.waiting.pop(key)
-                del self.rows_waiting[key]
-                for run in each_run:
-                    of_run = kind, day, json.dumps([run])
-                    for rows in few:
-                        self._keep(of_run, rows)
+        """End the files; what a Delta table's log says of each, and what ``rule_runs`` says of their runs."""
         for key in list(self.waiting):
             self._write(key)
         for file in self.files.values():
-            yield from file.close()
+            yield file.close()
+        for run_set, days in self.days_of.items():
+            yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 
 
-def _by_day_and_runs(
-    batch: pa.RecordBatch, since_us: int, schema: pa.Schema
-) -> Iterator[tuple[int, str, pa.RecordBatch]]:
-    """Rows from some time on, as files have them; ordered by runs, so that those of one day are in order already."""
+def _date(day: int) -> str:
+    return str(np.datetime64(day, "D"))
+
+
+def _by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows from some time on, as files have them."""
     times = np.asarray(batch.column("time_us"))
     if times.min(initial=since_us) < since_us:
         batch = batch.filter(pa.array(times >= since_us))
         times = np.asarray(batch.column("time_us"))
     if not batch.num_rows:
         return
-    runs = batch.column("runs")
     days = times // DAY_US
-    group = np.asarray(runs.indices) + (days - days.min()) * len(runs.dictionary)
-    if (np.diff(group) < 0).any():
-        order = np.argsort(group, kind="stable")
-        batch, group, days = batch.take(pa.array(order)), group[order], days[order]
+    if (np.diff(days) < 0).any():
+        order = np.argsort(days, kind="stable")
+        batch, days = batch.take(pa.array(order)), days[order]
     columns = [batch.column(_IN_RESULTS.get(each.name, each.name)).cast(each.type) for each in schema]
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(group)], strict=True):
+    starts = np.flatnonzero(np.diff(days, prepend=days[0] - 1))
+    for start, end in zip(starts, [*starts[1:], len(days)], strict=True):
         few = rows.slice(start, end - start)
         if 2 * len(few) < len(rows):  # a slice that waits would keep all of the batch
             few = pa.concat_batches([few, few.slice(0, 0)])
-        yield int(days[start]), batch.column("runs")[start].as_py(), few
+        yield int(days[start]), few
 
 
 @dataclass
 class _File:
-    """A file in the making, and the runs (rule, params_json) whose rows it has."""
+    """A file in the making."""
 
     table: Table
-    folder: str
-    day: int
-    runs: Sequence[tuple[str, str]]
+    store: Store
+    date: str
     schema: pa.Schema
     metadata: list[pq.FileMetaData] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        name = uuid.uuid4()
-        self.date = str(np.datetime64(self.day, "D"))
-        self.paths = [
-            f"event_date={self.date}/rule={rule}/part-{n:03}-{name}.zstd.parquet"
-            for n, (rule, _) in enumerate(self.runs)
-        ]
-        for path in self.paths:
-            Path(self.folder, path).parent.mkdir(parents=True, exist_ok=True)
+        self.path = f"event_date={self.date}/part-{uuid.uuid4()}.zstd.parquet"
+        self.files = self.store.files()
         # Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
         steps = [each.name for each in self.schema if each.type in (_TYPES["BIGINT"], _TYPES["TIMESTAMP"])]
+        steps.remove("runs")
         self.writer = pq.ParquetWriter(
-            Path(self.folder, self.paths[0]),
+            self.path,
             self.schema,
+            filesystem=self.files,
             compression="zstd",
             use_dictionary=[name for name in self.schema.names if name not in steps],
             column_encoding=dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
@@ -194,28 +196,16 @@ class _File:
         rows = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
         self.writer.write_table(rows, row_group_size=len(rows))
 
-    def close(self) -> Iterator[dict[str, Any]]:
-        """End the file; what a Delta table's log says of each of its names."""
+    def close(self) -> dict[str, Any]:
+        """End the file; what a Delta table's log says of it."""
         self.writer.close()
-        first = Path(self.folder, self.paths[0])
-        for path, (rule, params_json) in zip(self.paths, self.runs, strict=True):
-            if path != self.paths[0]:
-                _same_file(first, Path(self.folder, path))
-            yield {
-                "table": self.table.name,
-                "path": path,
-                "size": first.stat().st_size,
-                "partition_values": {"event_date": self.date, "rule": rule, "params_json": params_json},
-                "stats": _stats(self.metadata[0], self.table.skipped_by),
-            }
-
-
-def _same_file(first: Path, other: Path) -> None:
-    """Under another name; a copy where the file system has no links."""
-    try:
-        os.link(first, other)
-    except OSError:
-        shutil.copyfile(first, other)
+        return {
+            "table": self.table.name,
+            "path": self.path,
+            "size": self.files.get_file_info(self.path).size,
+            "partition_values": {"event_date": self.date},
+            "stats": _stats(self.metadata[0], self.table.skipped_by),
+        }
 
 
 def schema_of_files(table: Table) -> pa.Schema:

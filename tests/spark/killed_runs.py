@@ -18,7 +18,10 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.measure import processes_below
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.tables.timelines import VIEWS
 from pipelines import cli
 from tests.spark.broker_logs import Leader
 
@@ -29,6 +32,8 @@ RULES = "kafka-0.9,kafka-3.7,kip-501-pending"
 OWN = {"ingest_run", "run_id", "replayed_time", "packed_from"}
 """Columns that tell of the run that wrote a row, and of the names of files."""
 RUNS = {"run_log", "run_lease"}
+OF_VIEWS = {name for _, names in VIEWS.values() for name in names}
+"""Tables with rows that no view shows: those of runs that were killed."""
 LATER = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time", "source_line")
 OF_FETCH_RUNS = {"run_length", "later_by", "last_handled_time"}
 _SCRIPT = """
@@ -157,12 +162,21 @@ def content(lake: Path) -> dict[str, list[str]]:
     Of fetches one by one, since a run of identical ones ends where a batch of Spark's does.
     """
     found = {}
-    for name in TABLES.keys() - RUNS:
+    for name in TABLES.keys() - RUNS - OF_VIEWS:
         if (lake / name / "_delta_log").is_dir():
-            rows = pa.table(deltalake.DeltaTable(str(lake / name)).to_pyarrow_table())
+            rows = _stored(lake, name)
             told = (fetch for row in rows.to_pylist() for fetch in (_fetches(row) if name == "fetch_log" else [row]))
             found[name] = sorted(map(_cells, told))
+    with ArrowSql(["CREATE MACRO unix_micros(instant) AS epoch_us(instant)"]) as sql:
+        for view, (_, names) in VIEWS.items():
+            if (lake / names[0] / "_delta_log").is_dir():
+                rows = sql(f"FROM ({sql_texts()[view]})", **{name: _stored(lake, name) for name in names})
+                found[view] = sorted(map(str, rows.to_pylist()))
     return found
+
+
+def _stored(lake: Path, name: str) -> pa.Table:
+    return pa.table(deltalake.DeltaTable(str(lake / name)).to_pyarrow_table())
 
 
 def _fetches(row: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -40,6 +40,7 @@ COMMANDS = [
     "backfill",
     "status",
     "maintain",
+    "timeline",
     "validate",
     "report",
     "sql",
@@ -198,6 +199,29 @@ def test_error_for_programs(isr_batch: Run) -> None:
             2,
             "/a (Permission denied)",
         ),
+        *(
+            (RuntimeError(f"An error occurred while calling o7.sql.\n: {said}\n\tat x"), 2, expected)
+            for said, expected in (
+                (
+                    'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3x"',
+                    "addresses: s3x",
+                ),
+                (
+                    "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+                    "addresses: ",
+                ),
+                (
+                    "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://nope/lake': Bucket does not exist",
+                    "s3a://nope",
+                ),
+                (
+                    "java.nio.file.AccessDeniedException: s3a://b/l: secret=hunter2 (Status Code: 403)",
+                    "let this user in",
+                ),
+                ("java.net.UnknownHostException: nope.example", "no way to nope.example"),
+                ("[SCHEMA_NOT_FOUND] The schema `a`.`isr` cannot be found.", "no schema a`.`isr"),
+            )
+        ),
         (PermissionError(13, "Permission denied", "/a/report.html"), 2, "/a/report.html"),
         (NotADirectoryError(20, "Not a directory", "/a"), 2, "/a: Not a directory"),
         (
@@ -220,6 +244,7 @@ def test_faults_of_the_machine_are_no_bugs(
     assert found == code
     assert told in err
     assert "Traceback" not in err
+    assert "hunter2" not in err
 
 
 def test_bug_exits_with_70_and_a_traceback(isr_batch: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,15 +19,17 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def step(name: str, result: object) -> None:
-        def stand_in(*_: object) -> object:
+        def stand_in(*_: object, **__: object) -> object:
             names.append(name)
             return result
 
         monkeypatch.setattr(nightly, name, stand_in)
 
     step("turn", nullcontext())
-    step("replay", SimpleNamespace(rows_in=7, rows_out={"isr_changes": 2, "shrink_verdicts": 1}, fingerprints=None))
+    rows_out = {"isr_changes": 2, "shrink_verdicts": 1}
+    step("replay", SimpleNamespace(rows_in=7, rows_out=rows_out, fingerprints=None, timelines="all"))
     step("write_disagreements", 4)
+    step("write_eligible_leaders", 3)
     step("write_scores", 5)
     step("mark", None)
     return names
@@ -40,8 +42,8 @@ def lake() -> SimpleNamespace:
 def test_days_are_marked_last(called: list[str]) -> None:
     run = Run()
     nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
-    assert called == ["turn", "replay", "write_disagreements", "write_scores", "mark"]
-    assert run.counts == Counts(7, 12)
+    assert called == ["turn", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "mark"]
+    assert run.counts == Counts(7, 15)
 
 
 def test_a_step_that_fails_leaves_the_days_unmarked_and_what_was_done_counted(

@@ -99,8 +99,8 @@ class SetReplay:
         Of ``udfs.batches.results.KINDS``: results that are wanted; with STATE, states at ``until_us`` as well.
     until_us : int
         End of the window that is replayed.
-    filed : collection of str
-        Timelines that are wanted as files take them (``udfs.batches.results.FILED``).
+    shared : collection of str
+        Timelines that are wanted as they are stored (``udfs.batches.results.STATES``).
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class SetReplay:
         runs: Sequence[RuleRun],
         kinds: Collection[str],
         until_us: int = int(NEVER_US),
-        filed: Collection[str] = (),
+        shared: Collection[str] = (),
     ) -> None:
         self.runs = runs
         self.kinds = kinds
-        self.filed = filed
+        self.shared = shared
         self.until_us = until_us
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
         rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
@@ -231,7 +231,7 @@ class SetReplay:
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         if self.out.filled.any():
-            yield from named_results(self.out, self.marks, [run.rule for run in self.runs], self.kinds, self.filed)
+            yield from named_results(self.out, self.marks, [run.rule for run in self.runs], self.kinds, self.shared)
         self.marks.clear()
         self.out.filled[:] = 0
 
@@ -282,7 +282,7 @@ def replay_batches(
     runs: Sequence[RuleRun],
     kinds: Collection[str] = tuple(KINDS),
     until_us: int = int(NEVER_US),
-    filed: Collection[str] = (),
+    shared: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Replay a stream of batches sorted by set, then ROW_ORDER.
 
@@ -300,20 +300,20 @@ def replay_batches(
         Of ``udfs.batches.results.KINDS``, and STATE: results that are wanted.
     until_us : int
         End of the window, exclusive: rows from then on are left alone, and no timer fires.
-    filed : collection of str
-        Timelines that are wanted as well, as files take them.
+    shared : collection of str
+        Timelines that are wanted as well, as they are stored.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, or of FILED; each kind of result in batches of its own.
+        Of RESULT_SCHEMA, or of STATES; each kind of result in batches of its own.
 
     Raises
     ------
     ValueError
         When a set's rows are not in order of time.
     """
-    current = SetReplay(runs, kinds, until_us, filed)
+    current = SetReplay(runs, kinds, until_us, shared)
     for batch in one_row_an_event(batches):
         times = batch.column("time_us")
         within = batch if (pc.max(times).as_py() or 0) < until_us else batch.filter(pc.less(times, until_us))

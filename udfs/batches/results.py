@@ -86,19 +86,19 @@ RESULT_SCHEMA = pa.schema(
     ]
 )
 
-_OF_ALL = ("result", *SET_COLUMNS, "leader_epoch", "rule", "params_json", "time_us")
 _OF_TIMELINES = {
-    "replica": ("replica_id", *REPLICA_COLUMNS[3:]),
+    "replica": ("replica_id", "follower_log_end_offset", "lag_messages", "last_caught_up_time_ms", "in_isr"),
     "partition": ("leader_log_end_offset", "high_watermark", "isr_after"),
 }
-_FILED_TEXT = pa.dictionary(pa.int32(), pa.string())
-FILED = {
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+STATES = {
     kind: pa.schema(
         [
-            ("result", _FILED_TEXT),
-            ("runs", _FILED_TEXT),  # JSON: rule and params_json of each run that has the row
+            ("result", _TEXT),
+            ("run_set", _TEXT),  # JSON: rule and params_json of each run that the bits of ``runs`` stand for
+            ("runs", pa.int64()),  # bit b: run b of the set has the row
             *(
-                (field.name, _FILED_TEXT if field.type == pa.string() else field.type)
+                (field.name, _TEXT if field.type == pa.string() else field.type)
                 for field in RESULT_SCHEMA
                 if field.name in {*SET_COLUMNS, "leader_epoch", "time_us", *columns}
             ),
@@ -106,15 +106,7 @@ FILED = {
     )
     for kind, columns in _OF_TIMELINES.items()
 }
-"""A timeline as files take it: a row once for all runs that share it, text as dictionaries."""
-
-
-def schema_of(kinds: Collection[str]) -> pa.Schema:
-    """RESULT_SCHEMA, or what timelines fill of it where nothing else is wanted: they have nearly all of the rows."""
-    if not set(kinds) <= set(_OF_TIMELINES):
-        return RESULT_SCHEMA
-    filled = {*_OF_ALL, *(name for kind in kinds for name in _OF_TIMELINES[kind])}
-    return pa.schema([field for field in RESULT_SCHEMA if field.name in filled])
+"""A timeline as it is stored: a row once for all runs that share it, text as dictionaries."""
 
 
 def named_results(
@@ -122,7 +114,7 @@ def named_results(
     marks: Sequence[tuple[Int64Array, Identity]],
     rules: Sequence[str],
     kinds: Collection[str],
-    filed: Collection[str] = (),
+    shared: Collection[str] = (),
 ) -> Results:
     """Name what the kernel numbered: replicas by id, ISRs as lists, rules, terms.
 
@@ -135,13 +127,13 @@ def named_results(
         The rule of each run.
     kinds : collection of str
         Of KINDS: what is wanted.
-    filed : collection of str
-        Timelines that are wanted as files take them: of FILED, ordered by the runs that share a row.
+    shared : collection of str
+        Timelines that are wanted as they are stored: of STATES, a row once for all runs that share it.
 
     Yields
     ------
     RecordBatch
-        Of RESULT_SCHEMA, or of FILED; a kind of result each.
+        Of RESULT_SCHEMA, or of STATES; a kind of result each.
     """
     identities = [identity for _, identity in marks]
     filled = np.array([filled for filled, _ in marks])
@@ -149,31 +141,28 @@ def named_results(
         of_term = np.repeat(np.arange(len(marks)), np.diff(filled[:, which], prepend=0))
         if kind in kinds:
             yield from named(out, kind, of_term, identities, rules)
-        elif kind in filed and (rows := int(out.filled[which])):
-            yield _filed(out[which][:rows], kind, of_term, identities, rules)
+        elif kind in shared and (rows := int(out.filled[which])):
+            yield _shared(out[which][:rows], kind, of_term, identities, rules)
 
 
-def _filed(
+def _shared(
     rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> pa.RecordBatch:
     params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
     params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
-    sharing = pa.array(rows[:, 0]).dictionary_encode()
-    runs: list[int] = sharing.dictionary.to_pylist()
-    key = np.asarray(sharing.indices) + len(runs) * params_of[of_term]
-    # Of 8 or 16 bits they are sorted by counting.
-    order = np.argsort(key.astype(np.min_scalar_type(int(key.max()))), kind="stable")
-    keys, of_key = np.unique(key[order], return_inverse=True)
-    told = [_runs_told(runs[each % len(runs)], rules, params[each // len(runs)]) for each in keys]
-    found = _named(kind, _columns(rows.take(order, axis=0), kind), identities, of_term[order])
-    found["runs"] = pa.DictionaryArray.from_arrays(pa.array(of_key.astype(np.int32)), pa.array(told))
-    return pa.RecordBatch.from_arrays([_as(found[each.name], each.type) for each in FILED[kind]], schema=FILED[kind])
-
-
-def _runs_told(runs: int, rules: Sequence[str], params_json: Sequence[str]) -> str:
-    first = (runs >> RUNS_A_ROW) * RUNS_A_ROW
-    having = [int(first + bit) for bit in range(RUNS_A_ROW) if runs >> bit & 1]
-    return json.dumps([(rules[run], params_json[run]) for run in having])
+    values = _columns(rows, kind)
+    values.pop("lag_ms", None)  # what `named` tells of it follows from the other columns
+    found = _named(kind, values, identities, of_term)
+    stretches = -(-len(rules) // int(RUNS_A_ROW))
+    found["runs"] = rows[:, 0] & (1 << RUNS_A_ROW) - 1
+    sets = [
+        json.dumps([*zip(rules, of_runs, strict=True)][n * int(RUNS_A_ROW) :][: int(RUNS_A_ROW)])
+        for of_runs in params
+        for n in range(stretches)
+    ]
+    of_set = params_of[of_term] * stretches + (rows[:, 0] >> RUNS_A_ROW)
+    found["run_set"] = pa.DictionaryArray.from_arrays(pa.array(of_set.astype(np.int32)), pa.array(sets))
+    return pa.RecordBatch.from_arrays([_as(found[each.name], each.type) for each in STATES[kind]], schema=STATES[kind])
 
 
 def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]) -> Results:

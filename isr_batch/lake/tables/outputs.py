@@ -13,6 +13,7 @@ from isr_batch.lake.tables.scores import (
     SWEEP_ADVICE,
     SWEEP_SCORES,
 )
+from isr_batch.lake.tables.timelines import PARTITION_STATES, REPLICA_STATES, RULE_RUNS
 
 DEPENDS_ON = {
     "event_order": "which of two events of the same moment came first",
@@ -52,47 +53,6 @@ _CHANGE_CHECKS = {
 _CAUSES = (
     "'caught_up', 'keeping_pace', 'slow_leader', 'unacked_only', "
     "'controller', 'follower_stopped', 'follower_slow', 'unknown'"
-)
-
-REPLICA_TIMELINE = Table(
-    "replica_timeline",
-    "A follower's state under a rule, from this instant until its next row",
-    (
-        *SET,
-        *RULE,
-        *columns("""
-            replica_id INT NOT NULL -- follower
-            time TIMESTAMP NOT NULL -- the state changed
-            follower_log_end_offset BIGINT -- as the leader knew it; -1 before its first fetch
-            lag_ms BIGINT -- time since lastCaughtUpTimeMs, 0 while it counts as caught up
-            lag_messages BIGINT -- leader's log end offset less the follower's
-            last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
-            in_isr BOOLEAN NOT NULL -- the follower is in the ISR
-        """),
-        DATE,
-    ),
-    {**KEY_CHECKS, "lag_not_negative": "lag_ms >= 0"},
-    ("event_date", "rule", "params_json"),
-    ("topic", "partition_id", "time"),
-)
-
-PARTITION_TIMELINE = Table(
-    "partition_timeline",
-    "A replica set's state under a rule, from this instant until its next row",
-    (
-        *SET,
-        *RULE,
-        *columns("""
-            time TIMESTAMP NOT NULL -- the state changed
-            leader_log_end_offset BIGINT -- leader's log end offset
-            high_watermark BIGINT -- high watermark under this rule
-            isr ARRAY<INT> NOT NULL -- in-sync replicas under this rule
-        """),
-        DATE,
-    ),
-    {**KEY_CHECKS, "isr_not_empty": "size(isr) > 0"},
-    ("event_date", "rule", "params_json"),
-    ("topic", "partition_id", "time"),
 )
 
 ISR_CHANGES = Table(
@@ -262,12 +222,10 @@ RUN_LEASE = Table(
 """),
 )
 
-TIMELINES = {"replica": REPLICA_TIMELINE, "partition": PARTITION_TIMELINE}
-"""By kind of result."""
-
 OUTPUT_TABLES = (
-    REPLICA_TIMELINE,
-    PARTITION_TIMELINE,
+    REPLICA_STATES,
+    PARTITION_STATES,
+    RULE_RUNS,
     ISR_CHANGES,
     SHRINK_VERDICTS,
     REPLAY_CHECK,

@@ -19,7 +19,7 @@ from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
 
 RUNS = rule_runs(ReplaySettings(rules=["kafka-3.7", "kip-501-pending"]))
-NAMES = ["fetch_log", "append_log", "fetch_segments", "replica_timeline", "replay_state"]
+NAMES = ["fetch_log", "append_log", "fetch_segments", "replica_states", "replay_state"]
 FIRST = Window("2023-12-31", "2024-01-01")
 
 

@@ -13,7 +13,8 @@ from delta.exceptions import ConcurrentAppendException
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from isr_batch.errors import NoInputError, SchemaError, WriteConflictError
+from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
+from isr_batch.lake.catalogs import require_schema
 from isr_batch.lake.ddl import create_statement
 from isr_batch.lake.lake import RETRIES, Lake, _retrying
 from isr_batch.lake.sql_files import sql_texts
@@ -191,6 +192,8 @@ def test_views_by_bare_name(lake: Lake) -> None:
         "evidence_storms",
         "fetches",
         "leader_death_by_rule_and_day",
+        "partition_timeline",
+        "replica_timeline",
     }
     assert [row["partition_id"] for row in lake.spark.table("spurious_shrinks").collect()] == [0]
     assert lake.spark.table("worst_partitions").collect()[0]["out_of_isr_ms"] == 60_000
@@ -213,6 +216,13 @@ def test_schema_in_a_catalog(spark: SparkSession) -> None:
         assert _content(lake) == [("b", 2, FIRST)]
     finally:
         spark.sql("DROP SCHEMA isr CASCADE")
+
+
+@pytest.mark.parametrize("name", ["spark_catalog.nope", "nope.isr", "nope"])
+def test_a_schema_that_is_not_there(spark: SparkSession, name: str) -> None:
+    with pytest.raises(UsageError, match=f"no schema {name}"):
+        require_schema(Lake(spark, name, catalog=True))
+    require_schema(Lake(spark, "spark_catalog.default", catalog=True))
 
 
 @pytest.mark.parametrize("name", ["of files", "of%20addresses"])

@@ -1,24 +1,25 @@
-"""Timelines that workers wrote are those that Spark writes where they cannot, and other engines see the same."""
+"""Timelines are those of the kernel, a row once for the runs that share it, and other engines see the same."""
 
 import json
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from isr_batch.errors import SchemaError
+from docs.generate.cookbook import recipe
+from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.maintain import maintain
-from isr_batch.lake.tables.outputs import REPLICA_TIMELINE, TIMELINES
-from isr_batch.replay import timeline_files
-from isr_batch.replay.replay import replay, rule_runs
-from isr_batch.replay.timeline_files import timelines_kept
+from isr_batch.lake.tables.timelines import REPLICA_STATES, TIMELINES, VIEWS
+from isr_batch.replay.event_stream import event_stream, facts
+from isr_batch.replay.one_partition import timelines_of
+from isr_batch.replay.replay import replay, replayed, rule_runs
+from isr_batch.replay.timeline_tables import take_out_unnamed
 from isr_batch.settings import ReplaySettings
 from isr_batch.simulation.generate import generate
 from isr_batch.simulation.group_plans import Fleet
@@ -38,7 +39,7 @@ def over_midnight(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 
 def rows(lake: Lake) -> dict[str, list[str]]:
-    return {table.name: sorted(map(str, lake.read(table.name).collect())) for table in TIMELINES.values()}
+    return {view: sorted(map(str, lake.read(view).collect())) for view in VIEWS}
 
 
 def files(lake: Lake) -> set[str]:
@@ -46,88 +47,144 @@ def files(lake: Lake) -> set[str]:
     return {file for table in tables for file in table.file_uris()}
 
 
-def test_workers_write_what_spark_would(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    replay(over_midnight, RUNS)
-    by_workers = rows(over_midnight)
-    assert all(len({row.partition("event_date")[2] for row in found}) == 2 for found in by_workers.values())
+def of_kernel(lake: Lake) -> dict[str, Counter[tuple[Any, ...]]]:
+    """Rows as the kernel gives them to each run, which naive model and releases are held against."""
+    found: dict[str, Counter[tuple[Any, ...]]] = {view: Counter() for view in VIEWS}
+    for row in replayed(event_stream(lake, facts(lake)), RUNS).toArrow().to_pylist():
+        view = f"{row['result']}_timeline"
+        if view in VIEWS:
+            row |= {"isr": row["isr_after"]}
+            names = [name for name in VIEWS[view][0].column_names if name not in {"time", "event_date"}]
+            found[view][row["time_us"], *(str(row[name]) for name in names)] += 1
+    return found
+
+
+def test_the_views_have_the_rows_of_the_kernel(over_midnight: Lake) -> None:
+    done = replay(over_midnight, RUNS)
+    for view, expected in of_kernel(over_midnight).items():
+        names = [name for name in VIEWS[view][0].column_names if name not in {"time", "event_date"}]
+        read = over_midnight.read(view)
+        assert read.columns == VIEWS[view][0].column_names
+        assert dict(read.dtypes) == {column.name: column.type.lower() for column in VIEWS[view][0].columns}
+        found = read.select(F.unix_micros("time").alias("time_us"), *names).collect()
+        assert Counter((row["time_us"], *(str(row[name]) for name in names)) for row in found) == expected
+        assert read.where("event_date <> CAST(time AS DATE)").isEmpty()
+        assert read.select("event_date").distinct().count() == 2
     # These rows did not pass by Delta, which refuses what breaks its table's contract.
     for table in TIMELINES.values():
         stored = over_midnight.read(table.name)
         broken = [f"NOT ({condition})" for condition in table.constraints.values()]
         missing = [f"{column.name} IS NULL" for column in table.columns if not column.nullable]
         assert stored.where(" OR ".join(broken + missing)).isEmpty(), table.name
-    commit = over_midnight.spark.sql(f"DESCRIBE HISTORY {over_midnight.identifier('replica_timeline')} LIMIT 1")
+        assert stored.count() == done.rows_out[table.name]
+        assert stored.count() < over_midnight.read(table.name.replace("states", "timeline")).count()
+    commit = over_midnight.spark.sql(f"DESCRIBE HISTORY {over_midnight.identifier('replica_states')} LIMIT 1")
     assert json.loads(commit.collect()[0]["userMetadata"]) == {"run_id": "test-run"}
     # The first and the last instant, where a file's log rounds them.
-    times = [row["time"] for row in over_midnight.read("replica_timeline").select("time").collect()]
+    times = [row["time"] for row in over_midnight.read("replica_states").select("time").collect()]
     for edge in (min(times), max(times)):
-        found = over_midnight.read("replica_timeline").where(F.col("time") == F.lit(edge)).count()
-        assert found == times.count(edge)
+        found_at = over_midnight.read("replica_states").where(F.col("time") == F.lit(edge)).count()
+        assert found_at == times.count(edge)
 
-    monkeypatch.setattr(Lake, "folder", lambda *_: None)
+
+def test_one_rule_again_replaces_its_rows_alone(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     replay(over_midnight, RUNS)
-    assert rows(over_midnight) == by_workers
+    before, first = rows(over_midnight), files(over_midnight)
+    replay(over_midnight, RUNS[1:2], SECOND)
+    assert rows(over_midnight) == before
+    assert first < files(over_midnight)  # the other rules need what they share
+    second = files(over_midnight) - first
+    replay(over_midnight, RUNS[1:2], SECOND)
+    assert rows(over_midnight) == before
+    assert not second & files(over_midnight)
+    replay(over_midnight, RUNS)
+    assert rows(over_midnight) == before
+    assert not first & files(over_midnight)
+    assert len(files(over_midnight)) == len(first)
+    monkeypatch.setattr("isr_batch.replay.replay.commit_timelines", None)
+    with pytest.raises(TypeError):
+        replay(over_midnight, RUNS)
+    assert rows(over_midnight) == before
 
 
 @pytest.mark.usefixtures("vacuum_at_once")
-def test_runs_share_files_that_nobody_has_to_know_of(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_killed_shows_nothing_and_is_taken_out(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     replay(over_midnight, RUNS)
-    alone = rows(over_midnight)
-
-    def sharing(*given: Any) -> Iterator[pa.RecordBatch]:  # in the worker
-        with patch.object(timeline_files, "SHARED_ROWS", 1):
-            yield from timelines_kept(*given)
-
-    monkeypatch.setattr("isr_batch.replay.replay.timelines_kept", sharing)
-    replay(over_midnight, RUNS)
-    assert rows(over_midnight) == alone
-    for name, expected in alone.items():
-        table = DeltaTable(str(over_midnight.folder(name)))
-        assert any(Path(file).stat().st_nlink == len(RULES) for file in table.file_uris())
-        assert len(table.to_pyarrow_table()) == len(expected)
-
-    # One run's names can go while others keep theirs, and files can be made few.
-    names = files(over_midnight)
-    replay(over_midnight, RUNS[1:2])
-    left = files(over_midnight)
-    monkeypatch.setattr("isr_batch.lake.maintain.TABLES", list(alone))
+    before, first = rows(over_midnight), files(over_midnight)
+    killed = patch("isr_batch.replay.timeline_tables.replace_arrow", side_effect=KeyboardInterrupt)
+    with killed, pytest.raises(KeyboardInterrupt):
+        replay(over_midnight, RUNS[:2])
+    assert first < files(over_midnight)
+    assert rows(over_midnight) == before
+    monkeypatch.setattr("isr_batch.lake.maintain.TABLES", [table.name for table in TIMELINES.values()])
+    for name in TIMELINES.values():  # joined with rows that count
+        over_midnight.spark.sql(f"OPTIMIZE {over_midnight.identifier(name.name)}")
+    assert rows(over_midnight) == before
+    take_out_unnamed(over_midnight)
     maintain(over_midnight, 0, 14)
-    assert {file for file in names if not Path(file).exists()} == {file for file in names if "/rule=kafka-3.7/" in file}
-    assert files(over_midnight) == left
-    assert rows(over_midnight) == alone
-    for name in alone:
-        over_midnight.spark.sql(f"OPTIMIZE {over_midnight.identifier(name)}")
-    assert files(over_midnight) != left
-    assert rows(over_midnight) == alone
+    assert rows(over_midnight) == before
+    sets = {row["run_set"] for row in over_midnight.read("rule_runs").collect()}
+    assert {row["run_set"] for row in over_midnight.read("replica_states").select("run_set").collect()} == sets
+    assert {str(path) for path in Path(over_midnight.root, "replica_states").rglob("*.parquet")} <= {
+        path.replace("%20", " ") for path in files(over_midnight)
+    }
 
 
-def test_a_window_and_a_rule_replace_their_own_rows_alone(over_midnight: Lake) -> None:
+def test_none_are_written_where_none_are_wanted(over_midnight: Lake) -> None:
+    replay(over_midnight, RUNS, timelines=False)
+    assert not over_midnight.has("replica_timeline")
+    verdicts = sorted(map(str, over_midnight.read("shrink_verdicts").collect()))
     replay(over_midnight, RUNS)
     before = rows(over_midnight)
-    files = set(DeltaTable(str(over_midnight.folder("replica_timeline"))).file_uris())
-    done = replay(over_midnight, RUNS[1:2], SECOND)
-    assert rows(over_midnight) == before
-    replaced = files - set(DeltaTable(str(over_midnight.folder("replica_timeline"))).file_uris())
-    assert replaced
-    assert all("event_date=2024-01-01/rule=kafka-3.7/" in file for file in replaced)
-    for table in TIMELINES.values():
-        of_window = over_midnight.read(table.name).where(SECOND.condition).where("rule = 'kafka-3.7'")
-        assert done.rows_out[table.name] == of_window.count() > 0
+    replay(over_midnight, RUNS[1:2], SECOND, timelines=False)
+    lost = over_midnight.read("replica_timeline").where("rule = 'kafka-3.7'").select("event_date").distinct().collect()
+    assert [str(row["event_date"]) for row in lost] == ["2023-12-31"]
+    left = {view: [row for row in found if "kafka-3.7" not in row] for view, found in rows(over_midnight).items()}
+    assert left == {view: [row for row in found if "kafka-3.7" not in row] for view, found in before.items()}
+    assert sorted(map(str, over_midnight.read("shrink_verdicts").collect())) == verdicts
+
+
+def test_the_recipe_of_the_cookbook_for_other_engines(over_midnight: Lake) -> None:
+    replay(over_midnight, RUNS)
+    names: dict[str, Any] = {"lake": over_midnight.root, "print": str}
+    exec(recipe(), names)
+    for view, (contract, _) in VIEWS.items():
+        columns = [
+            f"CAST({column.name} AS STRING)" for column in contract.columns if column.name not in {"time", "isr"}
+        ]
+        found = names["db"].execute(f"SELECT epoch_us(time), {', '.join(columns)} FROM {view}").fetchall()
+        expected = over_midnight.read(view).selectExpr("unix_micros(time)", *columns).collect()
+        assert Counter(found) == Counter(map(tuple, expected))
+
+
+@pytest.mark.parametrize("window", [Window(), SECOND], ids=str)
+def test_those_of_one_partition_when_somebody_asks(over_midnight: Lake, window: Window) -> None:
+    replay(over_midnight, RUNS, timelines=True)
+    topic, partition_id = over_midnight.read("leader_epochs").select("topic", "partition_id").first() or ("", 0)
+    made = timelines_of(over_midnight, RUNS, (None, topic, partition_id), window)
+    for view, rows in made.items():
+        of_partition = over_midnight.read(view).where(window.condition).where(F.col("topic") == topic)
+        written = of_partition.where(F.col("partition_id") == partition_id)
+        assert rows.num_rows
+        assert sorted(map(str, over_midnight.spark.createDataFrame(rows).collect())) == sorted(
+            map(str, written.collect())
+        )
+    with pytest.raises(NoInputError, match="knows nothing of other-3"):
+        timelines_of(over_midnight, RUNS, (None, "other", 3), window)
 
 
 def test_a_table_that_is_laid_out_otherwise_is_refused(lake: Lake) -> None:
-    columns = ", ".join(f"{column.name} {column.type}" for column in REPLICA_TIMELINE.columns)
-    lake.spark.sql(f"CREATE TABLE {lake.identifier('replica_timeline')} ({columns}) USING DELTA")
+    columns = ", ".join(f"{column.name} {column.type}" for column in REPLICA_STATES.columns)
+    lake.spark.sql(f"CREATE TABLE {lake.identifier('replica_states')} ({columns}) USING DELTA")
     with pytest.raises(SchemaError, match="partitioned by nothing"):
-        lake.require_layout(REPLICA_TIMELINE)
+        lake.require_layout(REPLICA_STATES)
 
 
 def test_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, str(tmp_path / "a b+c"))
-    lake.ensure(REPLICA_TIMELINE)
-    folder = lake.folder("replica_timeline")
-    assert folder == f"{tmp_path}/a b+c/replica_timeline"
-    assert lake.replace_files(REPLICA_TIMELINE, folder, [], []) == 0
+    lake.ensure(REPLICA_STATES)
+    assert lake.store("replica_states").table().version() == 0
     escaped = Lake(spark, str(tmp_path / "a%20b"))
-    escaped.ensure(REPLICA_TIMELINE)
-    assert escaped.folder("replica_timeline") is None
+    escaped.ensure(REPLICA_STATES)
+    with pytest.raises(UsageError, match="has a %"):
+        escaped.store("replica_states")

@@ -13,6 +13,7 @@ from isr_batch.lake.lease import turn
 from isr_batch.lake.run_log import Run
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAY_STATE, REPLAYED_DAYS, RUN_LEASE, RUN_LOG
+from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES, VIEWS
 from isr_batch.replay.days import DONE, MISSING, STALE, fingerprints, mark, status, undone
 from isr_batch.replay.event_stream import _kept, facts
 from isr_batch.replay.packing import pack_stale_days
@@ -33,7 +34,7 @@ RULES = ["kafka-0.9", "kafka-3.7", "kip-501-pending", "kip-501-relinquish", "tru
 FIRST, SECOND = date(2023, 12, 31), date(2024, 1, 1)
 MIDNIGHT = {"kip-501-example": 20, "kafka-4485-always-behind": 12, "kafka-10853-dead-follower": 30}
 """Stories, and after how many of their seconds it comes; in the first a follower is dropped before, and back after."""
-NOT_RESULTS = {RUN_LOG, RUN_LEASE, REPLAYED_DAYS, REPLAY_STATE}
+NOT_RESULTS = {RUN_LOG, RUN_LEASE, REPLAYED_DAYS, REPLAY_STATE, RULE_RUNS, *TIMELINES.values()}
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def done(lake: Lake, *windows: Window) -> None:
 def tables(lake: Lake) -> dict[str, list[str]]:
     return {
         table.name: sorted(map(str, lake.read(table.name).collect()))
-        for table in OUTPUT_TABLES
+        for table in (*OUTPUT_TABLES, *(contract for contract, _ in VIEWS.values()))
         if lake.has(table.name) and table not in NOT_RESULTS
     }
 

@@ -18,7 +18,7 @@ from tests.unit.batches.test_fetch_runs import stream
 from udfs.batches import event_chunks, segments
 from udfs.batches.event_chunks import COLUMNS_OF_FETCHES, pieces_of_fetches
 from udfs.batches.replay import RuleRun, replay_batches
-from udfs.batches.results import FILED, SET_COLUMNS, schema_of
+from udfs.batches.results import SET_COLUMNS, STATES
 from udfs.batches.segments import (
     OF_FETCHES,
     PACKED,
@@ -213,16 +213,16 @@ def test_a_replay_cannot_tell_how_its_log_was_packed(
     plain = results(several)
     assert plain == results(segments_of(rows))
     for kind in ("replica", "partition"):
-        filed = list(replay_batches(in_pieces(packed_stream(rows, several)), rules, (), filed=[kind]))
-        assert all(batch.schema == FILED[kind] for batch in filed)
-        assert all((np.diff(batch.column("runs").indices) >= 0).all() for batch in filed)
-        names = schema_of([kind]).names
+        shared = list(replay_batches(in_pieces(packed_stream(rows, several)), rules, (), shared=[kind]))
+        assert all(batch.schema == STATES[kind] for batch in shared)
+        names = [*(STATES[kind].names[3:]), "rule", "params_json"]
         told = [{name: row[name] for name in names} for row in plain if row["result"] == kind]
         found = [
             {name: (row | {"rule": rule, "params_json": params_json})[name] for name in names}
-            for batch in filed
+            for batch in shared
             for row in batch.to_pylist()
-            for rule, params_json in json.loads(row["runs"])
+            for run, (rule, params_json) in enumerate(json.loads(row["run_set"]))
+            if row["runs"] >> run & 1
         ]
         assert sorted(found, key=repr) == sorted(told, key=repr)
 

@@ -1,0 +1,120 @@
+"""A table's place as workers and delta-rs reach it: a folder, HDFS, or an object store.
+
+Spark has addresses and credentials in Hadoop's configuration; delta-rs takes them as options of its own.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import deltalake
+from deltalake.exceptions import DeltaError
+
+from isr_batch.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+Setting = Callable[[str], str | None]
+"""Gives what Hadoop's configuration has under a name."""
+
+WITHOUT: Final = "--timelines none replays without them, and `isr-batch timeline` makes those of one partition"
+_S3: Final = ("s3", "s3a", "s3n")
+_AZURE: Final = ("abfs", "abfss")
+_OTHERS: Final = ("gs", "hdfs", "viewfs")
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a table lies, and how to get in.
+
+    Attributes
+    ----------
+    uri : str
+        Folder or address, as delta-rs takes it.
+    options : dict of str
+        Of delta-rs. They may hold credentials, so that they are not shown.
+    """
+
+    uri: str
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def table(self) -> deltalake.DeltaTable:
+        """Read the table's log.
+
+        Raises
+        ------
+        UsageError
+            When it cannot be reached.
+        """
+        try:
+            return deltalake.DeltaTable(self.uri, storage_options=self.options or None)
+        except (OSError, DeltaError) as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise UsageError(
+                f"Spark reaches {self.uri}, but the workers that write timelines do not: {reason[:200]}",
+                f"they take what Hadoop's configuration and the environment have of credentials; {WITHOUT}",
+            ) from error
+
+    def files(self) -> "FileSystem":
+        """Open the table's folder, to write to it; paths are within it."""
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        return PyFileSystem(DeltaStorageHandler(self.uri, self.options or None))
+
+
+def store_of(location: str, setting: Setting) -> Store:
+    """Find out how delta-rs reaches what Spark calls by an address.
+
+    Parameters
+    ----------
+    location : str
+        With its scheme, such as ``file:/tmp/lake/replica_states``.
+    setting : callable
+        Of Hadoop's configuration.
+
+    Raises
+    ------
+    UsageError
+        When it does not.
+    """
+    if "%" in location:
+        raise UsageError(f"no timelines can be written where a path has a %: {location}", f"rename it; {WITHOUT}")
+    if location.startswith("file:"):
+        return Store(re.sub("^file:/+", "/", location))
+    address = urlsplit(location)
+    if address.scheme in _S3:
+        return Store(f"s3://{address.netloc}{address.path}", _of_s3(address.netloc, setting))
+    if address.scheme in _AZURE:
+        return Store(location, _of_azure(address.netloc, setting))
+    if address.scheme in _OTHERS:
+        return Store(location)
+    raise UsageError(f"no timelines can be written to {address.scheme}: addresses, such as {location}", WITHOUT)
+
+
+def _of_s3(bucket: str, setting: Setting) -> dict[str, str]:
+    def of_bucket(name: str) -> str | None:
+        return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
+
+    given = {
+        "aws_access_key_id": of_bucket("access.key"),
+        "aws_secret_access_key": of_bucket("secret.key"),
+        "aws_session_token": of_bucket("session.token"),
+        "aws_region": of_bucket("endpoint.region"),
+    }
+    endpoint = of_bucket("endpoint")
+    if endpoint:
+        secure = (of_bucket("connection.ssl.enabled") or "true") == "true"
+        url = endpoint if "://" in endpoint else f"http{'s' if secure else ''}://{endpoint}"
+        given |= {"aws_endpoint_url": url, "allow_http": str(url.startswith("http:")).lower()}
+    given["aws_virtual_hosted_style_request"] = "false" if of_bucket("path.style.access") == "true" else None
+    return {name: value for name, value in given.items() if value}
+
+
+def _of_azure(netloc: str, setting: Setting) -> dict[str, str]:
+    host = netloc.rpartition("@")[2]
+    key = setting(f"fs.azure.account.key.{host}")
+    return {"azure_storage_account_name": host.partition(".")[0]} | ({"azure_storage_account_key": key} if key else {})

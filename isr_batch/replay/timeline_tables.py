@@ -1,0 +1,178 @@
+"""What workers wrote of timelines, made part of the lake.
+
+Their files are added to ``replica_states`` and ``partition_states`` first. Then one commit of ``rule_runs`` says of the
+days and rules of the replay where their rows are from now on: until then the views show what there was, after it what
+there is now, of both timelines. Files whose replay no rule of their day names any more are taken out last. Whatever is
+killed, or goes on beside another, leaves rows that nothing names at the worst, and `maintain` takes them out.
+"""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+
+from isr_batch.errors import conflict
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.engines import replace_arrow
+from isr_batch.lake.lake import RETRIES, Lake
+from isr_batch.lake.stores import Store
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES
+from isr_batch.replay.timeline_files import replay_of
+
+File = Mapping[str, Any]
+Actions = list[AddAction | RemoveAction]
+_LAG_TIME: Final = "replica_lag_time_max_ms"
+
+
+def stores_of_timelines(lake: Lake) -> dict[str, Store]:
+    """Find where workers write timelines, by kind of result; the tables are there afterwards.
+
+    Raises
+    ------
+    UsageError
+        When the workers do not get there.
+    SchemaError
+        When a table was laid out by another version.
+    """
+    stores = {}
+    for kind, table in TIMELINES.items():
+        lake.ensure(table)
+        lake.require_layout(table)
+        stores[kind] = lake.store(table.name)
+        stores[kind].table()
+    return stores
+
+
+def commit_timelines(lake: Lake, stores: Mapping[str, Store], reports: Iterable[File], where: str) -> dict[str, int]:
+    """Put what the workers of a replay wrote in place of what there was.
+
+    Parameters
+    ----------
+    lake : Lake
+    stores : dict of Store
+        Of the tables that were written, by kind of result; without any, rules have no timeline from now on.
+    reports : iterable of dict
+        Files, and sets of runs (``timeline_files``).
+    where : str
+        SQL of the rules and days of the replay.
+
+    Returns
+    -------
+    dict of str to int
+        Rows written, by table.
+    """
+    files, rows = defaultdict(list), []
+    for each in reports:
+        if "path" in each:
+            files[each["table"]].append(each)
+        else:
+            rows += _runs(each)
+    written = {}
+    for kind, store in stores.items():
+        table = TIMELINES[kind]
+        written[table.name] = sum(int(file["stats"]["numRecords"]) for file in files[table.name])
+        if files[table.name]:
+            _add(lake, table, store, files[table.name])
+    lake.ensure(RULE_RUNS)
+    before = _named(lake)
+    distinct = {tuple(row.items()): row for row in rows}
+    named = pa.Table.from_pylist(list(distinct.values()), arrow_schema(RULE_RUNS))
+    with ArrowSql() as sql:
+        written[RULE_RUNS.name] = replace_arrow(lake, sql, RULE_RUNS, named, where)
+    replaced = before - _named(lake)
+    if replaced:
+        for kind, table in TIMELINES.items():
+            _take_out(lake, table, stores.get(kind) or lake.store(table.name), replaced)
+    return written
+
+
+def take_out_unnamed(lake: Lake) -> None:
+    """Delete the rows of replays that nothing names any more; nobody may replay meanwhile."""
+    if not lake.has(RULE_RUNS.name):
+        return
+    runs = lake.read(RULE_RUNS.name).select("event_date", "run_set")
+    for table in TIMELINES.values():
+        if lake.has(table.name):
+            there = lake.read(table.name).select("event_date", "run_set").distinct()
+            unnamed = there.join(runs, ["event_date", "run_set"], "left_anti").collect()
+            by_day = defaultdict(list)
+            for row in unnamed:
+                by_day[row["event_date"]].append(f"'{row['run_set']}'")
+            rows = [f"event_date = DATE'{day}' AND run_set IN ({', '.join(sets)})" for day, sets in by_day.items()]
+            if rows:
+                lake.spark.sql(f"DELETE FROM {lake.identifier(table.name)} WHERE {' OR '.join(rows)}")
+
+
+def _runs(each: File) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_set": each["run_set"], "run": run, "rule": rule, "params_json": params_json,
+            "lag_time_ms": json.loads(params_json)[_LAG_TIME], "event_date": date.fromisoformat(day),
+        }
+        for run, (rule, params_json) in enumerate(each["runs"])
+        for day in each["days"]
+    ]  # fmt: skip
+
+
+def _named(lake: Lake) -> set[tuple[str, str]]:
+    """Days and replays that some rule has rows of."""
+    rows = read_columns(lake, RULE_RUNS.name, ("event_date", "run_set"))
+    pairs = zip(rows["event_date"].to_pylist(), rows["run_set"].to_pylist(), strict=True)
+    return {(str(day), replay_of(run_set)) for day, run_set in pairs}
+
+
+def _add(lake: Lake, table: Table, store: Store, files: Sequence[File]) -> None:
+    actions: Actions = [
+        AddAction(file["path"], file["size"], file["partition_values"], _now_ms(), True, json.dumps(file["stats"]))
+        for file in files
+    ]
+    _commit(lake, table, store, lambda _: actions)
+
+
+def _take_out(lake: Lake, table: Table, store: Store, replaced: set[tuple[str, str]]) -> None:
+    """Take files out of a table all of whose rows are of these days and replays."""
+
+    def gone(there: DeltaTable) -> Actions:
+        files = pa.table(there.get_add_actions(flatten=True)).to_pylist()
+        return [
+            RemoveAction(file["path"], True, _now_ms(), file["size_bytes"], {"event_date": day})
+            for file in files
+            for day in [str(file["partition.event_date"])]
+            # Where files were joined there may be others between the least and the greatest.
+            for replays in [{replay_of(file.get(f"{edge}.run_set") or "") for edge in ("min", "max")}]
+            if len(replays) == 1 and (day, *replays) in replaced
+        ]
+
+    _commit(lake, table, store, gone)
+
+
+def _commit(lake: Lake, table: Table, store: Store, actions_on: Callable[[DeltaTable], Actions]) -> None:
+    for attempt in range(RETRIES + 1):
+        there = store.table()
+        actions = actions_on(there)
+        if not actions:
+            return
+        try:
+            there.create_write_transaction(
+                actions, "append", there.schema(), list(table.partitioned_by),
+                commit_properties=CommitProperties(custom_metadata={"userMetadata": lake.metadata()}),
+            )  # fmt: skip
+        except CommitFailedError as error:
+            if attempt == RETRIES:
+                raise conflict(table.name) from error
+        else:
+            return
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

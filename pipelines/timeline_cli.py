@@ -1,0 +1,37 @@
+"""`isr-batch timeline`: the timelines of one partition, made anew from the log."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isr_batch.window import parse_window
+from pipelines.job import Catalog, Date, Env, Json, LakePath, Quiet, Rules, Set, open_job, settings_of
+from pipelines.output import Output
+
+
+def timeline(
+    topic: Annotated[str, typer.Option(help="Its name.")],
+    partition: Annotated[int, typer.Option(min=0, help="Its number.")],
+    file: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write Parquet files instead; a folder.")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Where several have the topic.")] = None,
+    lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None, day: Date = None,
+    env: Env = None, quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Make the rows of replica_timeline and partition_timeline of one partition, without a replay of the others."""
+    window = parse_window(day, None, None)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
+    from isr_batch.replay.one_partition import timelines_of, write_parquet
+    from isr_batch.replay.replay import rule_runs
+
+    with job.out.step(f"replay {topic}-{partition}") as facts:
+        made = timelines_of(job.lake, rule_runs(job.settings.replay), (cluster, topic, partition), window)
+        facts |= {"rows": sum(rows.num_rows for rows in made.values())}
+    if file:
+        write_parquet(made, file)
+        job.out.say(timelines=file)
+        return
+    for name, rows in made.items():
+        job.out.table(name, rows.to_pylist(), rows.column_names)
