@@ -21,7 +21,9 @@ from udfs.rules import REGISTRY
 Elr = Literal["auto", "off", "on"]
 """Whether clusters have eligible leader replicas: as their logs say, or as the operator does."""
 
-TABLES: Final = ("partition_scores", "isr_changes", "leader_epochs", "broker_events", "controller_records")
+TABLES: Final = (
+    "partition_scores", "isr_changes", "leader_epochs", "broker_events", "controller_records", "observed_isr_changes",
+)  # fmt: skip
 PARTITION: Final = ("cluster_id", "topic", "partition_id")
 FIRST_RELEASE: Final = 4
 """The feature takes metadata.version 4.0-IV1."""
@@ -85,6 +87,11 @@ def _path(engine: LakeEngine) -> str:
         SELECT {_SET}, rule, params_json, kind, unix_micros(change_time), CAST(NULL AS BIGINT), isr_before, isr_after,
           CAST(NULL AS INT), CAST(NULL AS INT), CAST(NULL AS BIGINT), isr_before, made_by, NULL
         FROM {{isr_changes}} AS changes JOIN wanted USING ({_PARTITION}, rule, params_json)
+        UNION ALL
+        SELECT {_SET}, rule, params_json, 'write', unix_micros(change_time) - 1, unix_micros(answered_time), isr_before,
+          isr_after, CAST(NULL AS INT), CAST(NULL AS INT), CAST(NULL AS BIGINT), isr_before, made_by, NULL
+        FROM {{observed_isr_changes}} AS written JOIN wanted USING ({_PARTITION})
+        WHERE answered_time IS NOT NULL
     """
 
 

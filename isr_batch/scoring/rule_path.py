@@ -14,6 +14,8 @@ import pyarrow as pa
 from isr_batch.scoring.elr import eligible_after
 
 DAY_US: Final = 86_400_000_000
+STAMP_US: Final = 1_000
+"""Stamps are cut to milliseconds."""
 
 _INTS: Final = pa.list_(pa.int32())
 SPANS: Final = pa.schema([
@@ -129,7 +131,8 @@ def spans(rows: pa.Table, clusters: Mapping[str, Cluster]) -> pa.Table:
         Of one partition. Of its terms (``kind`` term): start ``at_us``, ``end_us``, ``assigned``, ``isr`` at the start,
         ``min_isr`` of the run and ``min_isr_of_term``, ``write_us`` (until an ISR write is answered), and of the first
         term of the log ``elr``, the recorded one. Of the changes
-        of the ISR (shrink, expand, relinquish): ``at_us``, ``isr_before``, ``isr``, ``made_by``.
+        of the ISR (shrink, expand, relinquish): ``at_us``, ``isr_before``, ``isr``, ``made_by``. Of the ISR writes of
+        which lines tell (``kind`` write): ``at_us``, and ``end_us``, the answer.
     clusters : mapping of str to Cluster
 
     Returns
@@ -156,8 +159,10 @@ def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Cluster]) -> Iter
     known, heard = _Known(cluster.enabled), 0
     state = _State(broker for term in terms for broker in term["assigned"])
     for term in terms:
-        changes = sorted((row for row in rows if row["kind"] != "term" and _is_of(row, term)), key=_in_turn)
-        events: list[tuple[int, int, Any]] = [(at_us, 1, isr) for at_us, isr in commits(changes, term)]
+        of_term = [row for row in rows if row["kind"] != "term" and _is_of(row, term)]
+        changes = sorted((row for row in of_term if row["kind"] != "write"), key=_in_turn)
+        writes = {row["at_us"]: row["end_us"] for row in of_term if row["kind"] == "write"}
+        events: list[tuple[int, int, Any]] = [(at_us, 1, isr) for at_us, isr in commits(changes, term, writes)]
         while heard < len(words) and words[heard].at_us <= term["at_us"]:
             _hear(words[heard], known, state)
             heard += 1
@@ -182,7 +187,9 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
 
-def commits(changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any]) -> Iterator[tuple[int, frozenset[int]]]:
+def commits(
+    changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
+) -> Iterator[tuple[int, frozenset[int]]]:
     """Give the instants at which an ISR is committed, and that ISR.
 
     What the rule asks for is committed when its write is answered, unless something else came first: then the next
@@ -208,9 +215,17 @@ def commits(changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any]) -> It
             yield at_us, after
             isr = after
         else:
-            asked = at_us + term["write_us"], after
+            asked = _answered_us(at_us, term["write_us"], writes), after
     if asked:
         yield asked
+
+
+def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
+    """When a write is answered that is asked for at a time, as `udfs.kernel.isr` has it."""
+    asked_us = max((us for us in writes if us <= at_us), default=None)
+    if not write_us or asked_us is None or at_us >= writes[asked_us]:
+        return at_us + write_us
+    return writes[asked_us] if at_us <= asked_us + STAMP_US else max(at_us + write_us, writes[asked_us])
 
 
 def _hear(word: Word, known: _Known, state: _State) -> None:
