@@ -14,6 +14,7 @@ TABLES: Final = {
     "partition_timeline": (*SPAN[:-1], "time", "high_watermark"),
     "replica_timeline": (*SPAN[:-1], "replica_id", "time", "follower_log_end_offset"),
     "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
+    "rule_runs": ("rule", "params_json", "event_date"),
 }
 """Columns that are read of each table."""
 _KEY: Final = ", ".join(SPAN)
@@ -30,16 +31,22 @@ def with_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, Engine
     tables : dict of str to EngineRows
         TABLES.
     """
-    # Where no log tells whether there are eligible leader replicas, what they would lack.
+    # Where no log tells whether there are eligible leader replicas, what they would lack. A day without timelines has
+    # nothing to tell of offsets: what the day before ends with is no longer true.
     watched = engine.keep(
         engine(
             f"""
             SELECT * FROM (
               SELECT {_KEY}, until_us, coalesce(heir_id, heir_if_on) AS heir_id, coalesce(elr, elr_if_on) AS elr
               FROM {{spans}} WHERE size(isr) < min_insync_replicas
-            ) AS under WHERE heir_id IS NOT NULL OR size(elr) > 0
+            ) AS under WHERE (heir_id IS NOT NULL OR size(elr) > 0) AND EXISTS (
+              SELECT 1 FROM {{rule_runs}} AS kept WHERE kept.rule = under.rule
+                AND kept.params_json = under.params_json
+                AND kept.event_date = CAST(timestamp_micros(under.from_us) AS DATE)
+            )
             """,
             spans=spans,
+            rule_runs=tables["rule_runs"],
         )
     )
     found = engine.by_key(engine(_EVENTS, watched=watched, **tables), SPAN, at_risk, FOUND)

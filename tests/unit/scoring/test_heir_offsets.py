@@ -1,5 +1,6 @@
 """What a heir would lack: by SQL and in one pass, against every instant."""
 
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +24,14 @@ TABLES = {
     ]),
     "append_log": pa.schema([*_SET, ("append_time", _TIME), ("log_end_offset", _LONG), ("acks", _INT)]),
 }  # fmt: skip
+DAY_0 = date(1970, 1, 1)
 FOUND = ("lost_records_max", "lost_us", "elr_below_high_watermark")
 Row = dict[str, Any]
 
 
-def found(*cases: tuple[list[Row], list[Row], list[Row], list[Row]]) -> list[list[Row]]:
+def found(
+    *cases: tuple[list[Row], list[Row], list[Row], list[Row]], day_with_timelines: date = DAY_0
+) -> list[list[Row]]:
     """What is found of each case's spans; each is a partition of its own."""
     tables = {
         name: pa.Table.from_pylist(
@@ -40,6 +44,9 @@ def found(*cases: tuple[list[Row], list[Row], list[Row], list[Row]]) -> list[lis
         )
         for place, (name, schema) in enumerate(TABLES.items(), 1)
     }
+    tables["rule_runs"] = pa.table(
+        {name: [value] for name, value in RUN.items()} | {"event_date": [day_with_timelines]}
+    )
     spans = [SET | RUN | span | {"partition_id": number} for number, case in enumerate(cases) for span in case[0]]
     with InProcess(None) as engine:  # type: ignore[arg-type]  # it reads nothing of a lake
         answer = with_offsets(engine, pa.Table.from_pylist(spans, SPANS), tables).sort_by("from_us").to_pylist()
@@ -73,3 +80,6 @@ def test_where_nothing_tells_it_is_what_the_eligible_would_lack() -> None:
     assert found(([span], [mark], [end], [append])) == [
         [{"lost_records_max": 4, "lost_us": 12, "elr_below_high_watermark": 0}]
     ]
+    # The timelines are of another day.
+    answers = found(([span], [mark], [end], [append]), day_with_timelines=date(1970, 1, 2))
+    assert answers == [[dict.fromkeys(FOUND)]]
