@@ -112,8 +112,9 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     ISR. ``files`` has the logs by file: kind, broker_id, first_us, last_us.
 
     A shrink in the metadata log without a Shrinking line at about that time was made by the controller; if the leader's
-    server.log does not reach there, only if the replica was fenced or shutting down. A Shrinking line without such a
-    record was an attempt (of a deposed leader, say); it stays a row.
+    server.log does not reach there, only if the replica was fenced or shutting down. An expand with which another
+    leader begins is an election's. A Shrinking line without such a record was an attempt (of a deposed leader, say); it
+    stays a row.
     """
     if controller_known:
         history = sources.history
@@ -150,8 +151,8 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         FROM by_order
         UNION ALL BY NAME
         SELECT {_CHANGE}, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
-            'leader' AS made_by
-        FROM (SELECT {_CHANGE} FROM without_expand UNION ALL SELECT {_CHANGE} FROM expanding)
+            CASE WHEN leader_id = coalesce(leader_before, leader_id) THEN 'leader' ELSE 'controller' END AS made_by
+        FROM (SELECT * FROM without_expand UNION ALL BY NAME SELECT {_CHANGE} FROM expanding)
         """,
         shrinks=shrinks,
         without_shrink=_with_maker(sources, _without_line(sources.sql, changes, shrinks), files, controller_known),

@@ -112,6 +112,8 @@ def test_where_server_log_does_not_reach_a_fenced_broker_was_taken_out_by_the_co
 
     def made_by(*server_log: float) -> list[tuple[float, str]]:
         rows = observed(known, [term(4, 5)], controller=True, server_log=server_log)
+        # Whoever is elected, and was outside the ISR, joins by that.
+        assert [(row[0], row[3]) for row in rows if row[1] == "expand"] == [(50, "controller")]
         return [(row[0], row[3]) for row in rows if row[1] == "shrink"]
 
     # The leader of 31 s is still the same; that of 50 s was elected.
