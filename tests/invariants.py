@@ -14,7 +14,7 @@ from tests.naive import Follower, Leader
 from tests.naive_releases import Rule
 from tests.naive_rows import Change, PartitionRow, ReplicaRow
 from tests.naive_rules import RULES
-from tests.naive_truth import APPEND, ELIGIBLE, FETCH, REMOVED, Row, Term
+from tests.naive_truth import APPEND, ELIGIBLE, FETCH, ISR_WRITE, REMOVED, Row, Term
 from tests.strategies import Log, Setting
 
 
@@ -66,6 +66,14 @@ class Seen:
     @property
     def write_latency_us(self) -> int:
         return 1000 * self.flag("isr_write_latency_ms") * RULES[self.setting.rule].writes_in_background
+
+    def answered_us(self, asked_us: int) -> int:
+        """When what was asked for then is written: as lines tell, if they do."""
+        told = [row for row in self.term.rows if row.kind == ISR_WRITE and row.time_us <= asked_us]
+        usual_us = asked_us + self.write_latency_us
+        if not self.write_latency_us or not told or asked_us >= told[-1].until_us:
+            return usual_us
+        return told[-1].until_us if asked_us <= told[-1].time_us + 1000 else max(usual_us, told[-1].until_us)
 
     def rows(self, kind: int, replica: int) -> list[Row]:
         taken = [row for row in self.term.rows if row.time_us <= self.term.end_us]
@@ -342,7 +350,8 @@ def who_lags_leaves_unless_braked(seen: Seen) -> Iterator[Violation]:
     def braked(seen: Seen, _replica: int, us: int) -> bool:
         isrs = [row for row in seen.partition if row.time_us <= us]
         changed_us = [b.time_us for a, b in pairwise(isrs) if a.isr != b.isr]
-        written_us = [t for t in changed_us if t - seen.write_latency_us in seen.asked_us]
+        answers_us = {seen.answered_us(asked) for asked in seen.asked_us}
+        written_us = [t for t in changed_us if t in answers_us]
         since_change = us // 1000 - max([seen.term.start_us, *changed_us]) // 1000
         if since_change <= seen.flag("isr_change_brake_ms", 5000):
             return True
@@ -367,7 +376,7 @@ def who_lacks_acknowledged_leaves(seen: Seen) -> Iterator[Violation]:
 def stays_unless(seen: Seen, excuse: Excuse) -> Iterator[Violation]:
     """Members that a check should have dropped; it can do nothing while another ISR write is under way."""
     for us in seen.checks_us:
-        if us > seen.end_us or any(asked < us < asked + seen.write_latency_us for asked in seen.asked_us):
+        if us > seen.end_us or any(asked < us < seen.answered_us(asked) for asked in seen.asked_us):
             continue
         dropped = {change.replica_id for change in seen.changes if change.time_us == us and change.kind == "shrink"}
         for replica, rows in seen.replica.items():

@@ -185,6 +185,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 
     monkeypatch.setattr("isr_batch.nightly.replay", replay)
     monkeypatch.setattr("isr_batch.nightly.write_disagreements", lambda *_: 1)
+    monkeypatch.setattr("isr_batch.nightly.write_eligible_leaders", lambda *_: 1)
     run = ["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"]
     told = {}
     for options in ((), ("--all",), ("--json",)):

@@ -255,7 +255,7 @@ def _settle(state, place, now_us):
 
 @kernel
 def _has_nothing_of_its_own(state, r, now_us):
-    """No ISR write is under way, nothing is at risk, and every follower is judged and not late."""
+    """No ISR write is under way, nothing is at risk, and every follower is judged, not late, and surely back."""
     term = state.term[0]
     if state.leaders[r].commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
         return False
@@ -267,7 +267,7 @@ def _has_nothing_of_its_own(state, r, now_us):
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
             return False
-        if parts_at_us(fetch, state.params[r].replica_lag_time_max_ms) <= now_us:
+        if parts_at_us(fetch, state.params[r].replica_lag_time_max_ms) <= now_us or mine.joined_us == NEVER_US:
             return False
     return True
 

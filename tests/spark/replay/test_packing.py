@@ -139,7 +139,7 @@ def test_few_segments_are_read_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyP
     def reader() -> str:
         return str(lake.spark.conf.get("spark.sql.parquet.columnarReaderBatchSize"))
 
-    monkeypatch.setattr("isr_batch.replay.replay._commit_files", look)
+    monkeypatch.setattr("isr_batch.replay.replay.commit_timelines", look)
     usual = reader()
     with pytest.raises(LookedError, match=f"^{SEGMENTS_AT_A_TIME}$"):
         replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
