@@ -179,7 +179,7 @@ def test_run_ends_with_tables_report_and_exit_code(
         lambda *_: broker_logs.Ingest(Counts(100, 50, 0), [Tally("server", "read", "", 100)]),
     )
 
-    def replay(lake: Lake, *_: object) -> ReplaySummary:
+    def replay(lake: Lake, *_: object, **__: object) -> ReplaySummary:
         write_results(lake)
         return ReplaySummary(50, {"shrink_verdicts": 3}, InputFingerprints({}))
 
