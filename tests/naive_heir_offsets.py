@@ -19,6 +19,8 @@ def last(rows: Sequence[Row], at_us: int, value: str, **of: Any) -> int:
 def lacking(span: Row, partition: Sequence[Row], replica: Sequence[Row], appends: Sequence[Row]) -> Row:
     """What is to be found of a span; rows are in order of time, and of one term."""
     most, most_us, below, known = None, None, set(), False
+    if any(row["high_watermark"] is None for row in partition):
+        return {"lost_records_max": None, "lost_us": None, "elr_below_high_watermark": None}
     for at_us in range(span["from_us"], span["until_us"]):
         high_watermark = last(partition, at_us, "high_watermark")
         acked = max(
@@ -64,6 +66,9 @@ def term(seed: int) -> tuple[list[Row], list[Row], list[Row], list[Row]]:
             ends[one] = draw.randint(max(ends[one], 0), end) if what == "fetch" else ends[one]
             replica.append({"at_us": at_us, "replica_id": one, "follower_log_end_offset": ends[one]})
         partition.append({"at_us": at_us, "high_watermark": high_watermark})
+    if draw.random() < 0.1:  # no line names an offset
+        partition = [row | {"high_watermark": None} for row in partition]
+        replica = [row | {"follower_log_end_offset": None} for row in replica]
     from_us = 1000
     while from_us < at_us:
         until_us = from_us + draw.randint(1, 30)

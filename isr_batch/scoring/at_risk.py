@@ -28,7 +28,7 @@ def at_risk(rows: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        A row of `FOUND`.
+        A row of `FOUND`; nulls where the log names no offsets of this term.
     """
     listed: list[dict[str, Any]] = rows.sort_by([("at_us", "ascending"), ("value", "ascending")]).to_pylist()
     (span,) = (row for row in listed if row["kind"] == "span")
@@ -36,6 +36,8 @@ def at_risk(rows: pa.Table) -> pa.Table:
     log_ends: dict[int, int] = {}
     high_watermark = acked = -1
     most, most_us, below = None, None, set[int]()
+    if any(row["value"] is None for row in listed if row["kind"] != "span"):
+        return pa.Table.from_pylist([{name: span[name] for name in SPAN}], FOUND)
     for place, row in enumerate(listed):
         if row["kind"] == "log_end":
             log_ends[row["replica_id"]] = row["value"]
