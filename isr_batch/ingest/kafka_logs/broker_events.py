@@ -10,15 +10,16 @@ from isr_batch.lake.arrow_sql import ArrowSql
 _AFTER_SILENCE_US = 500_000
 _ONE_CHECK_US = 500_000
 _PHASE_SPREAD_MS = 100
+_NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
 def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table:
     """Find silences, when a broker did nothing though it had to: broker_id, process, from_us, until_us.
 
-    Either a request was waiting, or a check was due that would have dropped a follower: a check right after it drops
-    one that sent nothing all that time, which is longer than a lag time and a period. An idle time is not a silence:
-    in a quiet cluster all followers may wait half a second for data at the same time, and stopped followers send
-    nothing.
+    Either a request was waiting, or a check was late that was due in it: it ran right after it, and dropped a follower
+    that sent nothing all that time, which is longer than a lag time and a period. An idle time is not a silence: in a
+    quiet cluster all followers may wait half a second for data at the same time, and stopped followers send nothing.
+    Checks are on time then.
 
     Parameters
     ----------
@@ -29,9 +30,14 @@ def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table
         Times of lines of server.log: broker_id, at_us. All that are a silence or more apart from others of their
         broker are there.
     """
+    # As if there were none: which of the checks are late is asked before silences are known.
+    checks = checks_seen(sources, _NONE)
     return sources.sql(
         f"""
-        WITH paused AS (
+        WITH late AS (
+            SELECT c.broker_id, c.at_us FROM checks c JOIN phases USING (broker_id, process)
+            WHERE positive_modulo(c.at_us // 1000 - shrink_ms, period_ms) > {_PHASE_SPREAD_MS}
+        ), paused AS (
             SELECT broker_id, before_us, first_us, waiting_since_us FROM pauses
             WHERE first_us - before_us >= {SILENCE_US}
         ), acts AS (
@@ -48,10 +54,11 @@ def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table
         WHERE until_us - from_us >= {SILENCE_US} AND (waiting_since_us <= until_us - {WAITED_US}
             OR until_us - from_us >= 1000 * (replica_lag_time_max_ms
                     + replica_lag_time_max_ms // checks_per_lag_time + {_PHASE_SPREAD_MS})
-                AND EXISTS (FROM shrinks l WHERE l.broker_id = gaps.broker_id
-                    AND l.stamp_us BETWEEN until_us - 1000 AND until_us + {_AFTER_SILENCE_US}))
+                AND EXISTS (FROM late WHERE late.broker_id = gaps.broker_id
+                    AND late.at_us BETWEEN until_us - 1000 AND until_us + {_AFTER_SILENCE_US}))
         """,
-        shrinks=sources.shrinks,
+        checks=checks,
+        phases=_phases(sources.sql, checks),
         pauses=pauses,
         activity=activity,
         settings=sources.settings,

@@ -39,7 +39,8 @@ def led_shrinks(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] 
             FROM shrinks s ANTI JOIN (SELECT * FROM writes WHERE repeated) USING (source_file, source_line)
         ), answers AS (
             SELECT broker_id, topic, partition_id, stamp_us, isr FROM updates
-            UNION ALL SELECT broker_id, topic, partition_id, stamp_us, isr FROM led
+            -- Before 2.7 a write is over when the line is printed; a term that begins later has nothing to do with it.
+            UNION ALL SELECT broker_id, topic, partition_id, stamp_us, isr FROM led WHERE EXISTS (FROM updates)
         ), later AS (
             SELECT leader_id, topic, partition_id, at_us, isr FROM history
             UNION ALL SELECT leader_id, topic, partition_id, stamp_us, isr FROM stayed

@@ -116,7 +116,7 @@ OBSERVED_ISR_CHANGES = Table(
     (
         *SET,
         *columns("""
-            change_time TIMESTAMP NOT NULL -- shrink by the leader: its log line; else the controller's record
+            change_time TIMESTAMP NOT NULL -- the leader's line, the controller's record, or when a line finds it done
             kind STRING NOT NULL -- shrink or expand
             replica_id INT NOT NULL -- replica that left or joined
             isr_before ARRAY<INT> NOT NULL -- in-sync replicas before

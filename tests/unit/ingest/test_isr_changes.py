@@ -122,8 +122,10 @@ def test_where_server_log_does_not_reach_a_fenced_broker_was_taken_out_by_the_co
 
 
 def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
-    def answered(server: pa.Table, *records: dict[str, Any]) -> list[float | None]:
-        known = sources(sql, server, records=parse_metadata(sql, record_lines(*records)))
+    def answered(
+        server: pa.Table, *records: dict[str, Any], states: pa.Table | None = None
+    ) -> list[float | None]:  # fmt: skip
+        known = sources(sql, server, states, records=parse_metadata(sql, record_lines(*records)))
         shrinks = isr_changes.led_shrinks(known, pa.Table.from_pylist([term(4, 5)], leader_epochs.TERMS))
         return [row["answered_us"] and row["answered_us"] / SECOND for row in shrinks.to_pylist()]
 
@@ -133,6 +135,14 @@ def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
     # The answer was another: the write failed.
     assert answered(lines((31, SHRINK), (34, updated.format("1,2,3")))) == [None]
     assert answered(lines((31, SHRINK), (45, SHRINK), (45.1, updated.format("1,2")))) == [None, 45.1]
+    # In KRaft up to 3.6 a shrink begins a term. Before 2.7, where no answers are logged, a later term is no answer.
+    starts = (
+        "[Broker id=1] Leader t-x-1 starts at leader epoch 5 from offset 0 with high watermark 0 ISR [1,2] "
+        "addingReplicas [] removingReplicas []. Previous leader epoch was 4."
+    )
+    begins = lines((31.3, starts))
+    assert answered(lines((20, updated.format("1,2,3")), (31, SHRINK)), states=begins) == [31.3]
+    assert answered(lines((31, SHRINK)), states=begins) == [None]
     whole = record(5, 1, "PARTITION_RECORD", **PARTITION, replicas=[1, 2, 3], isr=[1, 2, 3], leader=1, leaderEpoch=4)
     assert answered(lines((31, SHRINK)), whole, record(31.2, 2, CHANGE, **PARTITION, isr=[1, 2])) == [None]
     assert answered(lines((31, SHRINK)), whole, record(38, 2, CHANGE, **PARTITION, isr=[1, 2])) == [38]
