@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.invariants import Seen, Violation, drops_by_rule, high_watermark_moves, stays_unless, visible
+from tests.invariants import Violation, drops_by_rule, high_watermark_moves, stays_unless
+from tests.seen_terms import Seen, visible
 
 
 def who_lags_leaves_unless_too_few_remain(seen: Seen) -> Iterator[Violation]:

@@ -47,7 +47,10 @@ def lacking(span: Row, partition: Sequence[Row], replica: Sequence[Row], appends
 def term(seed: int) -> tuple[list[Row], list[Row], list[Row], list[Row]]:
     """Draw spans, and the states and appends of one term."""
     draw = random.Random(seed)
-    partition, replica, appends, spans = [], [], [], []
+    partition: list[Row] = []
+    replica: list[Row] = []
+    appends: list[Row] = []
+    spans: list[Row] = []
     end, high_watermark, ends = 5, 0, {2: -1, 3: -1}
     at_us = 1000
     for _ in range(draw.randint(5, 60)):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from isr_batch.scoring.elr import UNCLEAN
 from tests.conformance.releases import Releases
+from tests.partition_change import UNCLEAN
 from tests.unit.scoring.test_elr import ours
 
 pytestmark = pytest.mark.conformance

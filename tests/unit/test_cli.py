@@ -202,22 +202,10 @@ def test_error_for_programs(isr_batch: Run) -> None:
         *(
             (RuntimeError(f"An error occurred while calling o7.sql.\n: {said}\n\tat x"), 2, expected)
             for said, expected in (
-                (
-                    'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3x"',
-                    "addresses: s3x",
-                ),
-                (
-                    "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
-                    "addresses: ",
-                ),
-                (
-                    "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://nope/lake': Bucket does not exist",
-                    "s3a://nope",
-                ),
-                (
-                    "java.nio.file.AccessDeniedException: s3a://b/l: secret=hunter2 (Status Code: 403)",
-                    "let this user in",
-                ),
+                ('o.a.h.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3x"', "addresses: s3x"),
+                ("ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "addresses: "),
+                ("UnknownStoreException: `s3a://nope/lake': Bucket does not exist", "s3a://nope"),
+                ("java.nio.file.AccessDeniedException: s3a://b/l: secret=hunter2 (403)", "let this user in"),
                 ("java.net.UnknownHostException: nope.example", "no way to nope.example"),
                 ("[SCHEMA_NOT_FOUND] The schema `a`.`isr` cannot be found.", "no schema a`.`isr"),
             )

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.invariants import (
     Invariant,
-    Results,
     Violation,
     high_watermark_never_falls,
     high_watermark_waits_for_eligible_who_was_caught_up,
@@ -42,6 +41,7 @@ from tests.naive import Leader
 from tests.naive_rows import Change
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, ELIGIBLE, FETCH, REMOVED, Row, Term
+from tests.seen_terms import Results
 from tests.strategies import VARIANT_IDS, VARIANTS, Log, Setting, cases
 
 LOGS_A_VARIANT = 150

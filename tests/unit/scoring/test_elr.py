@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isr_batch.scoring import elr
+from tests import partition_change
 from tests.naive_eligible_leaders import ONLINE, PREFERRED, UNCLEAN, Change, Partition
 
 REPLICAS = 4
@@ -25,11 +25,11 @@ def members(replicas: int) -> frozenset[int]:
 
 def ours(state: Sequence[int], changes: Iterable[Change | Sequence[Any]]) -> list[tuple[int, ...]]:
     """A partition after each of the changes, as five numbers."""
-    partition, after = elr.Partition(*state), []
+    partition, after = partition_change.Partition(*state), []
     for *change, clears in changes:
         if clears:
-            elr.clear(partition)
-        elr.change(partition, *change)
+            partition_change.clear(partition)
+        partition_change.change(partition, *change)
         after.append(astuple(partition))
     return after
 
