@@ -123,6 +123,7 @@ def term_of(plan: Plan, partition: int) -> dict[str, Any]:
         "ends_mid_term": False,
         "offsets_known": True,
         "phase_known": True,
+        "isr_known": True,
         "held_at_start": None,
     }
 

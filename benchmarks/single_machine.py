@@ -45,7 +45,8 @@ _TERM = """{'leader_epoch': leader_epoch, 'end_us': epoch_us(end_time), 'high_wa
     'check_origin_ms': check_origin_ms, 'isr_write_ms': coalesce(isr_write_ms, 0),
     'begins_mid_term': begins_mid_term,
     'ends_mid_term': ends_mid_term, 'offsets_known': start_offset IS NOT NULL,
-    'phase_known': check_origin_source <> 'unknown', 'held_at_start': held_at_start}"""
+    'phase_known': check_origin_source <> 'unknown',
+    'isr_known': coalesce(isr_source, 'logged') <> 'inferred', 'held_at_start': held_at_start}"""
 
 
 ROWS_A_SHARE = 15_000_000

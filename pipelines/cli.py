@@ -254,15 +254,23 @@ app.command(epilog="Example: isr-batch sweep --lake build/lake --grid conf/grids
 
 @app.command(epilog="Example: isr-batch validate --lake build/lake")
 def validate(
-    lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
+    lake: LakePath = None, catalog: Catalog = None,
+    without_pins: Annotated[
+        bool, typer.Option("--without-pins", help="Compare a replay without the times of logged changes as well.")
+    ] = False,
+    env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare the replay of the rule that the brokers ran with what they logged."""
-    from isr_batch.scoring.broker_check import require_match
+    from isr_batch.scoring.broker_check import predict, require_match
 
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "validate") as done:
         matches = _validate(job, done)
         _show_match(job, matches)
+        if without_pins:
+            with job.out.step("replay without pins"):
+                predicted = predict(job.lake)
+            job.out.table("The same, if no line of a change gives the replay a time", predicted.rows, MATCH_COLUMNS)
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 

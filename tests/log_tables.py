@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import server_log
 from isr_batch.ingest.kafka_logs.engine import Here
+from isr_batch.ingest.kafka_logs.leader_and_isr import ACCEPTED
 from isr_batch.ingest.kafka_logs.leader_epochs import Sources
 from isr_batch.ingest.kafka_logs.settings_files import Broker
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -70,6 +71,6 @@ def sources(
         "min_insync_replicas": pa.array([], pa.int32()),
     })  # fmt: skip
     return Sources(
-        sql, Here(sql), requests, topics, server, state_changes, records,
+        sql, Here(sql), requests, ACCEPTED.empty_table(), topics, server, state_changes, records,
         server_log.broker_settings(sql, server, [Broker(1, 4000, 2)]), min_isr,
     )  # fmt: skip

@@ -95,6 +95,8 @@ class Doubts:
             self._depends(follower.replica, now_us, "event_order")
         elif back.undid and follower.cu * 1000 < back.until_us:
             self._depends(follower.replica, now_us, back.undid)
+        elif not (leader.term.isr_known or named or follower.replica in self.back or self._seen_at_log_end(follower)):
+            self._depends(follower.replica, now_us, "isr_at_start")
         elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
             self._depends(follower.replica, now_us, "check_time")
         else:
@@ -102,6 +104,11 @@ class Doubts:
             if at_any_time:
                 until_us = now_us + leader.rule.period_ms * 1000
             self.doubted[follower.replica] = now_us, now_us + error_us, until_us, named
+
+    def _seen_at_log_end(self, follower: "Follower") -> bool:
+        """In this term; the rule would have taken it in then, if it had been out."""
+        truth, replica = self.leader.truth, follower.replica
+        return truth.true_lag_us(replica, self.leader.now_us) == 0 or truth.caught_us[replica] > truth.term.start_us
 
     def _dropped_at(self, follower: "Follower", at_us: int) -> bool:
         now_us, self.leader.now_us = self.leader.now_us, at_us

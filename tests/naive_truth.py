@@ -41,6 +41,8 @@ class Term(NamedTuple):
     """Its log ends at ``end_us``, and requests in flight then are not in it."""
     phase_known: bool = True
     """The log tells when the periodic check is due."""
+    isr_known: bool = True
+    """The log tells who was in the ISR at ``start_us``."""
     held_at_start: tuple[int, ...] = ()
     """Then: where the log of each replica ended at ``start_us``, -1 where nothing tells."""
 

@@ -223,7 +223,7 @@ def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
         begun = Term(
             replicas, leader, start_us, start_us, leo, max(0, leo - (0, 1, 5, leo)[high_watermark % 4]),
             tuple(sorted(isr)), leader_is_new=not new & 1, begins_mid_term=new >> 3 & 3 == 3,
-            ends_mid_term=new >> 3 & 7 == 1, phase_known=new % 8 != 3,
+            ends_mid_term=new >> 3 & 7 == 1, phase_known=new % 8 != 3, isr_known=new % 16 != 9,
             held_at_start=tuple(max(-1, leo - (leo + 1, 0, 1, 7)[new >> 5 + n & 3]) for n in range(len(replicas))),
         )  # fmt: skip
         builder = _Builder(followers, lag_ms, phase_ms, begun, ACKS[head[8] % len(ACKS)])

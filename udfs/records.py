@@ -191,6 +191,7 @@ TERM = int64_record(
     "begins_mid_term",  # 1: it began before start_us, and what is known of it then was found out from the log
     "ends_mid_term",  # 1: it went on after end_us, or nobody knows: requests in flight then are not in the log
     "phase_unknown",  # 1: nothing in the log tells when the periodic check is due
+    "isr_inferred",  # 1: no line tells who was in the ISR at start_us
     "offsets_known",  # 0: nothing in the log names an offset, and the log end counts from 0 in their place
     "start_offset",
     "log_end_offset",

@@ -70,17 +70,17 @@ def event_stream(
     return stream
 
 
-def facts(lake: Lake) -> DataFrame:
-    """Rows of the stream that are neither fetches nor appends: few, and not packed."""
+def facts(lake: Lake, *, pinned: bool = True) -> DataFrame:
+    """Rows of the stream that are neither fetches nor appends: few, and not packed.
+
+    Unless ``pinned``, without those that the lines of shrinks give: when a check ran, the log end that it saw, how long
+    the ISR write took.
+    """
     terms, broker_events = terms_joined(lake), lake.read("broker_events")
     changes = lake.read("observed_isr_changes")
-    parts = (
-        _removals(terms, changes),
-        _silences(terms, broker_events),
-        _checks(terms, changes, broker_events),
-        _isr_writes(changes),
-        _eligibility(terms, broker_events),
-    )
+    parts = [_removals(terms, changes), _silences(terms, broker_events), _eligibility(terms, broker_events)]
+    if pinned:
+        parts += [_checks(terms, changes, broker_events), _isr_writes(changes)]
     rows = terms_of(terms)
     for part in parts:
         rows = rows.unionByName(part, allowMissingColumns=True)
@@ -116,6 +116,7 @@ def terms_of(terms: DataFrame) -> DataFrame:
         F.coalesce("ends_mid_term", F.lit(False)).alias("ends_mid_term"),
         F.col("start_offset").isNotNull().alias("offsets_known"),
         (F.col("check_origin_source") != "unknown").alias("phase_known"),
+        (F.coalesce("isr_source", F.lit("logged")) != "inferred").alias("isr_known"),
         "held_at_start",
     )
     offset = F.coalesce("start_offset", F.lit(0))

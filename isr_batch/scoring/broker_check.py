@@ -1,7 +1,8 @@
 """What the brokers decided against what the replay of their own rule decides.
 
 Only timing is taken from the log: the phase of isr-expiration, and when a logged check ran
-(``broker_events``). Who leaves, who joins, and every offset and time behind it is the replay's own.
+(``broker_events``). Who leaves, who joins, and every offset and time behind it is the replay's own. `predict` compares
+a replay to which no line of a change gave a time.
 """
 
 import json
@@ -18,7 +19,9 @@ from isr_batch.lake.engines import LakeEngine, Rows, engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.outputs import DEPENDS_ON, REPLAY_CHECK
+from isr_batch.replay.prediction import changes_without_pins
 from isr_batch.replay.terms import JOINED
+from udfs.batches.replay import RuleRun
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
@@ -79,9 +82,27 @@ def validate(lake: Lake) -> ValidationSummary:
         return _summary(engine)
 
 
-def matched(engine: LakeEngine, lake: Lake) -> Rows:
-    """Rows of ``replay_check``, by this engine; raises what `validate` raises."""
+def predict(lake: Lake) -> ValidationSummary:
+    """Match the logged changes with those of a replay without pins, which is made here and written nowhere.
+
+    Raises
+    ------
+    NoInputError
+        As `validate`.
+    """
+    with engine_for(lake, _HELD) as engine:
+        terms = engine(JOINED, **{name: engine.table(name) for name in _HELD})
+        _, ran = _releases(engine, {"terms": terms})
+        changes = changes_without_pins(lake, [RuleRun(rule) for rule in ran])
+        compared = matched(engine, lake, engine.rows(changes))
+        return ValidationSummary(engine.listed(_ask(engine, "summary", {"replay_check": compared})))
+
+
+def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
+    """Rows of ``replay_check``, by this engine, for ``isr_changes`` or others; raises what `validate` raises."""
     tables = {name: engine.table(name) for name in _HELD}
+    if changes is not None:
+        tables["isr_changes"] = changes
     tables["terms"] = engine(JOINED, **tables)
     tables["releases"], ran = _releases(engine, tables)
     if not ran:

@@ -50,6 +50,7 @@ TERM_FIELDS = (
     ("ends_mid_term", pa.bool_()),
     ("offsets_known", pa.bool_()),
     ("phase_known", pa.bool_()),
+    ("isr_known", pa.bool_()),
     ("held_at_start", pa.list_(pa.int64())),
 )
 """What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
@@ -151,7 +152,7 @@ class SetReplay:
         state.term["start_offset"] = start_offset
         state.term["ends_mid_term"] = term["ends_mid_term"]
         state.term["begins_mid_term"], state.term["offsets_known"] = term["begins_mid_term"], term["offsets_known"]
-        state.term["phase_unknown"] = not term["phase_known"]
+        state.term["phase_unknown"], state.term["isr_inferred"] = not term["phase_known"], not term["isr_known"]
         params, told = self._params_in(term)
         state.params[: len(self.runs)] = params
         self.state, self.term_is_over = state, False

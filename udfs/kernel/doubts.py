@@ -1,4 +1,4 @@
-"""What a shrink depends on that the log cannot tell: when the check ran, and which of two events came first.
+"""What a shrink depends on that the log cannot tell: when the check ran, which event came first, who was a member.
 
 Stamps are cut to milliseconds, and what a leader did it wrote down a little later. So the check that drops a follower
 has an interval and not an instant: as wide as the error of stamps, and as the leader was late with its work lately. A
@@ -8,6 +8,9 @@ the log does not tell the phase of the periodic check, it ran at some time withi
 Where a line says that the leader dropped this very follower, part of the order is known: the follower lacked something
 at that check, and no fetch that showed it at the log end had come before. Other fetches are in doubt still: the line is
 of the brokers' rule, and another may heed them.
+
+Where a log begins in mid-term and no line tells who was in the ISR, a follower that has not been seen at the log end
+may not have been a member.
 
 A shrink that the rule makes wherever in this interval the check ran is certain. Else it is possible: a row of kind
 DOUBT follows, with the time of the shrink, and says what it depends on.
@@ -20,8 +23,8 @@ from udfs.kernel.follower_truth import overlap
 from udfs.kernel.ledger import DAY_US
 from udfs.records import DOUBT, NEVER_US, NO_LINE, OTHERS, OWN_LINE, READ
 
-DEPENDS_ON = (None, "event_order", "check_time", "check_phase")
-NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE = np.arange(len(DEPENDS_ON))
+DEPENDS_ON = (None, "event_order", "check_time", "check_phase", "isr_at_start")
+NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE, ISR_AT_START = np.arange(len(DEPENDS_ON))
 
 STAMP_US = 1_000
 """Stamps and Kafka's clock are cut to milliseconds."""
@@ -92,6 +95,10 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     if mine.joined_by != NOTHING and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
         # It has not been caught up since it came back from a possible shrink: it may have been out all the time.
         return mine.joined_by
+    seen = mine.named != 0 or mine.joined_us != 0 or fetch.caught_us > term.start_us
+    if term.isr_inferred != 0 and not seen:
+        # Nothing shows that it was a member: neither a line, nor a fetch at the log end, which would have made it one.
+        return ISR_AT_START
     if params.check_period_ms == 0:
         return NOTHING
     if term.phase_unknown != 0 and leader.check_logged == NO_LINE:

@@ -7,11 +7,13 @@ The lines themselves distinguish such a gap from a time in which the broker was 
   If the numbers continue across a quiet time, no line is missing (the leader was paused, say). If they jump, or if a
   follower's first number is not a first one, lines are missing.
 - Requests in progress across a quiet time prove nothing about the log: a client may wait for seconds.
+- Followers that are down where a log begins count from the first number when they are back. So a log begins with its
+  broker only if server.log has a start of the broker there; numbers alone decide where there is no server.log.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,8 @@ _FIRST_NUMBERS = 2
 _FIRST_CORRELATIONS = 20
 """A fetcher thread asks for offsets before it fetches."""
 _NEAR_US = 50_000
+_STARTUP_US = 60_000_000
+"""A broker's first request comes within this time of the first line of its process."""
 _NUMBERED = arrow_columns(
     "broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, completed_us BIGINT, "
     "source_line BIGINT, number BIGINT"
@@ -134,6 +138,29 @@ def stretches_of(
         if hole:
             first_us, from_start = hole[1], False
     return stretches
+
+
+def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
+    """Correct ``from_start`` by server.log: it is false if the broker did not start where its request log begins.
+
+    Parameters
+    ----------
+    stretches : iterable of Stretch
+    files : pa.Table
+        The other logs by file: kind, broker_id, first_us.
+    settings : pa.Table
+        broker_id, starts_us.
+    """
+    rows = files.to_pylist()
+    with_log = {row["broker_id"] for row in rows if row["kind"] == SERVER and row["first_us"] is not None}
+    starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
+
+    def begins_with_broker(stretch: Stretch) -> bool:
+        return stretch.broker_id not in with_log or any(
+            abs(stretch.first_us - start_us) <= _STARTUP_US for start_us in starts.get(stretch.broker_id, ())
+        )
+
+    return [replace(each, from_start=each.from_start and begins_with_broker(each)) for each in stretches]
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:

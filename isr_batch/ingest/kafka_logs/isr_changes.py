@@ -268,8 +268,8 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
     """List the partition states that leaders logged, from the earliest line of each; for lack of a metadata log.
 
-    ``begins``: a term whose line has no partition epoch (2.5 to 3.2). Its ISR is what the next update is relative to;
-    its place is after the last update before it.
+    ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that only a request tells of. Its ISR is what
+    the next update is relative to; its place is after the last update before it.
     """
     states = sources.sql(
         f"""
@@ -294,7 +294,12 @@ def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
         SELECT topic, partition_id, {_STATE}, true AS begins, coalesce((SELECT max(s.position) FROM states s
             WHERE s.topic = b.topic AND s.partition_id = b.partition_id AND s.at_us <= b.at_us), -1) AS position
         FROM (SELECT *, broker_id AS leader_id, stamp_us AS at_us FROM began) b WHERE partition_epoch IS NULL
+        UNION ALL BY NAME
+        SELECT topic, partition_id, leader_id, leader_epoch, partition_epoch, isr, stamp_us AS at_us, source_file,
+            source_line, true AS begins, partition_epoch AS position
+        FROM accepted ANTI JOIN began USING (broker_id, topic, partition_id, leader_epoch) WHERE leads
         """,
         states=states,
         began=sources.led,
+        accepted=sources.accepted,
     )

@@ -1,4 +1,4 @@
-"""Build table leader_epochs: each leader's terms, from its own state-change log (before 2.5 also its server.log)."""
+"""Build table leader_epochs: each leader's terms, from its own state-change log, before 2.5 also its server.log."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -45,13 +45,14 @@ _OF_FETCHES = arrow_columns(
 class Sources:
     """The parsed log files: the request logs as rows of ``engine``, lines of interest of the others as Arrow tables.
 
-    ``topics``: topic_id, topic. ``min_isr``: min.insync.replicas as set. What
+    ``orders``: `leader_and_isr.ordered`. ``topics``: topic_id, topic. ``min_isr``: min.insync.replicas as set. What
     several tables are made of is parsed when it is first used.
     """
 
     sql: ArrowSql
     engine: Engine
     requests: Rows
+    orders: pa.Table
     topics: pa.Table
     server: pa.Table
     state_changes: pa.Table
@@ -86,8 +87,18 @@ class Sources:
 
     @cached_property
     def accepted(self) -> pa.Table:
-        """`server_log_zookeeper.accepted`."""
-        return server_log_zookeeper.accepted(self.sql, self.state_changes)
+        """`server_log_zookeeper.accepted`, and requests of which state-change.log has no line."""
+        return self.sql(
+            f"""
+            SELECT * FROM accepted
+            UNION ALL BY NAME
+            SELECT o.* FROM orders o ANTI JOIN accepted a ON o.broker_id = a.broker_id AND o.topic = a.topic
+                AND o.partition_id = a.partition_id AND o.leader_epoch = a.leader_epoch
+                AND abs(o.stamp_us - a.stamp_us) <= {NOTED_WITHIN_US}
+            """,
+            accepted=server_log_zookeeper.accepted(self.sql, self.state_changes),
+            orders=self.orders,
+        )
 
     @cached_property
     def history(self) -> pa.Table:

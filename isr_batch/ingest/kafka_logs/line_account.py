@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from isr_batch.errors import AccountError
 from isr_batch.ingest.kafka_logs import log_folder
+from isr_batch.ingest.kafka_logs.leader_and_isr import LEADER_AND_ISR
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder
 from isr_batch.ingest.kafka_logs.request_log import DUPLICATE, FILE, FOLLOWER_FETCH, PRODUCE, REFUSED
@@ -110,7 +111,7 @@ def account_of(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refu
 
 
 def _classes_of_requests(classes: Mapping[str, int]) -> list[Tally]:
-    used = (FOLLOWER_FETCH, PRODUCE)
+    used = (FOLLOWER_FETCH, PRODUCE, LEADER_AND_ISR)
     tallies = [
         Tally(log_folder.REQUEST, USED if kind in used else SKIPPED, kind, count) for kind, count in classes.items()
     ]

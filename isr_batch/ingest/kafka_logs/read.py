@@ -16,6 +16,7 @@ from isr_batch.ingest.kafka_logs import (
     coverage,
     fetch_log,
     isr_changes,
+    leader_and_isr,
     leader_epochs,
     lines,
     log_folder,
@@ -51,6 +52,7 @@ _FIRST_DAY = (date.min - _EPOCH.date()).days
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
+    "orders": leader_and_isr.ORDERS,
 }  # fmt: skip
 _OF_FETCHES = {
     "gaps": fetch_log.SESSION_GAPS, "back": fetch_log.GOING_BACK, "followers": fetch_log.FOLLOWERS,
@@ -207,10 +209,14 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         requests, said = engine.keep_with(without_copies, _OF_REQUESTS)
     of_interest = read_lines_of_interest(engine, sql, found)
     by_file = request_summary.by_file(engine, sql, said["files"])
-    sources, listings = _sources(sql, engine, requests, of_interest, found, releases.oldest_release(by_file))
+    orders = leader_and_isr.ordered(engine.collect(said["orders"]))
+    sources, listings = _sources(sql, engine, requests, orders, of_interest, found, releases.oldest_release(by_file))
 
     pauses = request_summary.pauses(engine, said["buckets"], sources.settings)
-    stretches = coverage.coverage(by_file, pauses, coverage.numbered(engine, said["numbers"]))
+    stretches = coverage.with_process_starts(
+        coverage.coverage(by_file, pauses, coverage.numbered(engine, said["numbers"])),
+        of_interest.files, sources.settings,
+    )  # fmt: skip
     silent = broker_events.silences(sources, pauses, of_interest.activity)
     checks = broker_events.checks_seen(sources, silent)
     processes = broker_events.processes(sources, pauses, of_interest.activity, checks)
@@ -280,6 +286,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     sql: ArrowSql,
     engine: Engine,
     requests: Rows,
+    orders: pa.Table,
     of_interest: LinesOfInterest,
     found: log_folder.LogFolder,
     oldest: str | None,
@@ -310,7 +317,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     )
     settings = server_log.broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
     sources = leader_epochs.Sources(
-        sql, engine, requests, topics, server, state_changes, records, settings, min_isr
+        sql, engine, requests, orders, topics, server, state_changes, records, settings, min_isr
     )  # fmt: skip
     return sources, listings
 

@@ -14,6 +14,7 @@ from isr_batch.ingest.kafka_logs import lines
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
+from isr_batch.ingest.kafka_logs.leader_and_isr import LEADER_AND_ISR, are_leader_and_isr
 from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.kafka_logs.request_log_text import text_as_json
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -46,8 +47,8 @@ REQUESTS = pa.schema([
 
 ``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <= released_us <=
 completed_us``, and ``answered_us``, when sending the response began; follower fetches and produce requests have
-``partitions`` (`udfs.request_log.pieces`); refused lines have ``reason``, ``detail`` and ``raw``. ``line_hash`` is the
-line's XXH64.
+``partitions`` (`udfs.request_log.pieces`); refused lines have ``reason``, ``detail`` and ``raw``, and LeaderAndIsr
+requests the whole line as ``raw``. ``line_hash`` is the line's XXH64.
 """
 
 
@@ -163,7 +164,11 @@ class _Block:
         problem, value = block.column("problem"), block.column("value")
         of_problem = pc.if_else(pc.is_null(block.column("source_line")), FILE, REFUSED)
         kind = pc.if_else(pc.is_valid(problem), of_problem, pa.array(kinds).take(code))
+        others = np.asarray(pc.equal(kind, OTHER))
+        orders = _scattered(are_leader_and_isr(value.filter(pa.array(others))), others).fill_null(False)
+        kind = pc.if_else(orders, LEADER_AND_ISR, kind)
         refused = pc.equal(kind, REFUSED)
+        beginnings = pc.utf8_slice_codeunits(value.filter(refused), 0, RAW_CHARACTERS)
         version = np.where(self.codes == scan.VERSION, NULL, out.api_version)
         columns = {
             "kind": kind,
@@ -181,7 +186,7 @@ class _Block:
             "partitions": self._pieces(),
             "reason": pc.coalesce(problem, pa.array(reasons, pa.string()).take(code)),
             "detail": pc.coalesce(block.column("detail"), self._versions()),
-            "raw": _scattered(pc.utf8_slice_codeunits(value.filter(refused), 0, RAW_CHARACTERS), np.asarray(refused)),
+            "raw": pc.if_else(orders, value, _scattered(beginnings, np.asarray(refused))),
             "line_hash": pc.if_else(pc.is_in(kind, _UNUSABLE), None, pa.array(self.cut.line_hash)),
         }
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)

@@ -19,6 +19,7 @@ DEPENDS_ON = {
     "event_order": "which of two events of the same moment came first",
     "check_time": "when the leader's check ran",
     "check_phase": "when the leader's checks were due, which no line tells",
+    "isr_at_start": "who was in the ISR when the log began, which no line tells",
 }
 """What a possible change depends on, and that in words."""
 
@@ -38,7 +39,8 @@ _CHANGE = columns("""
         -- this change; possible: it hangs on that. An expand that undoes a possible shrink is possible
     depends_on STRING -- why it is possible: event_order (a fetch or an append of the same moment may have come before
         -- the check), check_time (the check may have run earlier, or later, on a leader that was silent or late),
-        -- check_phase (no line tells when the leader's checks were due)
+        -- check_phase (no line tells when the leader's checks were due), isr_at_start (the log begins in mid-term, no
+        -- line tells whether the follower was in the ISR, and it has not been seen at the log end since)
 """)
 _CHANGE_CHECKS = {
     **KEY_CHECKS,

@@ -199,6 +199,7 @@ def stream(log: Log, partition: int, setting: Setting, calm: bytes) -> list[dict
                 "min_insync_replicas": setting.min_insync_replicas, "check_origin_ms": setting.check_phase_ms,
                 "isr_write_ms": 0, "begins_mid_term": term.begins_mid_term,
                 "ends_mid_term": term.ends_mid_term, "offsets_known": True, "phase_known": term.phase_known,
+                "isr_known": term.isr_known,
                 "held_at_start": list(term.held_at_start),
             },
         }  # fmt: skip

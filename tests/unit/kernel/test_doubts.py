@@ -135,3 +135,23 @@ def test_a_check_runs_after_the_append_that_its_line_knows(
 def test_the_phase_of_the_check_is_not_known() -> None:
     assert shrink(caught_up(9_500), phase_known=False).depends_on == "check_phase"
     assert shrink(caught_up(10_500), phase_known=False).depends_on is None, "a whole period later"
+
+
+@pytest.mark.parametrize(("behind", "isr_known", "depends_on"), [
+    (3, False, "isr_at_start"), (3, True, None), (0, False, None),
+])  # fmt: skip
+def test_nobody_knows_whether_a_follower_was_a_member_that_was_never_at_the_log_end(
+    behind: int, isr_known: bool, depends_on: str | None
+) -> None:  # fmt: skip
+    asleep = at(ASLEEP_MS)
+    rows = (*(row._replace(offset=row.offset + 10 - behind) for row in awake()),
+            *(row._replace(offset=row.offset + 10) for row in appends() if row.time_us < asleep))  # fmt: skip
+    term = Term(
+        (1, 2), 1, START_US, at(12_000), 10, 10 - behind, (1, 2), leader_is_new=True, isr_known=isr_known,
+        begins_mid_term=True, held_at_start=(10, 10 - behind),
+        rows=tuple(sorted(rows, key=lambda row: (row.time_us, row.kind))),
+    )  # fmt: skip
+    log = Log((term,), LAG_MS)
+    assert_agree(log, [RUN])
+    (change,) = [change for change in replay(log, [RUN])[0]["changes"] if change.kind == "shrink"]
+    assert change.depends_on == depends_on

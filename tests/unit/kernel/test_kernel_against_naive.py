@@ -85,7 +85,7 @@ def begin(state: State, term: Term, out: Output) -> None:
     state.term["start_offset"] = term.start_offset
     state.term["begins_mid_term"] = term.begins_mid_term
     state.term["ends_mid_term"] = term.ends_mid_term
-    state.term["phase_unknown"] = not term.phase_known
+    state.term["phase_unknown"], state.term["isr_inferred"] = not term.phase_known, not term.isr_known
     state.fetches["held_at_start"] = term.held_at_start or -1
     isr = sum(1 << term.replicas.index(replica) for replica in term.isr)
     kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
