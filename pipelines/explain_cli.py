@@ -35,7 +35,7 @@ def explain(
     if broker is not None:
         raise UsageError("--broker is about incidents", "give it without --topic and --partition")
     from isr_batch.explain.swimlane import require_picture
-    from isr_batch.scoring.disagreements import require_rules
+    from isr_batch.settings import require_rules
     from udfs.rules import BASELINE
 
     require_rules(rule or BASELINE)
