@@ -224,7 +224,9 @@ def experiment(
 @app.command(epilog="Example: isr-batch replay --lake build/lake --rules kafka-3.7,true-lag --date 2026-11-21")
 def replay(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
-    grid: Annotated[Path | None, typer.Option("--grid", metavar="FILE.yaml", help="Instead: many of both.")] = None,
+    grid: Annotated[
+        Path | None, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Instead: many of both.")
+    ] = None,
     day: Date = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask
-from isr_batch.incidents.words import count_of, story, when, worst_first
+from isr_batch.incidents.words import NOTHING, count_of, story, when, worst_first
 
 MOST: Final = 10
 """Incidents that are listed."""
@@ -40,6 +40,8 @@ def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str) -> list[str]:
     lake : str
         As the commands name it.
     """
+    if not own.clusters:
+        return [NOTHING]
     if not incidents:
         return ["No follower was dropped for which these logs point at such a broker."]
     named = len({one["cluster_id"] for one in own.clusters}) > 1
