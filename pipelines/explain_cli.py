@@ -76,4 +76,5 @@ def _list(job: Job, broker: int | None, at_us: int | None) -> None:
         for one in found:
             job.out.say(**one, story=story(one))
     else:
-        job.out.text("\n".join(listing(own, found, job.lake.root)))
+        whole = broker is not None or at_us is not None
+        job.out.text("\n".join(listing(own, found, job.lake.root, whole=whole)))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask
+from isr_batch.incidents.storm import storm
 from isr_batch.incidents.words import NOTHING, count_of, story, when, worst_first
 
 MOST: Final = 10
@@ -29,7 +30,7 @@ def chosen(own: OwnShrinks, broker: int | None = None, at_us: int | None = None)
     return [min(found, key=lambda one: max(one["since_us"] - at_us, at_us - one["last_us"], 0))]
 
 
-def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str) -> list[str]:
+def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False) -> list[str]:
     """List incidents in the order of time, the worst MOST of them, then the worst partitions among their clusters.
 
     Parameters
@@ -39,6 +40,8 @@ def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str) -> list[str]:
         Of `chosen`.
     lake : str
         As the commands name it.
+    whole : bool
+        Each statement with the query and the log lines behind it, and no partitions.
     """
     if not own.clusters:
         return [NOTHING]
@@ -48,12 +51,13 @@ def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str) -> list[str]:
     shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
     lines = []
     for one in shown:
-        lines.append(f"{one['cluster_id'] + ', ' if named else ''}{when(one)}: {story(one)}")
+        told = storm(own, one) if whole else [f"{when(one)}: {story(one)}"]
+        lines += [f"{one['cluster_id'] + ', ' if named else ''}{told[0]}", *told[1:]]
         if one["rule"]:
             lines.append(f"  {command(one, lake)}")
     if len(incidents) > len(shown):
         lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
-    if len(incidents) > 1:
+    if len(incidents) > 1 and not whole:
         lines += ["", "Partitions with most healthy followers dropped:"]
         for one in worst_partitions(own):
             of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"

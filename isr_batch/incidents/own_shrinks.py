@@ -14,7 +14,9 @@ from udfs.rules import BASELINE
 
 _OF_SHRINK: Final = (*SET_KEY, "replica_id")
 COLUMNS: Final = {
-    "observed_isr_changes": (*_OF_SHRINK, "change_time", "kind", "made_by", "last_caught_up_time_ms"),
+    "observed_isr_changes": (
+        *_OF_SHRINK, "change_time", "kind", "made_by", "last_caught_up_time_ms", "source_file", "source_line",
+    ),
     "replay_check": (*_OF_SHRINK, "rule", "params_json", "kind", "status", "observed_time", "replayed_time"),
     "shrink_verdicts": (
         *_OF_SHRINK, "rule", "params_json", "change_time", "made_by", "verdict", "primary_cause", "restored_time",

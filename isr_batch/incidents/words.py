@@ -162,37 +162,39 @@ def _suspects(incidents: Sequence[Row]) -> str:
 
 def story(incident: Row) -> str:
     """Say what happened in one incident."""
-    broker = incident["fault_id"]
-    if broker is None:
+    if incident["fault_id"] is None:
         return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why."
+    return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in statements(incident))}."
+
+
+def statements(incident: Row) -> list[tuple[str, str]]:
+    """Say it statement by statement, each with the kind of rows it is from: those of `isr_batch.incidents.storm`."""
     said = []
     if incident["silent_ms"]:
-        said.append(f"was silent for {seconds([incident['silent_ms']])}")
+        said.append((f"was silent for {seconds([incident['silent_ms']])}", "silent"))
     elif incident["genuine"]:
         slow = incident["genuine_cause"] == "follower_slow"
-        said.append("fetched, but fell behind" if slow else "stopped fetching")
+        said.append(("fetched, but fell behind" if slow else "stopped fetching", "genuine"))
     if incident["genuine"]:
         narrow = f" ({link(incident)})" if link(incident) else ""
         drops = count_of(incident["genuine"], "ISR")
-        said.append(f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}")
+        said.append((f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "genuine"))
     if incident["spurious_of_stopped"]:
-        said.append(
-            f"it was dropped {often(incident['spurious_of_stopped'])} from where it lacked nothing or kept pace"
-        )
+        times = often(incident["spurious_of_stopped"])
+        said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "stopped"))
     made = incident["spurious"] - incident["spurious_of_stopped"]
     if made:
         why = "" if incident["silent_ms"] else f", although {_why([incident], made)}"
         healthy = count_of(made, "healthy follower")
-        it = "it " if said else ""
-        said.append(f"{it}dropped {healthy} ({_brokers(incident['healthy'])}){why}")
+        said.append((f"{'it ' if said else ''}dropped {healthy} ({_brokers(incident['healthy'])}){why}", "spurious"))
     if incident["excluded"]:
-        events = [_EVENTS[kind].replace("fenced", "was fenced") for kind in incident["events"] or []]
-        said += [*events, f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller"]
+        said += [(_EVENTS[kind].replace("fenced", "was fenced"), kind) for kind in incident["events"] or []]
+        said.append((f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller", "excluded"))
     if incident["unknown"]:
         suspect = (incident["suspect"] or "broker").replace("_", " ")
         judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at the {suspect}"
-        said.append(judged if said else f"is suspected: {judged}")
-    return f"Broker {broker} {'; '.join(said)}."
+        said.append((judged if said else f"is suspected: {judged}", "unknown"))
+    return said
 
 
 def answer(own: OwnShrinks, most: int = 10) -> list[str]:

@@ -49,7 +49,8 @@ class Log:
         """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone some seconds later."""
         key = KEY | {"leader_id": leader, "replica_id": follower, "partition_id": partition}
         self.add("observed_isr_changes", **key, change_time=at(seconds), kind="shrink", made_by="leader",
-                 last_caught_up_time_ms=None)  # fmt: skip
+                 last_caught_up_time_ms=None, source_file=f"broker-{leader}/server.log",
+                 source_line=100 + len(self.rows["observed_isr_changes"]))  # fmt: skip
         replayed = at(seconds) + timedelta(milliseconds=1) if verdict else None
         status = "matched" if verdict else "missing"
         run = RUN if verdict else RUN | {"params_json": "{}"}
