@@ -57,9 +57,10 @@ def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool
             lines.append(f"  {command(one, lake)}")
     if len(incidents) > len(shown):
         lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
-    if len(incidents) > 1 and not whole:
+    worst = worst_partitions(own) if len(incidents) > 1 and not whole else []
+    if worst:
         lines += ["", "Partitions with most healthy followers dropped:"]
-        for one in worst_partitions(own):
+        for one in worst:
             of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"
             lines.append(f"{one['cluster_id'] + ', ' if named else ''}{one['topic']}-{one['partition_id']}: {of}")
             lines.append(f"  {command(one, lake)}")

@@ -27,7 +27,7 @@ COLUMNS: Final = {
         *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned",
         "replica_lag_time_max_ms", "begins_mid_term",
     ),
-    "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time"),
+    "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
         "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",
     ),

@@ -1,5 +1,6 @@
 """Say in sentences which drops were spurious, which broker they point at, and how sure that is."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -56,6 +57,12 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
     elif cluster["logged"] and dropped:
         said.append("The replay was not compared with the brokers.")
     return said
+
+
+def brief(own: OwnShrinks, cluster: Row) -> list[str]:
+    """Say as much of the headline as names a broker."""
+    said = headline(own, cluster)
+    return said[: 1 if re.search(r"broker \d", said[0]) else 2]
 
 
 def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form: str) -> str:
@@ -205,7 +212,8 @@ def answer(own: OwnShrinks, most: int = 10) -> list[str]:
     own : OwnShrinks
     most : int
     """
-    lines = [f"{one['cluster_id']}, {span(one)}: {' '.join(headline(own, one))}" for one in clusters_worst_first(own)]
+    said = brief if len(own.clusters) > 1 else headline
+    lines = [f"{one['cluster_id']}, {span(one)}: {' '.join(said(own, one))}" for one in clusters_worst_first(own)]
     if not lines:
         return [NOTHING]
     if len(lines) > most:

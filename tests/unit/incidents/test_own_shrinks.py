@@ -253,8 +253,13 @@ def test_the_matrix_has_leaders_in_rows_and_followers_in_columns(log: Log) -> No
 def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     leader_was_silent(log)
     log.add("broker_events", cluster_id="c", broker_id=3, kind="started", event_time=at(40), end_time=at(40))
+    for broker, until in ((1, 50), (2, 100), (3, 99.9)):
+        log.add("coverage", cluster_id="c", broker_id=broker, log="request", from_time=at(0), until_time=at(until))
     own = log.found()
     drawn = timeline(own, own.clusters[0], {(1, 1): Target("i0-1-1", "")})
+    assert [(band["x"], band["width"], band["says"]) for band in drawn.unlogged] == [
+        (50, 50, "broker 1: no request log from 00:00:50 to 00:01:40")
+    ]
     assert [lane["broker"] for lane in drawn.lanes] == [1, 2, 3]
     (silence,) = drawn.silences
     assert (silence["x"], silence["width"]) == (10, 6)  # of 100 s
@@ -357,3 +362,5 @@ def test_an_answer_has_at_most_ten_lines(log: Log) -> None:
     assert len(lines) == 10
     assert lines[0].startswith("c, ")
     assert lines[-1] == "3 more clusters are in the report."
+    assert "none was healthy. 12 were really stopped or behind: broker 3" in lines[0]
+    assert "The replay agrees" not in lines[0]
