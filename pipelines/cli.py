@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # help and small commands should not wait for Spark, so comma
 app = typer.Typer(
     name="isr-batch",
     help="Replay Kafka fetch logs through every ISR rule, and say which shrinks were spurious.",
+    epilog="Example: isr-batch run --logs data/samples --lake build/lake",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -258,9 +259,9 @@ def validate(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare the replay of the rule that the brokers ran with what they logged."""
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     from isr_batch.scoring.broker_check import require_match
 
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "validate") as done:
         matches = _validate(job, done)
         _show_match(job, matches)

@@ -117,7 +117,10 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
         (["replay", "--lake", "x", "--date", "today"], "2026-01-31"),
         (["replay", "--lake", "x", "--rules", "kafka-3,true-lag"], "no rule kafka-3; did you mean kafka-"),
         (["replay", "--lake", "x", "--set", "replica_lag_time_max_ms=1"], "RULE.PARAM=VALUE"),
-        (["replay", "--lake", "x", "--grid", "g.yaml", "--rules", "true-lag"], "without --rules and --set"),
+        (
+            ["replay", "--lake", "x", "--grid", "conf/grids/lag-times.yaml", "--rules", "true-lag"],
+            "without --rules and --set",
+        ),
         (["replay", "--lake", "x", "--grid", "nowhere.yaml"], "'--grid'"),
         (["sweep", "--lake", "x"], "Missing option '--grid'"),
         (["sweep", "--lake", "x", "--grid", "nowhere.yaml"], "'--grid'"),
