@@ -174,6 +174,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
 
 
+def require_rules(*rules: str) -> None:
+    """Refuse names of no rule.
+
+    Raises
+    ------
+    UsageError
+        With what was probably meant.
+    """
+    from udfs.rules import REGISTRY
+
+    for rule in rules:
+        if rule not in REGISTRY:
+            raise UsageError(f"no rule {rule}", did_you_mean(rule, REGISTRY))
+
+
 def _conf_folder() -> Path | None:
     beside_package = Path(__file__).resolve().parent.parent / "conf"
     return next((folder for folder in (Path("conf"), beside_package) if (folder / "base.yaml").is_file()), None)

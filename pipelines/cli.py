@@ -9,7 +9,7 @@ import typer
 
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained
 from isr_batch.lake.addresses import is_address
-from isr_batch.settings import did_you_mean, load_settings
+from isr_batch.settings import load_settings, require_rules
 from isr_batch.window import Window, parse_window
 from pipelines.evidence_cli import run_on_server_logs
 from pipelines.explain_cli import explain
@@ -36,6 +36,7 @@ from pipelines.job import (
     open_job,
     recorded_run,
     replay_window,
+    require_lake,
     settings_of,
     timelines_wanted,
 )
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # help and small commands should not wait for Spark, so comma
 app = typer.Typer(
     name="isr-batch",
     help="Replay Kafka fetch logs through every ISR rule, and say which shrinks were spurious.",
+    epilog="Example: isr-batch run --logs data/samples --lake build/lake",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -143,6 +145,7 @@ def run(
     """Ingest, replay, validate, report in one go; without follower fetches, say what server.log alone tells."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of(env, rules, params), timelines_wanted(timelines)
+    require_lake(lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
     found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
     missing = nothing_to_replay(logs, found)
@@ -185,14 +188,11 @@ def generate(
 
     Under several rules the clusters are named SCENARIO.RULE.
     """
+    rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
+    require_rules(*(name for name in rules if name is not None))
     from isr_batch.simulation.generate import generate as write_scenario
     from isr_batch.simulation.group_plans import Fleet
-    from udfs.rules import REGISTRY
 
-    rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
-    for name in rules:
-        if name is not None and name not in REGISTRY:
-            raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "generate") as done:
         for name in rules:
@@ -225,7 +225,9 @@ def experiment(
 @app.command(epilog="Example: isr-batch replay --lake build/lake --rules kafka-3.7,true-lag --date 2026-11-21")
 def replay(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
-    grid: Annotated[Path | None, typer.Option("--grid", metavar="FILE.yaml", help="Instead: many of both.")] = None,
+    grid: Annotated[
+        Path | None, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Instead: many of both.")
+    ] = None,
     day: Date = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -261,9 +263,9 @@ def validate(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare the replay of the rule that the brokers ran with what they logged."""
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     from isr_batch.scoring.broker_check import predict, require_match
 
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "validate") as done:
         matches = _validate(job, done)
         _show_match(job, matches)
@@ -303,10 +305,10 @@ def compare(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Count the shrinks that one rule makes and the other does not, by primary cause."""
-    from isr_batch.scoring.disagreements import COMPARED, require_rules
+    require_rules(first, second)
+    from isr_batch.scoring.disagreements import COMPARED
     from isr_batch.scoring.disagreements import compare as count
 
-    require_rules(first, second)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     rows = count(job.lake, first, second)
     job.out.table(f"Shrinks of a: {first}, b: {second}, and of both by either's cause", rows, ("cause", *COMPARED))

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from isr_batch.errors import UsageError
+from isr_batch.settings import require_rules
 from isr_batch.window import parse_instant
 from pipelines.job import Catalog, Env, Job, Json, LakePath, Quiet, open_job, settings_of
 from pipelines.output import Output
@@ -34,14 +35,15 @@ def explain(
         raise UsageError("one shrink has a topic, a partition and a time", "give --topic, --partition and --at")
     if broker is not None:
         raise UsageError("--broker is about incidents", "give it without --topic and --partition")
-    from isr_batch.explain.swimlane import require_picture
-    from isr_batch.scoring.disagreements import require_rules
-    from udfs.rules import BASELINE
-
-    require_rules(rule or BASELINE)
+    if rule:
+        require_rules(rule)
     if file:
+        from isr_batch.explain.swimlane import require_picture
+
         require_picture(file)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    from udfs.rules import BASELINE
+
     _tell(job, topic, partition, at_us, rule or BASELINE, file)
 
 
@@ -76,4 +78,5 @@ def _list(job: Job, broker: int | None, at_us: int | None) -> None:
         for one in found:
             job.out.say(**one, story=story(one))
     else:
-        job.out.text("\n".join(listing(own, found, job.lake.root)))
+        whole = broker is not None or at_us is not None
+        job.out.text("\n".join(listing(own, found, job.lake.root, whole=whole)))

@@ -20,11 +20,11 @@ def prometheus(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Write counts of verdicts and scores of rules as Prometheus reads them; without --out, to the terminal."""
+    job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
     from isr_batch.incidents.avoided import read_scores
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.prometheus import exposition
 
-    job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
     with job.out.step("look"):
         text = exposition(own_shrinks(job.lake), read_scores(job.lake))
     _hand_over(text, file, job.out)
@@ -36,10 +36,10 @@ def verdicts(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Write each follower that your brokers dropped, with its verdict, as CSV; without --out, to the terminal."""
+    job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.spreadsheet import verdicts_csv
 
-    job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
     with job.out.step("look"):
         text = verdicts_csv(own_shrinks(job.lake), job.lake.root)
     _hand_over(text, file, job.out)

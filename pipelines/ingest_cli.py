@@ -20,6 +20,7 @@ from pipelines.job import (
     TimeZone,
     open_job,
     recorded_run,
+    require_lake,
     require_path,
     settings_of,
 )
@@ -63,7 +64,7 @@ def find_logs_of_clusters(
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
         raise NoInputError(what, "give the folder that holds a folder for each broker")
-    from isr_batch.ingest.broker_logs import find_clusters
+    from isr_batch.ingest.clusters import find_clusters
     from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable
     from isr_batch.ingest.kafka_logs.settings_files import require_release
     from isr_batch.ingest.kafka_logs.time_zones import require_utc
@@ -120,7 +121,7 @@ def look(
     out = Output(quiet=quiet, as_json=as_json)
     if not logs.is_dir():
         raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
-    from isr_batch.ingest.broker_logs import find_clusters
+    from isr_batch.ingest.clusters import find_clusters
     from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable
     from isr_batch.ingest.kafka_logs.time_zones import require_utc
 
@@ -159,6 +160,7 @@ def kafka_logs(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Read the request, server and state-change logs of brokers."""
+    require_lake(lake, catalog, new=True)
     found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, logs=logs, new=True)
     with recorded_run(job, "ingest") as done:

@@ -87,9 +87,35 @@ def require_path(path: str, what_to_do: str) -> None:
     NoInputError
         When there is no such file or folder.
     """
-    elsewhere = is_address(path) or any(name in os.environ for name in _CLUSTER)
-    if not elsewhere and not Path(path).exists():
+    if not _elsewhere(path) and not Path(path).exists():
         raise NoInputError(f"there is no {path}", what_to_do)
+
+
+def require_lake(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
+    """Find a lake that is none before Spark starts; only a ``new`` one may be missing.
+
+    Raises
+    ------
+    UsageError
+        When the options name no lake, or two, or a file.
+    NoInputError
+        When there is no such folder, or no table in it.
+    """
+    if (lake is None) == (catalog is None):
+        raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
+    if lake is None or _elsewhere(lake):
+        return
+    makes = "isr-batch run --logs DIR --lake LAKE makes a lake"
+    if Path(lake).is_file():
+        raise UsageError(f"--lake {lake} is a file", f"give a folder; {makes}")
+    if not new:
+        require_path(lake, makes)
+        if not any(Path(lake).glob("*/_delta_log")):
+            raise NoInputError(f"{lake} holds no tables", makes)
+
+
+def _elsewhere(path: str) -> bool:
+    return is_address(path) or any(name in os.environ for name in _CLUSTER)
 
 
 def open_job(  # noqa: PLR0913 two of them have a default
@@ -107,15 +133,10 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
     Raises
     ------
-    UsageError
-        When the options name no lake, or two, or a schema that Spark does not know.
-    NoInputError
-        When there is no such folder.
+    UsageError, NoInputError
+        As `require_lake` does, or when Spark does not know the schema.
     """
-    if (lake is None) == (catalog is None):
-        raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
-    if lake and not new:
-        require_path(lake, "isr-batch run --logs DIR --lake LAKE makes a lake")
+    require_lake(lake, catalog, new=new)
     from isr_batch.lake.catalogs import require_schema
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
@@ -138,7 +159,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
 
 def _is_here(path: str) -> bool:
-    return not is_address(path) and not any(name in os.environ for name in (*_CLUSTER, "SPARK_HOME"))
+    return not _elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
 def is_little(lake: str | None, logs: Path | None = None) -> bool:

@@ -37,10 +37,10 @@ def status(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Tell which days are replayed, which are stale, and which are not replayed yet."""
-    from isr_batch.replay.days import status as of_days
-
     window = parse_window(day, start, end)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    from isr_batch.replay.days import status as of_days
+
     job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
 
 
@@ -50,12 +50,12 @@ def backfill(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay each day that is not replayed yet, or is stale, one after the other; what was done stays done."""
+    window, wanted = parse_window(None, start, end), timelines_wanted(timelines)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     from isr_batch.replay.days import status as of_days
     from isr_batch.replay.days import undone
     from isr_batch.replay.replay import rule_runs
 
-    window, wanted = parse_window(None, start, end), timelines_wanted(timelines)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     runs = rule_runs(job.settings.replay)
     with recorded_run(job, "backfill", window) as done:
         # Asked again each time: a day that is done may show the next to be as it was.
@@ -71,9 +71,9 @@ def maintain(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compact the tables, and remove files and states that nothing needs any more."""
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     from isr_batch.nightly import maintain as compact_and_clean
 
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "maintain"):
         with job.out.step("maintain"):
             tables = compact_and_clean(job.lake, retain_hours, state_days)

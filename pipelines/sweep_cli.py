@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.job import Catalog, Env, Json, LakePath, Quiet, open_job, recorded_run, settings_of
+from pipelines.job import Catalog, Env, Json, LakePath, Quiet, open_job, recorded_run, require_lake, settings_of
 from pipelines.output import Output
 
 COLUMNS = ("cluster_id", "topic_class", "rule", "other_params", "answer", "recommended_lag_time_max_ms", "why")
@@ -16,14 +16,14 @@ FIGURES = (
 
 
 def sweep(
-    grid: Annotated[Path, typer.Option("--grid", metavar="FILE.yaml", help="Rules, values of parameters, budgets.")],
+    grid: Annotated[
+        Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules, values of parameters, budgets.")
+    ],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="A page with the frontier.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Replay many parameter sets in one pass, and say how long a lag time needs to be.
-
-    For example: isr-batch sweep --lake LAKE --grid conf/grids/lag-times.yaml --out sweep.html
-    """
+    """Replay many parameter sets in one pass, and say how long a lag time needs to be."""
+    require_lake(lake, catalog)
     from isr_batch.scoring.sweep_grid import load_grid, require_lag_times
 
     named = require_lag_times(grid, load_grid(grid))

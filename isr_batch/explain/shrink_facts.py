@@ -22,11 +22,10 @@ from isr_batch.scoring.disagreements import (
     RUN,
     replayed_runs,
     require_replayed,
-    require_rules,
     shrink_events,
     stands,
 )
-from isr_batch.settings import did_you_mean
+from isr_batch.settings import did_you_mean, require_rules
 from udfs.batches.results import SET_COLUMNS
 from udfs.rules import REGISTRY
 

@@ -82,7 +82,10 @@ def _x(scene: Scene, field: str, *, last: bool = False) -> alt.X:
 
 
 def _instants(scene: Scene, story: Story, *, last: bool = False, named: bool = False) -> alt.LayerChart:
-    """Vertical lines: last caught up (for the rule), shrink, and back in the ISR."""
+    """Vertical lines: last caught up (for the rule), shrink, and back in the ISR; grey where the leader has no log."""
+    unlogged = [{"from": start / 1000, "until": end / 1000} for start, end in scene.unlogged]
+    grey = alt.Chart({"values": unlogged}).mark_rect(color=_UNLOGGED, opacity=0.7)
+    band = grey.encode(x=_x(scene, "from", last=last), x2="until:T")
     marks = [("caught up", 1000 * follower.last_caught_up_time_ms) for follower in story.dropped]
     marks += [("shrink", story.change_us)]
     marks += [("back", follower.restored_us) for follower in story.dropped if follower.restored_us]
@@ -98,7 +101,7 @@ def _instants(scene: Scene, story: Story, *, last: bool = False, named: bool = F
     # The follower is often back milliseconds after the shrink.
     right = labels.transform_filter("datum.what == 'back'").mark_text(align="left", dx=4, y=8)
     left = labels.transform_filter("datum.what != 'back'").mark_text(align="right", dx=-4, y=8)
-    return alt.LayerChart(layer=[lines, left, right] if named else [lines])
+    return alt.LayerChart(layer=[band, lines, left, right] if named else [band, lines])
 
 
 def _offsets(scene: Scene, story: Story) -> alt.LayerChart:

@@ -6,6 +6,8 @@ from typing import Final
 
 from isr_batch.explain.shrink_facts import FETCH, Row, fetches_of, released, rows_of, silences, term_of
 from isr_batch.explain.shrink_text import Fetch, Story
+from isr_batch.incidents.coverage import unlogged
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.engines import LakeEngine, engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
@@ -34,7 +36,7 @@ class Scene:
     silences : tuple of Span
         Of the leader.
     unlogged : tuple of Span
-        Before and after the leader's request log, where the term went on.
+        Outside of the leader's request log.
     members : dict
         By follower and run, and for `BROKERS`: when it was in the ISR.
     """
@@ -52,6 +54,8 @@ def scene(lake: Lake, story: Story) -> Scene:
     """Collect the data to draw for an explanation."""
     within = stretch(story)
     followers = [follower.replica_id for follower in story.dropped]
+    names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
+    coverage = read_columns(lake, "coverage", names, {"cluster_id": story.cluster_id}).to_pylist()
     with engine_for_a_partition(lake) as engine:
         term = term_of(engine, asdict(story))
         return Scene(
@@ -59,16 +63,9 @@ def scene(lake: Lake, story: Story) -> Scene:
             leader=_leader(engine, story, within),
             fetches={replica: _fetches(engine, term, replica, story.change_us, within) for replica in followers},
             silences=silences(engine, term, *within),
-            unlogged=unlogged(term, within),
+            unlogged=unlogged(coverage, term["leader_id"], within),
             members=_members(engine, term, followers, within),
         )
-
-
-def unlogged(term: Row, within: Span) -> tuple[Span, ...]:
-    """Find the parts of a time range that lie outside a term which begins, or ends, in the middle of what happened."""
-    before = (within[0], min(within[1], term["start_us"])) if term["begins_mid_term"] else (0, 0)
-    after = (max(within[0], term["end_us"]), within[1]) if term["ends_mid_term"] else (0, 0)
-    return tuple((start, end) for start, end in (before, after) if start < end)
 
 
 def stretch(story: Story) -> Span:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask
-from isr_batch.incidents.words import count_of, story, when, worst_first
+from isr_batch.incidents.storm import storm
+from isr_batch.incidents.words import NOTHING, count_of, story, when, worst_first
 
 MOST: Final = 10
 """Incidents that are listed."""
@@ -29,7 +30,7 @@ def chosen(own: OwnShrinks, broker: int | None = None, at_us: int | None = None)
     return [min(found, key=lambda one: max(one["since_us"] - at_us, at_us - one["last_us"], 0))]
 
 
-def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str) -> list[str]:
+def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False) -> list[str]:
     """List incidents in the order of time, the worst MOST of them, then the worst partitions among their clusters.
 
     Parameters
@@ -39,21 +40,27 @@ def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str) -> list[str]:
         Of `chosen`.
     lake : str
         As the commands name it.
+    whole : bool
+        Each statement with the query and the log lines behind it, and no partitions.
     """
+    if not own.clusters:
+        return [NOTHING]
     if not incidents:
         return ["No follower was dropped for which these logs point at such a broker."]
     named = len({one["cluster_id"] for one in own.clusters}) > 1
     shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
     lines = []
     for one in shown:
-        lines.append(f"{one['cluster_id'] + ', ' if named else ''}{when(one)}: {story(one)}")
+        told = storm(own, one) if whole else [f"{when(one)}: {story(one)}"]
+        lines += [f"{one['cluster_id'] + ', ' if named else ''}{told[0]}", *told[1:]]
         if one["rule"]:
             lines.append(f"  {command(one, lake)}")
     if len(incidents) > len(shown):
         lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
-    if len(incidents) > 1:
+    worst = worst_partitions(own) if len(incidents) > 1 and not whole else []
+    if worst:
         lines += ["", "Partitions with most healthy followers dropped:"]
-        for one in worst_partitions(own):
+        for one in worst:
             of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"
             lines.append(f"{one['cluster_id'] + ', ' if named else ''}{one['topic']}-{one['partition_id']}: {of}")
             lines.append(f"  {command(one, lake)}")

@@ -14,7 +14,9 @@ from udfs.rules import BASELINE
 
 _OF_SHRINK: Final = (*SET_KEY, "replica_id")
 COLUMNS: Final = {
-    "observed_isr_changes": (*_OF_SHRINK, "change_time", "kind", "made_by", "last_caught_up_time_ms"),
+    "observed_isr_changes": (
+        *_OF_SHRINK, "change_time", "kind", "made_by", "last_caught_up_time_ms", "source_file", "source_line",
+    ),
     "replay_check": (*_OF_SHRINK, "rule", "params_json", "kind", "status", "observed_time", "replayed_time"),
     "shrink_verdicts": (
         *_OF_SHRINK, "rule", "params_json", "change_time", "made_by", "verdict", "primary_cause", "restored_time",
@@ -25,7 +27,7 @@ COLUMNS: Final = {
         *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned",
         "replica_lag_time_max_ms", "begins_mid_term",
     ),
-    "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time"),
+    "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
         "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",
     ),

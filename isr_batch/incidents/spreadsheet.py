@@ -15,8 +15,12 @@ HEAD: Final = (
 """Columns: a row is a follower that left an ISR, as the brokers logged it. Incidents count from 1 for each broker."""
 
 
+FORMULA: Final = ("=", "+", "-", "@", "\t")
+"""What a formula begins with."""
+
+
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
-    """Write all drops of a lake by cluster and time; what is not known is empty.
+    """Write all drops of a lake by cluster and time; what is not known is empty, and no cell is a formula.
 
     Parameters
     ----------
@@ -32,8 +36,13 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(HEAD)
-    lines.writerows(_cells(one, lake) for one in own.drops.to_pylist())
+    lines.writerows(map(_guarded, _cells(one, lake)) for one in own.drops.to_pylist())
     return text.getvalue()
+
+
+def _guarded(cell: object) -> object:
+    """Put an apostrophe before text that a spreadsheet would reckon: names come from folders and topics of others."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def _cells(one: Row, lake: str) -> list[object]:

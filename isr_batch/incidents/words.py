@@ -1,6 +1,7 @@
 """Say in sentences which drops were spurious, which broker they point at, and how sure that is."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -20,7 +21,10 @@ _HEALTHY: Final = {
     "slow_leader": "the leader held up their fetches",
     "unacked_only": "they lacked only records that were not acknowledged yet",
 }
-_EVENTS: Final = {"shutting_down": "shut down", "fenced": "was fenced (no heartbeat)", "started": "started again"}
+_EVENTS: Final = {"shutting_down": "shut down", "fenced": "fenced without a heartbeat", "started": "started again"}
+NOTHING: Final = "This lake has no terms of leaders, so there is nothing to tell."
+NAMED: Final = 4
+"""Instants that are listed; of more, the first and the last."""
 
 
 def headline(own: OwnShrinks, cluster: Row) -> list[str]:
@@ -37,12 +41,17 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
-    said = [_healthy(dropped, counts, incidents, who) if dropped else nobody]
+    form = _form(cluster)
+    said = [_healthy(dropped, counts, incidents, who, form) if dropped else nobody]
     for kind, begin in (("genuine", "really stopped or behind"), ("excluded", "removed by the controller")):
         if counts[kind]:
-            said.append(f"{counts[kind]} {_were(counts[kind])} {begin}: {_by_broker(incidents, kind)}.")
+            said.append(f"{counts[kind]} {_were(counts[kind])} {begin}: {_by_broker(incidents, kind, form)}.")
     if counts["unknown"]:
         said.append(f"{counts['unknown']} cannot be judged{_suspects(incidents)}.")
+    mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
+    later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
+    if started := [f"broker {broker} at {at(us, form)}" for us, broker in later]:
+        said.append(f"Started in this time: {', '.join(started)}.")
     if cluster["changes"]:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
     elif cluster["logged"] and dropped:
@@ -50,44 +59,90 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
     return said
 
 
-def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str) -> str:
+def brief(own: OwnShrinks, cluster: Row) -> list[str]:
+    """Say as much of the headline as names a broker."""
+    said = headline(own, cluster)
+    return said[: 1 if re.search(r"broker \d", said[0]) else 2]
+
+
+def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form: str) -> str:
     spurious = counts["spurious"]
     of = f"Of {count_of(dropped, 'follower')} that {who} dropped, {spurious or 'none'} {_were(spurious)} healthy"
     guilty = [one | {"made": one["spurious"] - one["spurious_of_stopped"]} for one in incidents if one["spurious"]]
     if not guilty:
         return f"{of}."
-    silent = [one for one in guilty if one["made"] and one["silent_ms"]]
     parts = []
-    for broker in _order(silent, "made"):
-        times = [one["silent_ms"] for one in silent if one["fault_id"] == broker]
-        number = sum(one["made"] for one in silent if one["fault_id"] == broker)
-        parts.append(f"broker {broker} was silent for {seconds(times)} {often(len(times))}, then dropped {number}")
-    others = [one for one in guilty if one["made"] and not one["silent_ms"]]
-    for broker in _order(others, "made"):
-        of_broker = [one for one in others if one["fault_id"] == broker]
-        causes = dict.fromkeys(_HEALTHY[one["spurious_cause"]] for one in of_broker)
-        parts.append(f"broker {broker} dropped {sum(one['made'] for one in of_broker)} ({' or '.join(causes)})")
-    stopped = _order(guilty, "spurious_of_stopped")
-    if stopped:
+    made = [one for one in guilty if one["made"]]
+    silent, stopped, others = (
+        [one for one in made if bool(one["silent_ms"]) == silent and bool(silent or one["genuine"]) == still]
+        for silent, still in ((True, True), (False, True), (False, False))
+    )
+    for broker, of_broker, number in _of_brokers(silent, "made"):
+        times = seconds([one["silent_ms"] for one in of_broker])
+        parts.append(f"broker {broker} was silent for {times} {_moments(of_broker, form)}, then dropped {number}")
+    for broker, of_broker, number in _of_brokers(stopped, "made"):
+        when = f"stopped fetching {_moments(of_broker, form)}, then dropped {number}"
+        parts.append(f"broker {broker} {when} ({_why(of_broker, number)})")
+    for broker, of_broker, number in _of_brokers(others, "made"):
+        whom = _brokers(sorted({replica for one in of_broker for replica in one["healthy"]}))
+        why = f"{whom}: {_why(of_broker, number)}"
+        parts.append(f"broker {broker} dropped {number} {_moments(of_broker, form)} ({why})")
+    elsewhere = _order(guilty, "spurious_of_stopped")
+    if elsewhere:
         number = sum(one["spurious_of_stopped"] for one in guilty)
         parts.append(
-            f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({_brokers(stopped)})"
+            f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({_brokers(elsewhere)})"
         )
     return f"{of}: {'; '.join(parts)}."
 
 
-def _by_broker(incidents: Sequence[Row], kind: str) -> str:
+def _why(incidents: Sequence[Row], number: int) -> str:
+    """Say why followers, or the one, count as healthy."""
+    causes = " or ".join(dict.fromkeys(_HEALTHY[one["spurious_cause"]] for one in incidents))
+    return causes.replace("they ", "it ").replace("their ", "its ") if number == 1 else causes
+
+
+def _by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
     parts = []
+    for broker, of_broker, _ in _of_brokers(incidents, kind):
+        alike: dict[str, list[Row]] = {}
+        for one in of_broker:
+            alike.setdefault(_narrow(one, kind), []).append(one)
+        said = [f"{_moments(of, form)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
+        parts.append(f"broker {broker} {', '.join(said)}")
+    return "; ".join(parts)
+
+
+def _narrow(incident: Row, kind: str) -> str:
+    """Say what else is known of an incident, after a number."""
+    if kind == "excluded":
+        return "".join(f", {_EVENTS[event]}" for event in incident["events"] or [])
+    late = ""
+    if incident["late_leader"] is not None:
+        after = seconds([(incident["late_us"] - incident["first_us"]) // 1000])
+        late = f", back with broker {incident['late_leader']} only after {after}: it, the link or a throttle"
+    return f"{', ' if link(incident) else ''}{link(incident)}{late}"
+
+
+def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
+    """Group incidents by the broker that they point at, the one with most of a kind first, and count these."""
     for broker in _order(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
-        number = sum(one[kind] for one in of_broker)
-        parts.append(f"broker {broker} {often(len(of_broker))} ({number}{_narrow(of_broker, kind)})")
-    return ", ".join(parts)
+        yield broker, of_broker, sum(one[kind] for one in of_broker)
 
 
-def _narrow(incidents: Sequence[Row], kind: str) -> str:
-    links = {link(one) for one in incidents}
-    return f", {links.pop()}" if kind == "genuine" and len(links) == 1 and "" not in links else ""
+def _moments(incidents: Sequence[Row], form: str) -> str:
+    """Say when incidents began; of many, the first and the last."""
+    begun = [at(us, form) for us in sorted(one["since_us"] for one in incidents)]
+    if len(begun) > NAMED:
+        return f"{often(len(begun))} from {begun[0]} to {begun[-1]}"
+    return f"at {' and '.join(filter(None, [', '.join(begun[:-1]), begun[-1]]))}"
+
+
+def _form(cluster: Row) -> str:
+    """Write instants without their day if all are of one."""
+    day = "%Y-%m-%d"
+    return "%H:%M:%S" if at(cluster["first_us"], day) == at(cluster["last_us"], day) else f"{day} %H:%M:%S"
 
 
 def link(incident: Row) -> str:
@@ -114,39 +169,39 @@ def _suspects(incidents: Sequence[Row]) -> str:
 
 def story(incident: Row) -> str:
     """Say what happened in one incident."""
-    broker = incident["fault_id"]
-    if broker is None:
+    if incident["fault_id"] is None:
         return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why."
+    return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in statements(incident))}."
+
+
+def statements(incident: Row) -> list[tuple[str, str]]:
+    """Say it statement by statement, each with the kind of rows it is from: those of `isr_batch.incidents.storm`."""
     said = []
     if incident["silent_ms"]:
-        said.append(f"was silent for {seconds([incident['silent_ms']])}")
+        said.append((f"was silent for {seconds([incident['silent_ms']])}", "silent"))
     elif incident["genuine"]:
         slow = incident["genuine_cause"] == "follower_slow"
-        said.append("fetched, but fell behind" if slow else "stopped fetching")
+        said.append(("fetched, but fell behind" if slow else "stopped fetching", "genuine"))
     if incident["genuine"]:
         narrow = f" ({link(incident)})" if link(incident) else ""
         drops = count_of(incident["genuine"], "ISR")
-        said.append(f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}")
+        said.append((f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "genuine"))
     if incident["spurious_of_stopped"]:
-        said.append(
-            f"it was dropped {often(incident['spurious_of_stopped'])} from where it lacked nothing or kept pace"
-        )
+        times = often(incident["spurious_of_stopped"])
+        said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "stopped"))
     made = incident["spurious"] - incident["spurious_of_stopped"]
     if made:
-        cause = _HEALTHY[incident["spurious_cause"]]
-        one_cause = cause.replace("they ", "it ").replace("their ", "its ")
-        why = "" if incident["silent_ms"] else f", although {one_cause if made == 1 else cause}"
+        why = "" if incident["silent_ms"] else f", although {_why([incident], made)}"
         healthy = count_of(made, "healthy follower")
-        it = "it " if said else ""
-        said.append(f"{it}dropped {healthy} ({_brokers(incident['healthy'])}){why}")
+        said.append((f"{'it ' if said else ''}dropped {healthy} ({_brokers(incident['healthy'])}){why}", "spurious"))
     if incident["excluded"]:
-        events = [_EVENTS[kind] for kind in incident["events"] or []]
-        said += [*events, f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller"]
+        said += [(_EVENTS[kind].replace("fenced", "was fenced"), kind) for kind in incident["events"] or []]
+        said.append((f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller", "excluded"))
     if incident["unknown"]:
         suspect = (incident["suspect"] or "broker").replace("_", " ")
         judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at the {suspect}"
-        said.append(judged if said else f"is suspected: {judged}")
-    return f"Broker {broker} {'; '.join(said)}."
+        said.append((judged if said else f"is suspected: {judged}", "unknown"))
+    return said
 
 
 def answer(own: OwnShrinks, most: int = 10) -> list[str]:
@@ -157,10 +212,10 @@ def answer(own: OwnShrinks, most: int = 10) -> list[str]:
     own : OwnShrinks
     most : int
     """
-    said = [(one["cluster_id"], " ".join(headline(own, one))) for one in clusters_worst_first(own)]
-    lines = [f"{name}: {sentences}" for name, sentences in said]
+    said = brief if len(own.clusters) > 1 else headline
+    lines = [f"{one['cluster_id']}, {span(one)}: {' '.join(said(own, one))}" for one in clusters_worst_first(own)]
     if not lines:
-        return ["This lake has no terms of leaders, so there is nothing to tell."]
+        return [NOTHING]
     if len(lines) > most:
         return [*lines[: most - 1], f"{len(lines) - most + 1} more clusters are in the report."]
     if len(lines) == 1:
@@ -169,6 +224,11 @@ def answer(own: OwnShrinks, most: int = 10) -> list[str]:
         if len(worst) < len(own.incidents):
             lines.append(f"  {len(own.incidents) - len(worst)} more incidents: isr-batch explain --lake LAKE")
     return lines
+
+
+def span(cluster: Row) -> str:
+    """Write from when to when the terms of a cluster go."""
+    return f"{at(cluster['first_us'])} to {at(cluster['last_us'])} UTC"
 
 
 def when(incident: Row) -> str:

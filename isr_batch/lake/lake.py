@@ -245,6 +245,7 @@ class Lake:
 
     def is_plain(self, name: str) -> bool:
         """Whether a table's data files say by themselves what its rows are: no deletion vectors, no names mapped."""
+        self._require(name)
         folder = self.folder(name)
         protocol = (
             deltalake.DeltaTable(folder).protocol().min_reader_version

@@ -6,7 +6,17 @@ from typing import Any, Final
 from isr_batch.incidents.avoided import Choice, avoided
 from isr_batch.incidents.listing import command
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
-from isr_batch.incidents.words import at, clusters_worst_first, count_of, headline, seconds, story, when, worst_first
+from isr_batch.incidents.words import (
+    brief,
+    clusters_worst_first,
+    count_of,
+    headline,
+    seconds,
+    span,
+    story,
+    when,
+    worst_first,
+)
 from isr_batch.report.shrinks import Key, ShrinkOnPage, key_of
 from isr_batch.report.timeline import Target, timeline
 
@@ -48,7 +58,8 @@ def _screen(
     choices = avoided(own, scores, name)
     return {
         "name": name, "place": f"cluster-{number}", "headline": headline(own, cluster),
-        "when": f"{at(cluster['first_us'])} to {at(cluster['last_us'])} UTC",
+        "brief": " ".join(brief(own, cluster)),
+        "when": span(cluster),
         "timeline": timeline(own, cluster, targets), "matrix": matrix(own.pairs, name),
         "incidents": [cell for _, cell in shown],
         "more": cells[SHOWN:MOST], "count": len(incidents),

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from isr_batch.incidents.coverage import unlogged
 from isr_batch.incidents.own_shrinks import SLOTS, VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.words import CALLED, at, count_of, seconds
 
@@ -32,6 +33,7 @@ class Timeline(NamedTuple):
     lanes: list[dict[str, Any]]
     bars: list[dict[str, Any]]
     silences: list[dict[str, Any]]
+    unlogged: list[dict[str, Any]]
     signs: list[dict[str, Any]]
     ticks: list[dict[str, Any]]
     verdicts: list[str]
@@ -91,11 +93,18 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
         }
         for row in events if row["kind"] == "silent"
     ]  # fmt: skip
+    coverage = of(own.tables["coverage"].to_pylist())
+    no_log = [
+        {"x": x(start), "width": round(x(end) - x(start), 2), "y": middle[broker] - LANE // 2 + 3,
+         "says": f"broker {broker}: no request log from {at(start, '%H:%M:%S')} to {at(end, '%H:%M:%S')}"}
+        for broker in brokers
+        for start, end in unlogged(coverage, broker, (first, last)) if x(end) - x(start) >= NARROWEST
+    ]  # fmt: skip
     lanes = [{"broker": broker, "y": middle[broker], "top": middle[broker] - LANE // 2 + 3} for broker in brokers]
     marks = [{"x": x(us), "text": text} for us, text in ticks(first, last) if EDGE < x(us) < 100 - EDGE]
     there = {row["verdict"] for row in drops}
     return Timeline(
-        LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), silences, signs, marks,
+        LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), silences, no_log, signs, marks,
         [verdict for verdict in VERDICTS if verdict in there],
     )  # fmt: skip
 

@@ -21,10 +21,9 @@ from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import RULE_DISAGREEMENTS
 from isr_batch.scoring.by_key import with_event
 from isr_batch.scoring.scores import Rows
-from isr_batch.settings import did_you_mean
+from isr_batch.settings import require_rules
 from isr_batch.window import Window
 from udfs.kernel.causes import CAUSES
-from udfs.rules import REGISTRY
 
 FOLLOWER = (*SET_KEY, "replica_id")
 RUN = ("rule", "params_json")
@@ -267,19 +266,6 @@ def _counts(engine: LakeEngine, first: str, second: str) -> EngineRows:
 
 
 COMPARED = ("only_a", "only_b", "both_by_a", "both_by_b")
-
-
-def require_rules(*rules: str) -> None:
-    """Refuse names of no rule.
-
-    Raises
-    ------
-    UsageError
-        With what was probably meant.
-    """
-    for rule in rules:
-        if rule not in REGISTRY:
-            raise UsageError(f"no rule {rule}", did_you_mean(rule, REGISTRY))
 
 
 def require_replayed(lake: Lake, *rules: str) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.broker_logs import find_clusters, ingest_kafka_logs
+from isr_batch.ingest.broker_logs import ingest_kafka_logs
+from isr_batch.ingest.clusters import find_clusters
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.days import mark
 from isr_batch.replay.replay import replay, rule_runs

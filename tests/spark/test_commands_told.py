@@ -7,17 +7,8 @@ import pytest
 
 from isr_batch.lake.lake import Lake
 from pipelines import cli
-from tests.unit.test_commands_told import PAGES, ROOT, commands_in, in_process
+from tests.unit.test_commands_told import ELSEWHERE, IN_ORDER, PAGES, ROOT, commands_in, in_process
 
-ELSEWHERE = {
-    "run": "`make sample` runs it",
-    "validate": "`make sample` does what it does; no broker ran a story",
-    "ingest": "tests/spark/ingest/test_own_table.py and tests/spark/killed_runs.py run it",
-}
-IN_ORDER = (
-    "generate", "experiment", "replay", "sweep", "sql", "compare", "explain", "export", "status", "backfill",
-    "maintain",
-)  # fmt: skip
 INSTEAD = {
     "topic": "story",
     "busy": "story",
@@ -42,6 +33,7 @@ def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pyte
             "sweep.html": f"{tmp_path}/sweep.html",
             "isr_batch.prom": f"{tmp_path}/isr_batch.prom",
             "verdicts.csv": f"{tmp_path}/verdicts.csv",
+            ".": f"{tmp_path}/timelines",
         }
         now = [places.get(part, INSTEAD.get(part, part)) for part in args]
         if "--hours=0.02" in now:
@@ -50,5 +42,5 @@ def test_commands_of_the_documents(lake: Lake, tmp_path: Path, monkeypatch: pyte
             cli.main([*now, "--quiet"])
         assert not ended.value.code, (args, capsys.readouterr().err)
     assert {file.name for file in tmp_path.iterdir()} >= {
-        "story.svg", "sweep.html", "isr_batch.prom", "verdicts.csv"
+        "story.svg", "sweep.html", "isr_batch.prom", "verdicts.csv", "timelines"
     }  # fmt: skip

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest import broker_logs
+from isr_batch.ingest.clusters import find_clusters
 from isr_batch.ingest.kafka_logs.line_account import Tally
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder, LogOptions
 from isr_batch.lake.lake import Lake
@@ -146,16 +147,16 @@ def test_clusters_are_found_and_named(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
 
     def folders(folder: Path, name: str | None = None) -> dict[str, Path]:
-        return {name: folder for name, (folder, _) in broker_logs.find_clusters(folder, name).items()}
+        return {name: folder for name, (folder, _) in find_clusters(folder, name).items()}
 
     assert folders(tmp_path) == {"a": tmp_path / "a", "b": tmp_path / "b"}
     assert folders(tmp_path / "a") == {"a": tmp_path / "a"}
     assert folders(tmp_path / "a", "x") == {"x": tmp_path / "a"}
     with pytest.raises(UsageError, match="a, b, which cannot all be x"):
-        broker_logs.find_clusters(tmp_path, "x")
+        find_clusters(tmp_path, "x")
     for folder in ("notes", "nowhere"):
         with pytest.raises(NoInputError):
-            broker_logs.find_clusters(tmp_path / folder)
+            find_clusters(tmp_path / folder)
 
 
 def test_run_ends_with_tables_report_and_exit_code(

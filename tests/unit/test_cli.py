@@ -117,10 +117,13 @@ def test_exit_codes_are_those_that_schedules_rely_on() -> None:
         (["replay", "--lake", "x", "--date", "today"], "2026-01-31"),
         (["replay", "--lake", "x", "--rules", "kafka-3,true-lag"], "no rule kafka-3; did you mean kafka-"),
         (["replay", "--lake", "x", "--set", "replica_lag_time_max_ms=1"], "RULE.PARAM=VALUE"),
-        (["replay", "--lake", "x", "--grid", "g.yaml", "--rules", "true-lag"], "without --rules and --set"),
-        (["replay", "--lake", "x", "--grid", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (
+            ["replay", "--lake", "x", "--grid", "conf/grids/lag-times.yaml", "--rules", "true-lag"],
+            "without --rules and --set",
+        ),
+        (["replay", "--lake", "x", "--grid", "nowhere.yaml"], "'--grid'"),
         (["sweep", "--lake", "x"], "Missing option '--grid'"),
-        (["sweep", "--lake", "x", "--grid", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["sweep", "--lake", "x", "--grid", "nowhere.yaml"], "'--grid'"),
         (["generate", "quiet-fleet", "--lake", "x", "--rule", "kafka-3.7,kip-501"], "did you mean kip-501-pending?"),
         (["generate", "quiet-fleet", "--lake", "x", "--idle-share", "1.5"], "--idle-share"),
         (["validate", "--lake", "x", "--env", "nowhere"], "environment nowhere"),
@@ -168,6 +171,23 @@ def test_a_missing_path_is_found_before_spark_starts(isr_batch: Run, arguments: 
     assert code == 3
     assert "nowhere" in err
     assert not out
+
+
+@pytest.mark.parametrize("command", ["explain", "status", "backfill", "export csv", "sql 'SELECT 1'", "report --out x"])
+def test_a_folder_without_tables_is_no_lake(isr_batch: Run, tmp_path: Path, command: str) -> None:
+    code, out, err = isr_batch(*shlex.split(command), "--lake", str(tmp_path))
+    assert (code, out) == (3, "")
+    assert f"{tmp_path} holds no tables" in err
+    code, out, err = isr_batch(*shlex.split(command), "--lake", __file__)
+    assert (code, out) == (2, "")
+    assert "is a file" in err
+
+
+def test_the_lake_is_looked_at_before_the_logs(isr_batch: Run) -> None:
+    for command in ("run --logs", "ingest kafka-logs"):
+        code, _, err = isr_batch(*command.split(), "nowhere", "--lake", __file__)
+        assert code == 2
+        assert "is a file" in err
 
 
 def test_a_path_of_a_cluster_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +379,10 @@ def _imported_by(*arguments: str) -> set[str]:
 )
 def test_small_commands_do_not_wait_for_spark(arguments: list[str]) -> None:
     assert not {"pyspark", "pandas", "delta"} & _imported_by(*arguments)
+
+
+def test_a_look_at_logs_takes_no_spark_and_no_kernels() -> None:
+    assert not {"pyspark", "numba", "delta"} & _imported_by("look", "data/samples/quiet")
 
 
 @pytest.mark.parametrize("job", ["run", "ingest", "replay", "sweep", "validate", "report", "sql", "compare", "explain"])

@@ -15,7 +15,7 @@ logged AS (
     CASE WHEN o.made_by = 'controller' THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
     CASE WHEN o.made_by = 'controller' THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
     j.restored_time, coalesce(j.lag_ms, epoch_ms(o.change_time) - o.last_caught_up_time_ms) AS lag_ms, j.rule,
-    j.params_json, j.change_time AS replayed_time, j.certainty
+    j.params_json, j.change_time AS replayed_time, j.certainty, o.source_file, o.source_line
   FROM observed_isr_changes AS o
   LEFT JOIN judged AS j ON j.observed_time = o.change_time AND o.made_by = 'leader'
     AND (j.cluster_id, j.topic, j.partition_id, j.leader_id, j.replica_id)
@@ -25,7 +25,8 @@ logged AS (
 replayed AS (
   SELECT
     cluster_id, topic, partition_id, leader_id, replica_id, change_time, made_by, verdict, primary_cause AS cause,
-    restored_time, lag_ms, rule, params_json, change_time AS replayed_time, certainty
+    restored_time, lag_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
+    NULL AS source_line
   FROM shrink_verdicts
   WHERE rule = $rule AND cluster_id NOT IN (SELECT cluster_id FROM brokers_logs)
 ),
@@ -76,7 +77,7 @@ stepped AS (
 SELECT
   cluster_id, topic, partition_id, leader_id, replica_id, epoch_us(change_time) AS change_us, made_by, verdict, cause,
   epoch_us(restored_time) AS restored_us, lag_ms, rule, params_json, epoch_us(replayed_time) AS replayed_us, certainty,
-  suspect, fault_id,
+  suspect, fault_id, source_file, source_line,
   CAST(sum(CAST(first AS INTEGER)) OVER (PARTITION BY cluster_id, fault_id ORDER BY change_time) AS INTEGER) AS incident
 FROM stepped
 ORDER BY cluster_id, change_us, topic, partition_id, replica_id

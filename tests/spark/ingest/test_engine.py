@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.ingest import broker_logs
-from isr_batch.ingest.kafka_logs import read_kafka_logs
 from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, Rows, engine_for
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.ingest.kafka_logs.read import read_kafka_logs
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.fetch_log import single_fetches

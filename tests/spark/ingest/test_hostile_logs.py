@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs import KafkaLogs, read_kafka_logs
 from isr_batch.ingest.kafka_logs import lines as reading
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad, total
+from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
 from isr_batch.ingest.kafka_logs.request_log import read_requests
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.tables.inputs import INPUT_TABLES

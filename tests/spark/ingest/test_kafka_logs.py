@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch.ingest.kafka_logs import KafkaLogs, read_kafka_logs
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad
+from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.tables.inputs import INPUT_TABLES

@@ -49,7 +49,8 @@ class Log:
         """Add what the broker logged and, with a verdict, the replay's twin 1 ms later, undone some seconds later."""
         key = KEY | {"leader_id": leader, "replica_id": follower, "partition_id": partition}
         self.add("observed_isr_changes", **key, change_time=at(seconds), kind="shrink", made_by="leader",
-                 last_caught_up_time_ms=None)  # fmt: skip
+                 last_caught_up_time_ms=None, source_file=f"broker-{leader}/server.log",
+                 source_line=100 + len(self.rows["observed_isr_changes"]))  # fmt: skip
         replayed = at(seconds) + timedelta(milliseconds=1) if verdict else None
         status = "matched" if verdict else "missing"
         run = RUN if verdict else RUN | {"params_json": "{}"}
@@ -85,8 +86,8 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
     own = log.found()
     (cluster,) = own.clusters
     assert " ".join(headline(own, cluster)) == (
-        "Of 6 followers that your brokers dropped, 4 were healthy: broker 1 was silent for 6 s once, then dropped 4. "
-        "1 was really stopped or behind: broker 1 once (1). 1 cannot be judged. "
+        "Of 6 followers that your brokers dropped, 4 were healthy: broker 1 was silent for 6 s at 00:00:10, then "
+        "dropped 4. 1 was really stopped or behind: broker 1 at 00:00:10 (1). 1 cannot be judged. "
         "The replay agrees with the brokers on 5 of 6 changes."
     )
     first, unknown = own.incidents
@@ -128,8 +129,8 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     (incident,) = own.incidents
     assert link(incident) == "or its link to broker 1"
     assert " ".join(headline(own, own.clusters[0])).startswith(
-        "Of 1 follower that your brokers dropped, none was healthy. 1 was really stopped or behind: broker 3 once "
-        "(1, or its link to broker 1)."
+        "Of 1 follower that your brokers dropped, none was healthy. 1 was really stopped or behind: broker 3 at "
+        "00:00:25 (1, or its link to broker 1)."
     )
     assert story(incident) == (
         "Broker 3 fetched, but fell behind; broker 1 dropped it from 1 ISR (or its link to broker 1)."
@@ -152,6 +153,9 @@ def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) 
         "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 3 ISRs, which had it back after 2.5 s, but broker "
         "1 only after 40 s (suspect it, the link or a throttle)."
     )
+    assert headline(log.found(), log.found().clusters[0])[1].endswith(
+        "broker 3 at 00:00:15 (2), at 00:00:45 (3, back with broker 1 only after 40 s: it, the link or a throttle)."
+    )
     log.rows["shrink_verdicts"][-1]["restored_time"] = None
     assert "suspect" not in story(log.found().incidents[1])
 
@@ -166,14 +170,41 @@ def test_who_stops_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
     kinds = ("fault_id", "genuine", "spurious", "spurious_of_stopped")
     assert [[one[kind] for kind in kinds] for one in own.incidents] == [[3, 1, 1, 1], [1, 0, 1, 0], [2, 0, 1, 0]]
     assert " ".join(headline(own, own.clusters[0])).startswith(
-        "Of 4 followers that your brokers dropped, 3 were healthy: broker 1 dropped 1 (the leader held up their "
-        "fetches); broker 2 dropped 1 (they lacked nothing); 1 lacked nothing there, or kept pace, while really "
-        "stopped elsewhere (broker 3). 1 was really stopped"
+        "Of 4 followers that your brokers dropped, 3 were healthy: broker 1 dropped 1 at 00:00:17 (broker 3: the "
+        "leader held up its fetches); broker 2 dropped 1 at 00:00:20 (broker 3: it lacked nothing); 1 lacked nothing "
+        "there, or kept pace, while really stopped elsewhere (broker 3). 1 was really stopped"
     )
     assert story(own.incidents[0]) == (
         "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); it was dropped once from "
         "where it lacked nothing or kept pace."
     )
+
+
+def test_a_leader_that_others_miss_and_that_started_again_is_named_with_its_times(log: Log) -> None:
+    for seconds in (10, 40):
+        log.shrink(seconds, 2, 1, "genuine", "follower_stopped")
+        log.shrink(seconds + 1, 1, 3, "spurious", "keeping_pace")
+    for seconds in (0, 60):
+        log.add(
+            "broker_events", cluster_id="c", broker_id=1, kind="started", event_time=at(seconds), end_time=at(seconds)
+        )
+    own = log.found()
+    first, _, started, _ = headline(own, own.clusters[0])
+    assert first == (
+        "Of 4 followers that your brokers dropped, 2 were healthy: broker 1 stopped fetching at 00:00:05 and 00:00:35, "
+        "then dropped 2 (they kept pace with the log)."
+    )
+    assert started == "Started in this time: broker 1 at 00:01:00."
+
+
+def test_of_many_incidents_the_first_and_the_last_time_are_said(log: Log) -> None:
+    for number in range(5):
+        log.shrink(10 + 10 * number, 2, 3, "genuine", "follower_stopped")
+    own = log.found()
+    assert "broker 3 five times from 00:00:05 to 00:00:45 (5" in " ".join(headline(own, own.clusters[0]))
+    log.rows["leader_epochs"][0]["end_time"] = at(100_000)
+    own = log.found()
+    assert "from 2026-01-01 00:00:05 to 2026-01-01 00:00:45" in " ".join(headline(own, own.clusters[0]))
 
 
 def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
@@ -182,7 +213,7 @@ def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
     log.add("broker_events", cluster_id="c", broker_id=2, kind="shutting_down", event_time=at(50), end_time=at(50))
     own = log.found()
     assert " ".join(headline(own, own.clusters[0])) == (
-        "Your brokers dropped no follower. 1 was removed by the controller: broker 2 once (1)."
+        "Your brokers dropped no follower. 1 was removed by the controller: broker 2 at 00:00:50 (1, shut down)."
     )
     assert story(own.incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
     assert own.pairs == []
@@ -195,7 +226,8 @@ def test_without_logs_of_brokers_the_rule_is_what_drops() -> None:
     log.rows["observed_isr_changes"] = log.rows["replay_check"] = []
     own = log.found()
     assert " ".join(headline(own, own.clusters[0])) == (
-        "Of 1 follower that kafka-3.7, replayed, dropped, 1 was healthy: broker 1 dropped 1 (they lacked nothing)."
+        "Of 1 follower that kafka-3.7, replayed, dropped, 1 was healthy: broker 1 dropped 1 at 00:00:25 (broker 3: "
+        "it lacked nothing)."
     )
 
 
@@ -221,8 +253,13 @@ def test_the_matrix_has_leaders_in_rows_and_followers_in_columns(log: Log) -> No
 def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     leader_was_silent(log)
     log.add("broker_events", cluster_id="c", broker_id=3, kind="started", event_time=at(40), end_time=at(40))
+    for broker, until in ((1, 50), (2, 100), (3, 99.9)):
+        log.add("coverage", cluster_id="c", broker_id=broker, log="request", from_time=at(0), until_time=at(until))
     own = log.found()
     drawn = timeline(own, own.clusters[0], {(1, 1): Target("i0-1-1", "")})
+    assert [(band["x"], band["width"], band["says"]) for band in drawn.unlogged] == [
+        (50, 50, "broker 1: no request log from 00:00:50 to 00:01:40")
+    ]
     assert [lane["broker"] for lane in drawn.lanes] == [1, 2, 3]
     (silence,) = drawn.silences
     assert (silence["x"], silence["width"]) == (10, 6)  # of 100 s
@@ -317,11 +354,13 @@ def test_an_answer_has_at_most_ten_lines(log: Log) -> None:
         log.shrink(10 + 5 * number, 1 + number % 2, 3, "genuine", "follower_stopped", lag_ms=10)
     lines = answer(log.found())
     assert len(lines) == 10
-    assert lines[0].startswith("c: Of 12 followers that your brokers dropped, none was healthy.")
+    assert lines[0].startswith("c, 2026-01-01 00:00:00 to 2026-01-01 00:01:40 UTC: Of 12 followers that your brokers")
     assert lines[-1] == "  4 more incidents: isr-batch explain --lake LAKE"
     for number in range(11):
         log.rows["leader_epochs"].append(log.rows["leader_epochs"][0] | {"cluster_id": f"d{number:02}"})
     lines = answer(log.found())
     assert len(lines) == 10
-    assert lines[0].startswith("c: Of 12")
+    assert lines[0].startswith("c, ")
     assert lines[-1] == "3 more clusters are in the report."
+    assert "none was healthy. 12 were really stopped or behind: broker 3" in lines[0]
+    assert "The replay agrees" not in lines[0]

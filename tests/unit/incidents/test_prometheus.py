@@ -1,9 +1,13 @@
 """What a monitoring system reads."""
 
 import re
+import shlex
+
+import yaml
 
 from isr_batch.incidents.prometheus import exposition
 from tests.unit.incidents.test_own_shrinks import Log, leader_was_silent, score
+from tests.unit.test_commands_told import ROOT, check
 
 SAMPLE = re.compile(r'([a-z_:][a-z0-9_:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (-?[0-9.e+]+)')
 """A line of Prometheus' text format, as far as it is used here."""
@@ -68,3 +72,22 @@ def test_an_empty_lake_has_no_metrics() -> None:
     log = Log()
     log.rows = {name: [] for name in log.rows}
     assert exposition(log.found(), []) == ""
+
+
+def test_the_alerts_ask_for_metrics_that_there_are() -> None:
+    log = Log()
+    leader_was_silent(log)
+    there = {name for name, _ in read(exposition(log.found(), []))}
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/isr_batch.rules.yaml").read_text(encoding="utf-8"))
+    (group,) = rules["groups"]
+    assert {rule["alert"] for rule in group["rules"]} == {
+        "HealthyFollowersDropped", "ReplayDisagreesWithBrokers", "KafkaLogsMissing"
+    }  # fmt: skip
+    for rule in group["rules"]:
+        assert {*rule} == {"alert", "expr", "labels", "annotations"}
+        asked = {*re.findall(r"isr_batch_\w+", rule["expr"])}
+        assert asked
+        assert asked <= there
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        for command in re.findall(r"isr-batch ([a-z]+ --lake LAKE)", rule["annotations"]["description"]):
+            check(shlex.split(command))

@@ -3,6 +3,8 @@
 import csv
 import io
 
+import pytest
+
 from isr_batch.incidents.own_shrinks import OwnShrinks
 from isr_batch.incidents.spreadsheet import verdicts_csv
 from tests.unit.incidents.test_own_shrinks import KEY, Log, at, leader_was_silent
@@ -46,3 +48,16 @@ def test_names_may_hold_anything() -> None:
     log.add("observed_isr_changes", **KEY, leader_id=1, replica_id=2, change_time=at(50), kind="shrink",
             made_by="controller", last_caught_up_time_ms=None)  # fmt: skip
     assert [row["cluster"] for row in read(log.found())] == ['a,"b\nd', "c"]
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-2+3", "@SUM(A1)", "\tx"])
+def test_no_cell_is_a_formula(name: str) -> None:
+    log = Log()
+    log.shrink(30, 1, 3, "spurious", "keeping_pace", lag_ms=-5)
+    for rows in log.rows.values():
+        for row in rows:
+            row |= {column: name for column in ("cluster_id", "topic") if column in row}
+    (row,) = read(log.found())
+    assert row["cluster"] == row["topic"] == f"'{name}"
+    assert row["since_caught_up_ms"] == "-5", "numbers are none"
+    assert row["explained_by"].startswith("isr-batch explain")

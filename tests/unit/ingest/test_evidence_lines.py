@@ -7,10 +7,10 @@ import pytest
 
 from isr_batch.evidence.lines import FoundLines
 from isr_batch.evidence.table import evidence_of, rows_of
-from isr_batch.ingest.kafka_logs import read_kafka_logs, survey
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
+from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.inputs import OBSERVED_ISR_CHANGES, QUARANTINE
 from tests.log_lines import SERVER_LOG_ONLY, of_folder

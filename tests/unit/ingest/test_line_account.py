@@ -5,11 +5,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs import KafkaLogs
 from isr_batch.ingest.kafka_logs.line_account import account_of, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.quarantine import refused_lines
+from isr_batch.ingest.kafka_logs.read import KafkaLogs
 from isr_batch.ingest.kafka_logs.request_log import FILE, FOLLOWER_FETCH, OTHER, REFUSED
 from isr_batch.ingest.log_files.content import Fingerprint
 from isr_batch.lake.arrow_sql import ArrowSql

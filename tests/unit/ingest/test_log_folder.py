@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import NoInputError
-from isr_batch.ingest.broker_logs import find_clusters
+from isr_batch.ingest.clusters import find_clusters
 from isr_batch.ingest.kafka_logs.lines import lines_of_file
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, find_logs
 from isr_batch.ingest.kafka_logs.settings_files import Broker

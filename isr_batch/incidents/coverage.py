@@ -1,0 +1,42 @@
+"""Find what the request log of a broker does not cover."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from isr_batch.incidents.own_shrinks import Row
+
+Span = tuple[int, int]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def unlogged(coverage: Iterable[Row], broker: int, within: Span) -> tuple[Span, ...]:
+    """Find the parts of a time range for which a broker has no request log.
+
+    Before its first line there is nothing to log if the log began with the broker's start.
+
+    Parameters
+    ----------
+    coverage : iterable of dict
+        Rows of the table of one cluster. Without any of a request log: these are no logs of brokers.
+    broker : int
+    within : (int, int)
+        Microseconds since 1970.
+    """
+    rows = [row for row in coverage if row["log"] == "request"]
+    mine = sorted(
+        (_us(row["from_time"]), _us(row["until_time"]), row["begins_mid_term"])
+        for row in rows
+        if row["broker_id"] == broker
+    )
+    if not mine:
+        return (within,) if rows else ()
+    edges = [edge for since, until, _ in mine for edge in (since, until)]
+    edges = [within[0], *edges, within[1]] if mine[0][2] else [*edges[1:], within[1]]
+    gaps = zip(edges[::2], edges[1::2], strict=True)
+    return tuple(
+        (max(start, within[0]), min(end, within[1])) for start, end in gaps if start < within[1] and end > within[0]
+    )
+
+
+def _us(time: datetime) -> int:
+    return (time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,76 @@
+"""Tell one incident statement by statement, with the query and the log lines behind each."""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row
+from isr_batch.incidents.words import at, statements, story, when
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LISTED: Final = 4
+"""Log lines that are named of each statement."""
+SECOND_US: Final = 1_000_000
+
+
+def storm(own: OwnShrinks, incident: Row) -> list[str]:
+    """Tell an incident in lines.
+
+    Parameters
+    ----------
+    own : OwnShrinks
+    incident : dict
+        One of ``own.incidents``.
+    """
+    key = ("cluster_id", "fault_id", "incident")
+    drops = [row for row in own.drops.to_pylist() if all(row[name] == incident[name] for name in key)]
+    if incident["fault_id"] is None:
+        return [f"{when(incident)}: {story(incident)}", *_behind(incident, "unknown", drops)]
+    told: dict[str, list[str]] = defaultdict(list)
+    for said, kind in statements(incident):
+        told[kind].append(said)
+    lines = [f"{when(incident)}: broker {incident['fault_id']}"]
+    for kind, of_kind in told.items():
+        lines += [f"  {'; '.join(of_kind)}", *_behind(incident, kind, drops)]
+    return lines
+
+
+def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
+    """Name the lines that brokers printed of such drops, and the query that has the rows."""
+    fault = incident["fault_id"]
+    of_kind: dict[str, Callable[[Row], bool]] = {
+        "genuine": lambda row: row["verdict"] == "genuine",
+        "stopped": lambda row: row["verdict"] == "spurious" and row["replica_id"] == fault,
+        "spurious": lambda row: row["verdict"] == "spurious" and row["leader_id"] == fault,
+        "excluded": lambda row: row["verdict"] == "excluded",
+        "unknown": lambda row: row["verdict"] == "unknown",
+    }
+    printed: dict[str, set[int]] = defaultdict(set)
+    for row in drops:
+        if row["source_file"] and kind in of_kind and of_kind[kind](row):
+            printed[row["source_file"]].add(row["source_line"])
+    lines = [f"    {file} {_numbers(numbers)}" for file, numbers in sorted(printed.items())]
+    return [*lines, f"    SELECT * FROM {_query(incident, kind)}"]
+
+
+def _numbers(lines: set[int]) -> str:
+    more = len(lines) - LISTED
+    named = ", ".join(map(str, sorted(lines)[:LISTED]))
+    return f"line{'' if len(lines) == 1 else 's'} {named}{f' and {more} more' if more > 0 else ''}"
+
+
+def _query(incident: Row, kind: str) -> str:
+    fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
+    table, which = {
+        "genuine": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND replica_id = {fault}"),
+        "stopped": ("shrink_verdicts", f"{rule} AND verdict = 'spurious' AND replica_id = {fault}"),
+        "spurious": ("shrink_verdicts", f"{rule} AND verdict = 'spurious' AND leader_id = {fault}"),
+        "excluded": ("observed_isr_changes", f"made_by = 'controller' AND kind = 'shrink' AND replica_id = {fault}"),
+        "unknown": ("observed_isr_changes", "made_by = 'leader' AND kind = 'shrink'"),
+    }.get(kind, ("broker_events", f"kind = '{kind}' AND broker_id = {fault}"))
+    name = "event_time" if table == "broker_events" else "change_time"
+    since = min(incident["since_us"], incident["first_us"]) if table == "broker_events" else incident["first_us"]
+    within = [f"TIMESTAMP '{at(us)}'" for us in (since - SECOND_US, incident["last_us"] + 2 * SECOND_US)]
+    cluster = incident["cluster_id"].replace("'", "''")
+    return f"{table} WHERE cluster_id = '{cluster}' AND {which} AND {name} BETWEEN {' AND '.join(within)}"

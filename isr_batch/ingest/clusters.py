@@ -1,0 +1,67 @@
+"""Find the clusters in a folder of logs; without Spark, so that a wrong folder is told at once."""
+
+from collections import defaultdict
+from pathlib import Path
+
+from isr_batch.errors import UsageError
+from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
+from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
+
+BROKER_DEPTH = 2
+"""Parts of the name of a log in its broker's folder; deeper, it may be in that of a cluster."""
+
+
+def find_clusters(
+    folder: Path, cluster_id: str | None = None, options: LogOptions = LogOptions()  # noqa: B008 frozen
+) -> dict[str, tuple[Path, LogFolder]]:  # fmt: skip
+    """Find the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
+
+    Folders with the same broker's logs, none of them named after a day or hour, are clusters of their own.
+
+    Parameters
+    ----------
+    folder : Path
+        With the logs of the brokers of one cluster, or a folder per cluster.
+    cluster_id : str, optional
+        Name of the one cluster; by default a cluster is named like its folder.
+    options : LogOptions, optional
+        What the operator says about the stamps.
+
+    Returns
+    -------
+    dict of str to (Path, LogFolder)
+        Folders by the name of their cluster, and what lies in each.
+
+    Raises
+    ------
+    NoInputError
+        When there is no broker log.
+    UsageError
+        When one name is given for several clusters.
+    """
+    whole = find_logs(folder, options)
+    clusters = {folder.resolve().name: (folder, whole)}
+    places = [(Path(file.name.partition("!/")[0]).parts, file.broker_id)
+              for file in whole.files if file.broker_id is not None and file.kind != PROPERTIES]  # fmt: skip
+    depth = min(map(len, (parts for parts, _ in places)), default=0)
+    of_folder: dict[str, set[int]] = defaultdict(set)
+    for parts, broker_id in places:
+        if len(parts) == depth:
+            of_folder[parts[0]].add(broker_id)
+    shared = sum(map(len, of_folder.values())) > len(set().union(*of_folder.values()))
+    lone = len(of_folder) == 1 and len(next(iter(of_folder.values()))) > 1
+    if depth > BROKER_DEPTH and (shared or lone) and not any(map(names_a_day, of_folder)):
+        clusters = {name: (folder / name, find_logs(folder / name, options)) for name in sorted(of_folder)}
+        deeper = sorted({parts[0] for parts, _ in places} - set(clusters))
+        next(iter(clusters.values()))[1].left_out.extend(
+            Refused(name, "deeper than the other clusters", "read it by giving its own folder") for name in deeper
+        )
+    if cluster_id is None:
+        return clusters
+    if len(clusters) > 1:
+        raise UsageError(
+            f"{folder} holds the clusters {', '.join(clusters)}, which cannot all be {cluster_id}",
+            "leave --cluster out, or give the folder of one of them",
+        )
+    (only,) = clusters.values()
+    return {cluster_id: only}

@@ -1,0 +1,25 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from isr_batch.incidents.coverage import unlogged
+
+
+def request_log(since: int, until: int, *, mid_term: bool = True) -> dict[str, Any]:
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    times = {"from_time": begin + timedelta(microseconds=since), "until_time": begin + timedelta(microseconds=until)}
+    return {"broker_id": 1, "log": "request", "begins_mid_term": mid_term, **times}
+
+
+def test_what_the_request_log_does_not_cover() -> None:
+    first, after_a_hole = request_log(100, 400), request_log(500, 900)
+    both = [after_a_hole, first, request_log(0, 1000) | {"log": "server"}]
+    assert unlogged(both, 1, (50, 950)) == ((50, 100), (400, 500), (900, 950))
+    assert unlogged(both, 1, (150, 450)) == ((400, 450),)
+    assert unlogged(both, 1, (450, 800)) == ((450, 500),)
+    assert unlogged([first], 1, (150, 400)) == ()
+    assert unlogged([request_log(100, 400, mid_term=False)], 1, (50, 950)) == ((400, 950),)
+
+
+def test_a_broker_without_one_has_nothing_and_other_tables_are_no_logs() -> None:
+    assert unlogged([request_log(100, 400)], 2, (50, 950)) == ((50, 950),)
+    assert unlogged([], 1, (50, 950)) == ()
