@@ -25,8 +25,9 @@ COLUMNS: Final = {
     "broker_events": ("cluster_id", "broker_id", "kind", "event_time", "end_time"),
     "leader_epochs": (
         *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned",
-        "replica_lag_time_max_ms", "begins_mid_term",
+        "replica_lag_time_max_ms", "lag_time_source", "broker_version", "broker_version_source", "begins_mid_term",
     ),
+    "controller_records": ("cluster_id", "kind", "broker_id"),
     "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
         "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",
@@ -97,7 +98,8 @@ def find(tables: Tables) -> OwnShrinks:
         )["rule"].to_pylist()
         rule = names[0] if names else BASELINE
         brokers_logs = sql(
-            "SELECT cluster_id FROM observed_isr_changes UNION SELECT cluster_id FROM coverage", **tables
+            "SELECT cluster_id FROM observed_isr_changes UNION SELECT cluster_id FROM coverage WHERE log = 'server'",
+            **tables,
         )
         known = {**tables, "brokers_logs": brokers_logs}
         drops = sql(text("drops", rule=quoted(rule)), **known)

@@ -56,6 +56,23 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
     elif cluster["logged"] and dropped:
         said.append("The replay was not compared with the brokers.")
+    return said + _assumed(cluster)
+
+
+def _assumed(cluster: Row) -> list[str]:
+    """Say what the logs do not tell, and how to tell it."""
+    said = []
+    if cluster["unlogged"]:
+        theirs = _brokers(cluster["unlogged"])
+        said.append(f"Whom {theirs} really dropped is not known: server.log is missing.")
+    if cluster["assumed_lag_time_ms"] is not None:
+        ms = f"{cluster['assumed_lag_time_ms']:,}"
+        said.append(
+            f"No log tells replica.lag.time.max.ms: {ms}, Kafka's default, is assumed; add server.properties to the "
+            "brokers' folders if it is another."
+        )
+    if cluster["least_release"] is not None:
+        said.append(f"No log tells the release: {cluster['least_release']} or later; --release gives it.")
     return said
 
 

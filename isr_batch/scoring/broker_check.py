@@ -41,9 +41,10 @@ _TEXTS: Final = {
     "at_the_end": quoted(
         f"less than {IN_FLIGHT_MS} ms before the leader's request log ends: requests in flight are not in it"
     ),
+    "no_server_log": quoted("no server.log of the leader has this time, so nothing tells whether it made this change"),
     "in_flight_ms": IN_FLIGHT_MS, "race_ms": RACE_MS, "near_ms": NEAR_MS, "close_ms": CLOSE_MS,
 }  # fmt: skip
-_HELD: Final = ("leader_epochs", "observed_isr_changes", "isr_changes", "coverage")
+_HELD: Final = ("leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records")
 """Tables whose rows a comparison holds in memory; logs are read as it goes on."""
 
 

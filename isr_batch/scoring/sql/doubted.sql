@@ -26,6 +26,20 @@ WITH alone AS (
   SELECT DISTINCT cluster_id, topic, partition_id, leader_id, at_us, 1 AS is_warm
   FROM alone JOIN begun USING (cluster_id, topic, partition_id, leader_id)
   WHERE at_us BETWEEN from_us AND warm_us
+), server_logs AS (
+  SELECT cluster_id, broker_id AS leader_id, min(unix_micros(from_time)) AS server_from_us
+  FROM {coverage} WHERE log = 'server' GROUP BY cluster_id, broker_id
+), recorded AS (
+  -- Who changes an ISR is in the metadata log, and since 2.8 in the leader's state-change.log (broker_id) as well.
+  SELECT DISTINCT cluster_id, broker_id AS noted_by FROM {controller_records} WHERE kind IN ('partition', 'noted')
+), silent_about AS (
+  SELECT cluster_id, leader_id, at_us, 1 AS nothing_tells
+  FROM (SELECT DISTINCT cluster_id, leader_id, at_us FROM alone) AS asked
+  LEFT JOIN server_logs USING (cluster_id, leader_id)
+  LEFT JOIN recorded USING (cluster_id)
+  GROUP BY cluster_id, leader_id, at_us
+  HAVING max(CASE WHEN at_us >= server_from_us OR (recorded.cluster_id IS NOT NULL
+    AND coalesce(noted_by, leader_id) = leader_id) THEN 1 ELSE 0 END) = 0
 ), logged AS (
   -- A cluster that has no coverage at all is not of broker logs, and its own tables vouch for themselves.
   SELECT DISTINCT cluster_id, 0 AS vouched FROM {coverage}
@@ -36,10 +50,12 @@ WITH alone AS (
       WHEN coalesce(inside, vouched, 1) = 0 THEN $outside
       WHEN is_warm = 1 THEN $warm_up
       WHEN at_end = 1 THEN $at_the_end
+      WHEN status = 'extra' AND vouched = 0 AND nothing_tells = 1 THEN $no_server_log
     END AS doubt
   FROM {side_by_side} AS all_
   LEFT JOIN reaches USING (cluster_id, leader_id, at_us)
   LEFT JOIN warm USING (cluster_id, topic, partition_id, leader_id, at_us)
+  LEFT JOIN silent_about USING (cluster_id, leader_id, at_us)
   LEFT JOIN logged USING (cluster_id)
 )
 SELECT

@@ -13,6 +13,7 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.engines import BySpark, InProcess, LakeEngine, engine_for, replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK
@@ -74,10 +75,15 @@ def edges(lake: Lake) -> Lake:
     # The log of partition 8 begins in mid-term; of partition 9 it goes on from the one before, on the next day.
     terms += [term(8, 100, 1200, begins_mid_term=True)]
     terms += [term(9, 0, 620, ends_mid_term=True), term(9, 620.5, 1200, begins_mid_term=True)]
+    # Broker 3 has no server.log, and that of broker 4 begins late.
+    terms += [term(7 + leader, 0, 1200) | {"leader_id": leader, "assigned": [leader, 2], "isr_at_start": [leader, 2]}
+              for leader in (3, 4)]  # fmt: skip
     write(lake, LEADER_EPOCHS, terms)
     write(lake, COVERAGE, [
-        {"cluster_id": "c", "broker_id": 1, "log": "request", "from_time": at(0), "until_time": at(1200),
-         "event_date": at(0).date()},
+        {"cluster_id": "c", "broker_id": broker, "log": log, "from_time": at(begin), "until_time": at(1200),
+         "event_date": at(0).date()}
+        for broker, log, begin in ((1, "request", 0), (3, "request", 0), (4, "request", 0), (1, "server", -5),
+                                   (4, "server", 100))
     ])  # fmt: skip
     write(lake, OBSERVED_ISR_CHANGES, [
         change(0, 50, made_by="leader", last_caught_up_time_ms=5, high_watermark=3),
@@ -92,6 +98,7 @@ def edges(lake: Lake) -> Lake:
         replayed(0, 50.001, rule="kafka-0.9"), replayed(0, 51, params_json=PARAMS.replace("10000", "500")),
         replayed(4, 50, depends_on="check_time", certainty="possible"), replayed(4, 55, "expand"),
         replayed(7, 51.5, "expand"), replayed(7, 40, "expand"),
+        replayed(10, 50, leader_id=3), replayed(11, 50, leader_id=4), replayed(11, 150, leader_id=4),
     ])  # fmt: skip
     write(lake, PARTITION_SCORES, [of_set(0, 0, rule="kafka-3.7", params_json=PARAMS, time=at(0))])
     # Of a run of three across midnight the last fetch is the near one; of another the first is long done.
@@ -117,6 +124,9 @@ STORY: Mapping[int, list[tuple[str, str | None]]] = {
     7: [("extra", None), ("missing", None), ("matched", None)],
     8: [("unknown", "within a lag time and a check of where the leader's request log begins")],
     9: [("missing", None)],
+    10: [("unknown", "no server.log of the leader has this time, so nothing tells whether it made this change")],
+    11: [("unknown", "no server.log of the leader has this time, so nothing tells whether it made this change"),
+         ("extra", None)],
 }  # fmt: skip
 
 
@@ -139,6 +149,15 @@ def test_spark_says_the_same(edges: Lake) -> None:
         for rows in [engine(plain, rows=matched(engine, edges))]
     )
     assert here == in_spark
+
+
+def test_the_metadata_log_tells_of_every_leader(edges: Lake) -> None:
+    record = {"cluster_id": "c", "record_time": at(0), "kind": "partition", "topic": "t", "partition_id": 10,
+              "source_file": "metadata.txt", "source_line": 1, "ingest_run": "run-1", "event_date": at(0).date()}  # fmt: skip
+    write(edges, CONTROLLER_RECORDS, [record])
+    with InProcess(edges) as engine:
+        rows = engine.listed(matched(engine, edges))
+    assert [row["status"] for row in rows if row["leader_id"] in {3, 4}] == ["extra"] * 3
 
 
 def test_the_table_has_it(edges: Lake) -> None:

@@ -106,6 +106,31 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
     )
 
 
+def test_what_no_log_tells_is_said_with_how_to_tell_it(log: Log) -> None:
+    log.rows["coverage"] = []
+    for broker in (1, 2):
+        log.add("coverage", cluster_id="c", broker_id=broker, log="request", from_time=at(0), until_time=at(100))
+    log.rows["leader_epochs"][0] |= {
+        "lag_time_source": "default", "broker_version": "3.9", "broker_version_source": "inferred"
+    }  # fmt: skip
+    own = log.found()
+    assert headline(own, own.clusters[0]) == [
+        "kafka-3.7, replayed, dropped no follower.",
+        "Whom brokers 1 and 2 really dropped is not known: server.log is missing.",
+        (
+            "No log tells replica.lag.time.max.ms: 4,000, Kafka's default, is assumed; add server.properties to the "
+            "brokers' folders if it is another."
+        ),
+        "No log tells the release: 3.9 or later; --release gives it.",
+    ]
+    log.add("controller_records", cluster_id="c", kind="noted", broker_id=2)
+    own = log.found()
+    assert "Whom broker 1 really dropped is not known: server.log is missing." in headline(own, own.clusters[0])
+    log.add("controller_records", cluster_id="c", kind="partition")
+    own = log.found()
+    assert own.clusters[0]["unlogged"] is None
+
+
 def test_one_follower_is_it(log: Log) -> None:
     log.shrink(30, 1, 3, "spurious", "keeping_pace")
     (incident,) = log.found().incidents
