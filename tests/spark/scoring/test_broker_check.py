@@ -152,8 +152,10 @@ def test_spark_says_the_same(edges: Lake) -> None:
 
 
 def test_the_metadata_log_tells_of_every_leader(edges: Lake) -> None:
-    record = {"cluster_id": "c", "record_time": at(0), "kind": "partition", "topic": "t", "partition_id": 10,
-              "source_file": "metadata.txt", "source_line": 1, "ingest_run": "run-1", "event_date": at(0).date()}  # fmt: skip
+    record = {
+        "cluster_id": "c", "record_time": at(0), "kind": "partition", "topic": "t", "partition_id": 10,
+        "source_file": "metadata.txt", "source_line": 1, "ingest_run": "run-1", "event_date": at(0).date(),
+    }  # fmt: skip
     write(edges, CONTROLLER_RECORDS, [record])
     with InProcess(edges) as engine:
         rows = engine.listed(matched(engine, edges))
