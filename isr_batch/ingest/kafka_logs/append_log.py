@@ -238,8 +238,8 @@ def _named_offsets(
 def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.Table:
     """List the ranges from each known offset to the next: term, offset, end, end_source, grown_us, still_us, append.
 
-    The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends at the start
-    offset of a later term, if that is higher; otherwise ``end`` is null.
+    The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends where
+    the next term begins, if that is higher; otherwise ``end`` is null.
     """
     return sql(
         f"""
@@ -252,7 +252,8 @@ def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.
                     AS source_file
             FROM begun WHERE begins IS NULL OR "offset" >= begins GROUP BY {_TERM}, "offset"
         ), of_partition AS (
-            SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset}}) AS starts
+            SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset}}
+                ORDER BY leader_epoch, start_offset) AS starts
             FROM starts GROUP BY topic, partition_id
         ), ranges AS (
             SELECT * REPLACE (
@@ -269,14 +270,13 @@ def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.
             SELECT r.*,
                 -- After a gap in its broker's log, the next term's start offset no longer bounds this term's last
                 -- append.
-                CASE WHEN {last} THEN list_min(list_transform(list_filter(starts, lambda t:
-                    t.leader_epoch > r.leader_epoch AND t.start_offset > r."offset"), lambda t: t.start_offset)) END
-                    AS next_term
+                CASE WHEN {last} THEN list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch)[1].start_offset END
+                    AS next_start
             FROM ranges r LEFT JOIN of_partition USING (topic, partition_id)
         )
-        SELECT * EXCLUDE (next_offset, next_source, next_term),
-            coalesce(next_source, CASE WHEN next_term IS NOT NULL THEN 'terms' END) AS end_source,
-            coalesce(next_offset, next_term) AS "end"
+        SELECT * EXCLUDE (next_offset, next_source, next_start),
+            coalesce(next_source, CASE WHEN next_start > "offset" THEN 'terms' END) AS end_source,
+            coalesce(next_offset, CASE WHEN next_start > "offset" THEN next_start END) AS "end"
         FROM with_next
         """,
         named=named,

@@ -4,22 +4,31 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import metadata_log, server_log
 from isr_batch.ingest.kafka_logs.leader_epochs import Sources
+from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
 from isr_batch.ingest.kafka_logs.request_summary import SILENCE_US, WAITED_US
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _AFTER_SILENCE_US = 500_000
 _ONE_CHECK_US = 500_000
 _PHASE_SPREAD_MS = 100
+_TOGETHER_US = 100_000
+"""Followers that waited for the same leader are heard of again within this time."""
 _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
-def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table:
+def silences(sources: Sources, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
     """Find silences, when a broker did nothing though it had to: broker_id, process, from_us, until_us.
 
-    Either a request was waiting, or a check was late that was due in it: it ran right after it, and dropped a follower
-    that sent nothing all that time, which is longer than a lag time and a period. An idle time is not a silence: in a
-    quiet cluster all followers may wait half a second for data at the same time, and stopped followers send nothing.
-    Checks are on time then.
+    One of these shows it:
+
+    - a request was waiting;
+    - several followers had been answered just before, and their next requests, the very next of their numbers, came
+      together: a follower asks again at once, and followers that were stopped themselves do not wake up together;
+    - a check was late that was due in it: it ran right after it, and dropped a follower that sent nothing all that
+      time, which is longer than a lag time and a period.
+
+    An idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time,
+    and stopped followers send nothing. Checks are on time then.
 
     Parameters
     ----------
@@ -29,6 +38,8 @@ def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table
     activity : pa.Table
         Times of lines of server.log: broker_id, at_us. All that are a silence or more apart from others of their
         broker are there.
+    signs : pa.Table
+        As `isr_batch.ingest.kafka_logs.coverage.numbered` gives them.
     """
     # As if there were none: which of the checks are late is asked before silences are known.
     checks = checks_seen(sources, _NONE)
@@ -52,6 +63,9 @@ def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table
         )
         SELECT broker_id, process, from_us, until_us FROM gaps JOIN settings USING (broker_id)
         WHERE until_us - from_us >= {SILENCE_US} AND (waiting_since_us <= until_us - {WAITED_US}
+            OR (SELECT count(DISTINCT s.replica_id) FROM signs s WHERE s.broker_id = gaps.broker_id
+                AND s.sign = 'spanned' AND s.from_us >= gaps.from_us - {_TOGETHER_US}
+                AND s.arrival_us BETWEEN gaps.until_us - {BUCKET_US} AND gaps.until_us + {_TOGETHER_US}) > 1
             OR until_us - from_us >= 1000 * (replica_lag_time_max_ms
                     + replica_lag_time_max_ms // checks_per_lag_time + {_PHASE_SPREAD_MS})
                 AND EXISTS (FROM late WHERE late.broker_id = gaps.broker_id
@@ -61,6 +75,7 @@ def silences(sources: Sources, pauses: pa.Table, activity: pa.Table) -> pa.Table
         phases=_phases(sources.sql, checks),
         pauses=pauses,
         activity=activity,
+        signs=signs,
         settings=sources.settings,
     )
 

@@ -35,10 +35,12 @@ _NEAR_US = 50_000
 _STARTUP_US = 60_000_000
 """A broker's first request comes within this time of the first line of its process."""
 _NUMBERED = arrow_columns(
-    "broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, completed_us BIGINT, "
-    "source_line BIGINT, number BIGINT"
+    "broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, arrival_us BIGINT, "
+    "completed_us BIGINT, source_line BIGINT, number BIGINT"
 )
-_SIGNS = arrow_columns("broker_id INT, from_us BIGINT, until_us BIGINT, sign STRING")
+_SIGNS = arrow_columns(
+    "broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING"
+)
 _STRETCHES = pa.schema([
     ("broker_id", pa.int32()), ("first_us", pa.int64()), ("until_us", pa.int64()), ("from_start", pa.bool_()),
 ])  # fmt: skip
@@ -232,7 +234,7 @@ def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> boo
 # A full fetch opens the session that its answer names.
 NUMBERS = Query(
     f"""
-    SELECT broker_id, replica_id, client_id, session, error_code, completed_us, source_line,
+    SELECT broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,
         CASE WHEN session != 0 THEN greatest(session_epoch, 0) ELSE correlation_id END AS number
     FROM (SELECT *, coalesce(CASE WHEN session_epoch > 0 THEN asked_session ELSE given_session END, 0) AS session
         FROM rows WHERE completed_us IS NOT NULL AND reason IS NULL AND kind = '{FOLLOWER_FETCH}')
@@ -254,7 +256,8 @@ def numbered(engine: Engine, numbers: Rows) -> pa.Table:
     Returns
     -------
     pa.Table
-        broker_id, sign (spanned or break), from_us (null: it is not known since when), until_us.
+        broker_id, replica_id, sign (spanned or break), from_us (completion of the request before; null: it is not
+        known since when), and of the later request arrival_us and until_us (completion).
     """
     return engine.collect(engine.by_key(["broker_id", "replica_id", "client_id", "session"], _signs, _SIGNS,
                                         fetches=numbers))  # fmt: skip
@@ -276,7 +279,7 @@ def _signs(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
                 number > CASE WHEN session != 0 THEN {_FIRST_NUMBERS} ELSE {_FIRST_CORRELATIONS} END AS is_later
             FROM steps
         ), signs AS (
-            SELECT broker_id, before_us AS from_us, completed_us AS until_us,
+            SELECT broker_id, replica_id, before_us AS from_us, arrival_us, completed_us AS until_us,
                 CASE WHEN before IS NULL AND is_later AND served THEN 'break'
                     WHEN starts_anew THEN CASE WHEN is_later AND served AND since_us >= {GAP_US} THEN 'break' END
                     WHEN skipped AND served AND since_us >= {GAP_US} THEN 'break'

@@ -213,11 +213,11 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     sources, listings = _sources(sql, engine, requests, orders, of_interest, found, releases.oldest_release(by_file))
 
     pauses = request_summary.pauses(engine, said["buckets"], sources.settings)
+    signs = coverage.numbered(engine, said["numbers"])
     stretches = coverage.with_process_starts(
-        coverage.coverage(by_file, pauses, coverage.numbered(engine, said["numbers"])),
-        of_interest.files, sources.settings,
+        coverage.coverage(by_file, pauses, signs), of_interest.files, sources.settings
     )  # fmt: skip
-    silent = broker_events.silences(sources, pauses, of_interest.activity)
+    silent = broker_events.silences(sources, pauses, of_interest.activity, signs)
     checks = broker_events.checks_seen(sources, silent)
     processes = broker_events.processes(sources, pauses, of_interest.activity, checks)
     starts = leader_epochs.term_starts(sources)

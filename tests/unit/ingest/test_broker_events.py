@@ -13,6 +13,10 @@ PAUSES = pa.schema([
     ("broker_id", pa.int32()), *((name, pa.int64()) for name in _US), ("process_before", pa.int32()),
     ("process", pa.int32()), ("is_last", pa.bool_()),
 ])  # fmt: skip
+SIGNS = pa.schema([
+    ("broker_id", pa.int32()), ("replica_id", pa.int32()), ("from_us", pa.int64()), ("arrival_us", pa.int64()),
+    ("until_us", pa.int64()), ("sign", pa.string()),
+])  # fmt: skip
 STARTED = "Registered `kafka:type=kafka.Log4jController` MBean"
 SHRINK = "[Partition t-x-1 broker=1] Shrinking ISR from 1,2 to 1"
 SCHEDULED = "[LogDirFailureHandler]: Starting"
@@ -33,9 +37,19 @@ def acts(*seconds: float) -> pa.Table:
     return pa.table({"broker_id": pa.array([1] * len(seconds), pa.int32()), "at_us": times})
 
 
-def silent(sql: ArrowSql, activity: pa.Table, **pause: float) -> list[tuple[float, float]]:
+def signs(*asked_again: tuple[int, float, float], sign: str = "spanned") -> pa.Table:
+    """Make followers that were answered, and asked again 1 ms before they were answered again."""
+    told = [
+        {"broker_id": 1, "replica_id": replica, "from_us": round(answered * SECOND), "sign": sign,
+         "arrival_us": round(asked * SECOND), "until_us": round(asked * SECOND) + 1000}
+        for replica, answered, asked in asked_again
+    ]  # fmt: skip
+    return pa.Table.from_pylist(told, SIGNS)
+
+
+def silent(sql: ArrowSql, activity: pa.Table, heard: pa.Table | None = None, **pause: float) -> list[Any]:
     known = sources(sql, lines((0, STARTED), (30, STARTED)))
-    rows = broker_events.silences(known, pauses(pause), activity).to_pylist()
+    rows = broker_events.silences(known, pauses(pause), activity, heard or signs()).to_pylist()
     return [(row["from_us"] / SECOND, row["until_us"] / SECOND) for row in rows]
 
 
@@ -44,6 +58,20 @@ def test_a_pause_is_a_silence_if_a_request_waited(sql: ArrowSql) -> None:
     assert silent(sql, acts(), before_us=10, first_us=12, waiting_since_us=11.95) == []
     assert silent(sql, acts(), before_us=10, first_us=12) == []
     assert silent(sql, acts(), before_us=10, first_us=10.4, waiting_since_us=10) == []
+
+
+def test_a_pause_is_a_silence_if_followers_that_had_been_answered_come_back_together(sql: ArrowSql) -> None:
+    def found(*asked_again: tuple[int, float, float], sign: str = "spanned") -> list[Any]:
+        return silent(sql, acts(), signs(*asked_again, sign=sign), before_us=10, first_us=12)
+
+    assert found((2, 10, 12), (3, 9.95, 12.05)) == [(10, 12)]
+    assert found((2, 10, 12), (2, 9.99, 12)) == [], "two threads of one follower, which may have been stopped itself"
+    assert found((2, 10, 12), (3, 10, 12.2)) == [], "stopped followers wake up one by one"
+    assert found((2, 10, 12), (3, 10, 10.01)) == [], "it waited for data"
+    assert found((2, 10, 12), (3, 9, 12)) == [], "it was away before"
+    assert found((2, 10, 12), (3, 10, 12), sign="break") == [], "lines are missing"
+    told = silent(sql, acts(11), signs((2, 10, 12), (3, 10, 12)), before_us=10, first_us=12)
+    assert told == [], "the leader did something meanwhile"
 
 
 def test_a_line_of_the_server_log_ends_a_silence(sql: ArrowSql) -> None:
@@ -56,7 +84,9 @@ def test_a_line_of_the_server_log_ends_a_silence(sql: ArrowSql) -> None:
 def test_a_pause_is_a_silence_if_a_check_was_late_for_it(sql: ArrowSql) -> None:
     def found(until: float, *shrinks: float) -> list[tuple[float, float]]:
         known = sources(sql, lines((0, STARTED), *((at, SHRINK) for at in (2, 4, *shrinks))))
-        rows = broker_events.silences(known, pauses({"before_us": 10, "first_us": until}), acts(*shrinks)).to_pylist()
+        rows = broker_events.silences(
+            known, pauses({"before_us": 10, "first_us": until}), acts(*shrinks), signs()
+        ).to_pylist()
         return [(row["from_us"] / SECOND, row["until_us"] / SECOND) for row in rows]
 
     # The lag time is 4 s, the period 2 s, and checks are due at 2, 4, 6 ... s.
@@ -81,7 +111,7 @@ def test_checks_and_their_origin(sql: ArrowSql) -> None:
     )  # fmt: skip
     known = sources(sql, server)
     silences = broker_events.silences(
-        known, pauses({"before_us": 27.7, "first_us": 30.695, "waiting_since_us": 27.7}), acts()
+        known, pauses({"before_us": 27.7, "first_us": 30.695, "waiting_since_us": 27.7}), acts(), signs()
     )
     checks = broker_events.checks_seen(known, silences)
     seen = [(row["at_us"] / SECOND, row["silent_from_us"], row["period_ms"]) for row in checks.to_pylist()]
@@ -104,7 +134,7 @@ def test_processes_end_with_their_last_request_or_shrink(sql: ArrowSql) -> None:
         {"before_us": 20, "first_us": 33, "process": 2},
         {"before_us": 34, "first_us": 36, "last_us": 36.01, "process": 2, "process_before": 2, "is_last": True},
     )
-    none = broker_events.checks_seen(sources(sql), broker_events.silences(sources(sql), pauses(), acts()))
+    none = broker_events.checks_seen(sources(sql), broker_events.silences(sources(sql), pauses(), acts(), signs()))
     rows = broker_events.processes(known, restarted, acts(0, 31, 50), none).sort_by("process").to_pylist()
     facts = [(row["process"], row["last_led_us"], row["check_origin_source"], row["check_origin_ms"]) for row in rows]
     assert facts == [(1, 25 * SECOND, "startup", 2000), (2, 36_010_000, "unknown", 0)]
@@ -112,6 +142,6 @@ def test_processes_end_with_their_last_request_or_shrink(sql: ArrowSql) -> None:
 
 def test_a_process_without_requests_is_known_by_its_lines(sql: ArrowSql) -> None:
     known = sources(sql, lines((10, STARTED)))
-    none = broker_events.checks_seen(known, broker_events.silences(known, pauses(), acts()))
+    none = broker_events.checks_seen(known, broker_events.silences(known, pauses(), acts(), signs()))
     rows = broker_events.processes(known, pauses(), acts(5, 10), none).sort_by("process").to_pylist()
     assert [(row["process"], row["last_led_us"]) for row in rows] == [(0, None), (1, None)]
