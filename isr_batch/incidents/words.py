@@ -1,6 +1,6 @@
 """Say in sentences which drops were spurious, which broker they point at, and how sure that is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -149,16 +149,21 @@ def story(incident: Row) -> str:
     return f"Broker {broker} {'; '.join(said)}."
 
 
-def answer(own: OwnShrinks, most: int = 10) -> list[str]:
+def answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None = None, most: int = 10) -> list[str]:
     """Answer in at most ``most`` lines: a line for each cluster, and of a single one its worst incidents.
 
     Parameters
     ----------
     own : OwnShrinks
+    better : mapping of str to sequence of str, optional
+        By cluster, what another rule would have done.
     most : int
     """
-    said = [(one["cluster_id"], " ".join(headline(own, one))) for one in clusters_worst_first(own)]
-    lines = [f"{name}: {sentences}" for name, sentences in said]
+    clusters = clusters_worst_first(own)
+    lines = [
+        " ".join([f"{one['cluster_id']}:", *headline(own, one), *(better or {}).get(one["cluster_id"], ())])
+        for one in clusters
+    ]
     if not lines:
         return ["This lake has no terms of leaders, so there is nothing to tell."]
     if len(lines) > most:

@@ -44,13 +44,24 @@ def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
         return engine.replace(ELIGIBLE_LEADERS, eligible_leaders(engine, elr))
 
 
-def eligible_leaders(engine: LakeEngine, elr: Elr) -> EngineRows:
-    """Rows of ``eligible_leaders``."""
-    tables = {name: engine.table(name) for name in TABLES}
+def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
+    """Rows of ``eligible_leaders``.
+
+    Parameters
+    ----------
+    engine : LakeEngine
+    elr : {"auto", "off", "on"}
+    results : mapping of str to EngineRows, optional
+        ``partition_scores`` and ``isr_changes`` of a replay that leaves no timelines: instead of the lake's.
+    """
+    tables = {name: engine.table(name) for name in TABLES if not results or name not in results} | dict(results or {})
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
     found = engine.by_key(rows, PARTITION, partial(spans, clusters=clusters(engine, elr)), SPANS)
-    timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
-    found = heir_offsets.with_offsets(engine, engine.keep(found), timelines)
+    if results is None:
+        timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
+        found = heir_offsets.with_offsets(engine, engine.keep(found), timelines)
+    else:
+        found = engine(f"SELECT *, {heir_offsets.NOTHING_TELLS} FROM {{found}}", found=found)
     times = {f"{name}_time": f"timestamp_micros({name}_us)" for name in ("from", "until", "lost")}
     times["event_date"] = "CAST(timestamp_micros(from_us) AS DATE)"
     columns = ", ".join(f"{times.get(name, name)} AS {name}" for name in ELIGIBLE_LEADERS.column_names)

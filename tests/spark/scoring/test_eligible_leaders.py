@@ -78,6 +78,29 @@ def test_prices_with_and_without_elr(sample_lake: Lake) -> None:
     assert by_kind[0]["in_sync"] > 0
 
 
+def test_scores_have_these_prices(sample_lake: Lake) -> None:
+    """Row by row, of each cluster and rule."""
+    with_heir: Counter[tuple[str, str]] = Counter()
+    offline: Counter[tuple[str, str]] = Counter()
+    lost: dict[tuple[str, str], int] = {}
+    for row in asked(sample_lake, "SELECT * FROM eligible_leaders"):
+        run = row["cluster_id"], row["rule"]
+        us = round((row["until_time"] - row["from_time"]).total_seconds() * 1e6)
+        with_heir[run] += us * (len(row["isr"]) == 1 and row["heir_id"] is not None)
+        offline[run] += us * row["offline_if_leader_dies"]
+        if row["lost_records_max"] is not None:
+            lost[run] = max(lost.get(run, 0), row["lost_records_max"])
+    scores = asked(sample_lake, "SELECT * FROM rule_scores WHERE event_date IS NULL AND topic IS NULL")
+    assert len(scores) == 4 * 22
+    assert sum(with_heir.values()) > 0
+    assert sum(lost.values()) > 0
+    for row in scores:
+        run = row["cluster_id"], row["rule"]
+        assert row["leader_alone_with_heir_seconds"] == with_heir[run] / 1e6
+        assert row["offline_if_leader_dies_seconds"] == offline[run] / 1e6
+        assert row["lost_if_leader_dies_records_max"] == lost.get(run)
+
+
 @pytest.fixture(scope="module")
 def recorded(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The recorded 4.4.0 cluster, replayed through its own rule."""
