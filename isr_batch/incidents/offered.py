@@ -1,10 +1,13 @@
 """Say in a sentence which rule would have kept the healthy followers that the brokers dropped, and at what price."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from isr_batch.incidents.avoided import Choice, Span, avoided
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
 from isr_batch.incidents.words import count_of, often
+
+NAMED: Final = 3
 
 
 def offered(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
@@ -31,8 +34,8 @@ def offered(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str
     of = f"the {kept}" if yours.spurious == 1 else f"all {kept}"
     if best.spurious:
         of = f"{yours.spurious - best.spurious:,} of {kept}"
-    first, others = best.runs[:2], best.runs[2:]
-    names = f"{', '.join(first)} or {len(others)} others" if len(others) > 1 else " or ".join(best.runs)
+    runs = best.runs if len(best.runs) <= NAMED else [*best.runs[: NAMED - 1], f"{len(best.runs) - NAMED + 1} others"]
+    names = " or ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
     return [f"{names} would have kept {of}: {'; '.join(_price(best, yours))}."]
 
 
