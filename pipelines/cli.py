@@ -100,16 +100,20 @@ def _report(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
 
 
 def _answer_and_report(job: Job, file: Path) -> None:
+    from isr_batch.incidents.avoided import read_scores
+    from isr_batch.incidents.offered import offered
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.words import answer, headline
 
-    own = own_shrinks(job.lake)
+    own, scores = own_shrinks(job.lake), read_scores(job.lake)
     _report(job, file, own)
+    better = {one["cluster_id"]: offered(own, scores, one["cluster_id"]) for one in own.clusters}
     if job.out.as_json:
         for cluster in own.clusters:
-            job.out.say(cluster=cluster["cluster_id"], answer=headline(own, cluster))
+            name = cluster["cluster_id"]
+            job.out.say(cluster=name, answer=[*headline(own, cluster), *better[name]])
     else:
-        job.out.text("\n".join(answer(own)))
+        job.out.text("\n".join(answer(own, better)))
 
 
 def _side_by_side(job: Job) -> "Rows":

@@ -34,7 +34,7 @@ def sweep(
         from isr_batch.scoring.sweep import sweep as run
 
         with job.out.step(f"replay {len(named.runs)} parameter sets") as facts:
-            found = run(job.lake, named)
+            found = run(job.lake, named, job.settings.replay.elr)
             counts = Counts(found.rows_in, len(found.scores) + len(found.advice))
             done.add(counts)
             facts |= {"rows_read": counts.rows_in, "rows": counts.rows_out}

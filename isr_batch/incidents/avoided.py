@@ -17,14 +17,18 @@ MOST: Final = 5
 REFERENCE: Final = "reference"
 """In force nowhere and never: what a rule would do that knows more than a leader can."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
-DECISIONS: Final = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "detection_ms_p99")
-"""Rule runs with equal figures here, and the same lag time, count as deciding alike."""
-COSTS: Final = ("under_min_isr_seconds", "high_watermark_stalled_seconds")
+DECISIONS: Final = (
+    "shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "detection_ms_p99", "relinquishes",
+)  # fmt: skip
+COSTS: Final = ("under_min_isr_seconds", "offline_if_leader_dies_seconds", "high_watermark_stalled_seconds")
 SCORES: Final = (
     "cluster_id", "rule", "params_json", "event_date", "topic", *DECISIONS, "mistake_duration_ms_p50",
-    "query_accuracy", *COSTS,
+    "query_accuracy", *COSTS, "loss_records_max", "lost_if_leader_dies_records_max",
 )  # fmt: skip
 """Columns of rule_scores that are read."""
+
+
+Span = tuple[float, float]
 
 
 class Choice(NamedTuple):
@@ -43,8 +47,13 @@ class Choice(NamedTuple):
         Healthy followers dropped; failed followers dropped; failures missed.
     detection_ms : float or None
         Within which 99 % of the failures were noticed; None where none was.
-    under_min_isr_s, stalled_s : (float, float)
-        Least and largest of the runs: time under min ISR, and with a stalled high watermark.
+    relinquishes : int
+        Times that leaders gave up leadership.
+    lost_records : int or None
+        Most acknowledged records that were lost if a leader died; None where that is not known.
+    under_min_isr_s, offline_s, stalled_s : (float, float) or None
+        Least and largest of the runs: time under min ISR, time in which nobody could lead if the leader died (None:
+        not known), and time with a stalled high watermark.
     """
 
     runs: list[str]
@@ -55,8 +64,11 @@ class Choice(NamedTuple):
     genuine: int
     misses: int
     detection_ms: float | None
-    under_min_isr_s: tuple[float, float]
-    stalled_s: tuple[float, float]
+    relinquishes: int
+    lost_records: int | None
+    under_min_isr_s: Span
+    offline_s: Span | None
+    stalled_s: Span
 
 
 def read_scores(lake: Lake) -> list[Row]:
@@ -67,11 +79,12 @@ def read_scores(lake: Lake) -> list[Row]:
 
 
 def in_order(rows: pa.Table) -> list[Row]:
-    """Order rows of rule_scores by cluster, release of the rule, and lag time, and add ``T``, that in ms."""
+    """Order rows of rule_scores by cluster, release of the rule, and lag time; add ``T``, ms, and ``lost_records``."""
     known = {rule: position for position, rule in enumerate(REGISTRY)}
     found: list[Row] = rows.to_pylist()
     for row in found:
         row["T"] = json.loads(row["params_json"])[LAG_TIME]
+        row["lost_records"] = _lost_records(row)
     return sorted(
         found,
         key=lambda row: (
@@ -84,19 +97,35 @@ def in_order(rows: pa.Table) -> list[Row]:
     )
 
 
+def _lost_records(row: Row) -> int | None:
+    """Most acknowledged records that the death of a leader costs; None where nothing tells what a heir lacks."""
+    lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
+    if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
+        return None
+    return max(row["loss_records_max"] or 0, lost or 0)
+
+
 def alike(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group rule runs of a cluster that decide alike; the groups in the order of their first run."""
+    """Group rule runs of a cluster by lag time, DECISIONS and price; the groups in the order of their first run."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["T"], *(row[name] for name in DECISIONS)), []).append(row)
+        price = (_tenths(row["under_min_isr_seconds"]), _tenths(row["offline_if_leader_dies_seconds"]))
+        key = (row["T"], *(row[name] for name in DECISIONS), *price, row["lost_records"])
+        groups.setdefault(key, []).append(row)
     return [*groups.values()]
+
+
+def _tenths(seconds: float | None) -> float:
+    """Round a price, so that a moment makes no difference; what is not known counts as dear."""
+    return float("inf") if seconds is None else round(seconds, 1)
 
 
 def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Choice]:
     """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
 
     Of these only those that drop fewer healthy followers than the brokers' own, or beat it. One beats another that is
-    at least as good in healthy followers dropped, failures missed and time until failures are noticed, and better in
+    at least as good in healthy followers dropped, failures missed, time until failures are noticed, and price (time
+    under min ISR, time offline if leaders died, acknowledged records lost then, leadership given up), and better in
     one of them.
 
     Parameters
@@ -115,7 +144,7 @@ def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Cho
         if not one.yours and not any(_beats(other, one) for other in choices)
         and all(one.spurious < mine.spurious or _beats(one, mine) for mine in yours)
     ]  # fmt: skip
-    best.sort(key=lambda one: (one.reference, one.spurious, one.misses, _detection(one), one.lag_time_ms))
+    best.sort(key=lambda one: (one.reference, *_figures(one), one.lag_time_ms))
     return [*yours, *best][:MOST]
 
 
@@ -131,13 +160,19 @@ def _ran(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
 def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> Choice:
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
+    under_min_isr_s, offline_s, stalled_s = (_span([row[cost] for row in group]) for cost in COSTS)
     return Choice(
         [run_name(row, rows) for row in group],
         [run_name(row, rows) for row in group if (row["rule"], row["T"]) in ran],
         bool(rules) and all(rule.in_force == REFERENCE for rule in rules),
         first["T"], first["spurious"], first["genuine"], first["misses"], first["detection_ms_p99"],
-        *((min(row[cost] or 0 for row in group), max(row[cost] or 0 for row in group)) for cost in COSTS),
+        first["relinquishes"], first["lost_records"], under_min_isr_s or (0, 0), offline_s, stalled_s or (0, 0),
     )  # fmt: skip
+
+
+def _span(values: Sequence[float | None]) -> Span | None:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
 
 
 def run_name(row: Row, rows: Sequence[Row]) -> str:
@@ -151,12 +186,18 @@ def run_name(row: Row, rows: Sequence[Row]) -> str:
     return " ".join([row["rule"], *others])
 
 
-def _detection(one: Choice) -> float:
-    return float("inf") if one.detection_ms is None else one.detection_ms
+def _figures(one: Choice) -> tuple[float, ...]:
+    """What counts, the less the better."""
+    never = float("inf")
+    return (
+        one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,
+        _tenths(one.under_min_isr_s[0]), _tenths(one.offline_s and one.offline_s[0]),
+        never if one.lost_records is None else one.lost_records, one.relinquishes,
+    )  # fmt: skip
 
 
 def _beats(one: Choice, other: Choice) -> bool:
-    figures = [(c.spurious, c.misses, _detection(c)) for c in (one, other)]
+    figures = [_figures(each) for each in (one, other)]
     # What no broker can run is no reason to leave out what one can.
     return (
         one.reference <= other.reference

@@ -1,7 +1,7 @@
 """Say in sentences which drops were spurious, which broker they point at, and how sure that is."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -36,6 +36,16 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
     cluster : dict
         One of ``own.clusters``.
     """
+    return _told(own, cluster) + _assumed(cluster)
+
+
+def brief(own: OwnShrinks, cluster: Row) -> list[str]:
+    """Say as much of the headline as names a broker."""
+    said = _told(own, cluster)
+    return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _assumed(cluster)
+
+
+def _told(own: OwnShrinks, cluster: Row) -> list[str]:
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     counts = {verdict: sum(one[verdict] for one in incidents) for verdict in VERDICTS}
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
@@ -56,7 +66,7 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
     elif cluster["logged"] and dropped:
         said.append("The replay was not compared with the brokers.")
-    return said + _assumed(cluster)
+    return said
 
 
 def _assumed(cluster: Row) -> list[str]:
@@ -74,12 +84,6 @@ def _assumed(cluster: Row) -> list[str]:
     if cluster["least_release"] is not None:
         said.append(f"No log tells the release: {cluster['least_release']} or later; --release gives it.")
     return said
-
-
-def brief(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Say as much of the headline as names a broker."""
-    said = headline(own, cluster)
-    return said[: 1 if re.search(r"broker \d", said[0]) else 2]
 
 
 def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form: str) -> str:
@@ -221,16 +225,22 @@ def statements(incident: Row) -> list[tuple[str, str]]:
     return said
 
 
-def answer(own: OwnShrinks, most: int = 10) -> list[str]:
+def answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None = None, most: int = 10) -> list[str]:
     """Answer in at most ``most`` lines: a line for each cluster, and of a single one its worst incidents.
 
     Parameters
     ----------
     own : OwnShrinks
+    better : mapping of str to sequence of str, optional
+        By cluster, what another rule would have done.
     most : int
     """
-    said = brief if len(own.clusters) > 1 else headline
-    lines = [f"{one['cluster_id']}, {span(one)}: {' '.join(said(own, one))}" for one in clusters_worst_first(own)]
+    clusters = clusters_worst_first(own)
+    said = brief if len(clusters) > 1 else headline
+    lines = [
+        " ".join([f"{one['cluster_id']}, {span(one)}:", *said(own, one), *(better or {}).get(one["cluster_id"], ())])
+        for one in clusters
+    ]
     if not lines:
         return [NOTHING]
     if len(lines) > most:

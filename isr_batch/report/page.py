@@ -39,6 +39,7 @@ RULE_COLUMNS = {
     "excluded": "excluded", "unknown": "unknown", "misses": "misses",
     "detection_ms_p99": "99 % detected, ms", "mistake_duration_ms_p50": "mistake lasts, ms",
     "query_accuracy": "query accuracy", "under_min_isr_seconds": "under min ISR, s",
+    "offline_if_leader_dies_seconds": "offline if leaders died, s", "lost_records": "acknowledged records lost then",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
 }  # fmt: skip
 """Columns of ``rule_scores``, and what they are called on the page."""

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from isr_batch.incidents.avoided import Choice, avoided
+from isr_batch.incidents.avoided import Choice, Span, avoided
 from isr_batch.incidents.listing import command
+from isr_batch.incidents.offered import later_than, offered, records
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.words import (
     brief,
     clusters_worst_first,
     count_of,
     headline,
+    often,
     seconds,
     span,
     story,
@@ -57,13 +59,13 @@ def _screen(
     shown = sorted(zip(worst[:SHOWN], cells, strict=False), key=lambda both: both[0]["first_us"])
     choices = avoided(own, scores, name)
     return {
-        "name": name, "place": f"cluster-{number}", "headline": headline(own, cluster),
+        "name": name, "place": f"cluster-{number}", "headline": [*headline(own, cluster), *offered(own, scores, name)],
         "brief": " ".join(brief(own, cluster)),
         "when": span(cluster),
         "timeline": timeline(own, cluster, targets), "matrix": matrix(own.pairs, name),
         "incidents": [cell for _, cell in shown],
         "more": cells[SHOWN:MOST], "count": len(incidents),
-        "choices": [_cells(one) for one in choices], "bound": lag_time_bound(incidents, cluster),
+        "choices": [_cells(one, choices[0]) for one in choices], "bound": lag_time_bound(incidents, cluster),
     }  # fmt: skip
 
 
@@ -122,21 +124,30 @@ def _incident(one: Row, number: int, shrink: ShrinkOnPage | None) -> dict[str, A
     }  # fmt: skip
 
 
-def _cells(one: Choice) -> dict[str, str]:
+def _cells(one: Choice, yours: Choice) -> dict[str, str]:
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
+    if one.relinquishes:
+        note += f" (leadership given up {often(one.relinquishes)})"
+    noticed = "none noticed" if one.detection_ms is None else f"{one.detection_ms / 1000:.3g} s"
+    if one.detection_ms is not None and yours.detection_ms is not None:
+        noticed = ", ".join(filter(None, [noticed, later_than(one.detection_ms, yours.detection_ms)]))
     return {
         "rule": f"your brokers' own: {', '.join(one.yours)}{alike}" if one.yours else f"{others}{note}",
         "lag time": f"{one.lag_time_ms / 1000:g} s",
         "healthy followers dropped": f"{one.spurious:,}",
         "failures missed": f"{one.misses:,}",
-        "failures noticed within": "none noticed" if one.detection_ms is None else f"{one.detection_ms / 1000:.3g} s",
+        "failures noticed within": noticed,
         "under min ISR": _span(one.under_min_isr_s),
+        "offline if leaders died": _span(one.offline_s),
+        "acknowledged records lost then": records(one.lost_records),
         "high watermark stalled": _span(one.stalled_s),
     }
 
 
-def _span(least_and_most: tuple[float, float]) -> str:
+def _span(least_and_most: Span | None) -> str:
+    if least_and_most is None:
+        return "not known"
     least, most = (f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in least_and_most)  # noqa: PLR2004
     return f"{least} s" if least == most else f"{least} to {most} s"

@@ -44,13 +44,24 @@ def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
         return engine.replace(ELIGIBLE_LEADERS, eligible_leaders(engine, elr))
 
 
-def eligible_leaders(engine: LakeEngine, elr: Elr) -> EngineRows:
-    """Rows of ``eligible_leaders``."""
-    tables = {name: engine.table(name) for name in TABLES}
+def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
+    """Rows of ``eligible_leaders``.
+
+    Parameters
+    ----------
+    engine : LakeEngine
+    elr : {"auto", "off", "on"}
+    results : mapping of str to EngineRows, optional
+        ``partition_scores`` and ``isr_changes`` of a replay that leaves no timelines: instead of the lake's.
+    """
+    tables = {name: engine.table(name) for name in TABLES if not results or name not in results} | dict(results or {})
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
     found = engine.by_key(rows, PARTITION, partial(spans, clusters=clusters(engine, elr)), SPANS)
-    timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
-    found = heir_offsets.with_offsets(engine, engine.keep(found), timelines)
+    if results is None:
+        timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
+        found = heir_offsets.with_offsets(engine, engine.keep(found), timelines)
+    else:
+        found = engine(f"SELECT *, {heir_offsets.NOTHING_TELLS} FROM {{found}}", found=found)
     times = {f"{name}_time": f"timestamp_micros({name}_us)" for name in ("from", "until", "lost")}
     times["event_date"] = "CAST(timestamp_micros(from_us) AS DATE)"
     columns = ", ".join(f"{times.get(name, name)} AS {name}" for name in ELIGIBLE_LEADERS.column_names)
@@ -67,11 +78,14 @@ def _path(engine: LakeEngine) -> str:
           SELECT {_PARTITION}, rule, params_json FROM {{partition_scores}}
           GROUP BY {_PARTITION}, rule, params_json HAVING sum(under_replicated_us) > 0
         ), begins AS (
-          SELECT {_PARTITION}, min(start_time) AS start_time FROM {{terms}} GROUP BY {_PARTITION}
+          SELECT {_PARTITION}, min(start_time) AS start_time, min_by(isr_at_start, start_time) AS isr_at_start
+          FROM {{terms}} GROUP BY {_PARTITION}
         ), recorded AS (
-          SELECT {_PARTITION}, start_time, max_by(elr, record_offset) AS elr
+          -- A listing, which has no time, counts where no record does and the ISR is the one that it has.
+          SELECT {_PARTITION}, start_time, max_by(elr, coalesce(record_offset, -1)) AS elr
           FROM begins JOIN {{controller_records}} AS records USING ({_PARTITION})
-          WHERE kind IN ('partition', 'cleared') AND unix_micros(record_time) <= unix_micros(start_time)
+          WHERE (kind IN ('partition', 'cleared') OR kind = 'listed' AND array_sort(isr) = array_sort(isr_at_start))
+            AND unix_micros(record_time) <= unix_micros(start_time)
           GROUP BY {_PARTITION}, start_time
         )
         SELECT {_SET}, rule, params_json, 'term' AS kind, unix_micros(start_time) AS at_us,
@@ -109,12 +123,12 @@ def _tables(engine: LakeEngine) -> dict[str, EngineRows]:
 
 
 _FACTS: Final = """
-    SELECT cluster_id, max(elr_printed) AS elr_printed, min(major) AS major FROM (
-      SELECT cluster_id, CASE WHEN kind = 'noted' AND size(elr) > 0 THEN 1 ELSE 0 END AS elr_printed,
-        CAST(NULL AS INT) AS major
+    SELECT cluster_id, min(printed_in) AS printed_in, min(major) AS major FROM (
+      SELECT cluster_id, CASE WHEN size(elr) > 0 THEN CASE kind WHEN 'noted' THEN 'logged' WHEN 'listed' THEN 'snapshot'
+        END END AS printed_in, CAST(NULL AS INT) AS major
       FROM {controller_records}
       UNION ALL
-      SELECT cluster_id, 0, TRY_CAST(split_part(broker_version, '.', 1) AS INT) FROM {leader_epochs}
+      SELECT cluster_id, CAST(NULL AS STRING), TRY_CAST(split_part(broker_version, '.', 1) AS INT) FROM {leader_epochs}
     ) AS told GROUP BY cluster_id
 """
 _WORDS: Final = """
@@ -142,8 +156,8 @@ def cluster_of(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Clu
     words : sequence of Word
         In order, also of kind metadata_version.
     facts : mapping
-        ``major``, the least major release of its brokers (None: unknown), and ``elr_printed``, whether a leader's log
-        has an ELR that is not empty.
+        ``major``, the least major release of its brokers (None: unknown), and ``printed_in``, where an ELR that is not
+        empty is: logged (in a leader's log), snapshot (in a listing of partitions) or None.
     elr : {"auto", "off", "on"}
     """
     levels = [word for word in words if word.kind == "elr_version"]
@@ -158,7 +172,7 @@ def cluster_of(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Clu
         return Cluster(sorted([*levels, *others], key=_in_order), "recorded", before)
     if facts["major"] is not None and facts["major"] < FIRST_RELEASE:
         return Cluster(others, "release", False)
-    return Cluster(others, "logged", True) if facts["elr_printed"] else Cluster(others, "unknown", None)
+    return Cluster(others, facts["printed_in"] or "unknown", True if facts["printed_in"] else None)
 
 
 def _in_order(word: Word) -> tuple[int, int]:

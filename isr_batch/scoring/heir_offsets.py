@@ -17,6 +17,11 @@ TABLES: Final = {
     "rule_runs": ("rule", "params_json", "event_date"),
 }
 """Columns that are read of each table."""
+NOTHING_TELLS: Final = ", ".join(
+    f"CAST(NULL AS {kind}) AS {name}"
+    for name, kind in (("lost_records_max", "BIGINT"), ("lost_us", "BIGINT"), ("elr_below_high_watermark", "INT"))
+)
+"""Its columns where there are no timelines."""
 _KEY: Final = ", ".join(SPAN)
 
 

@@ -52,7 +52,7 @@ class Cluster:
     words : sequence of Word
         In order.
     source : str
-        Of ``elr_enabled``: given, recorded, release, logged or unknown.
+        Of ``elr_enabled``: given, recorded, release, logged, snapshot or unknown.
     enabled : bool, optional
         Whether it has eligible leader replicas, until a Word says otherwise; None: nothing tells.
     """

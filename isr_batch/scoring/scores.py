@@ -72,6 +72,12 @@ AGGREGATES: Final = {
         "isr_outside_assignment": "sum(isr_outside_assignment)",
         "first_violation": "substr(min(first_violation), 21)",
     },
+    "heirs": {
+        "leader_alone_with_heir_seconds": "sum(CASE WHEN alone AND heir_id IS NOT NULL THEN us ELSE 0 END) / 1e6",
+        "offline_if_leader_dies_seconds":
+            "CASE WHEN count_if(offline IS NULL) = 0 THEN sum(CASE WHEN offline THEN us ELSE 0 END) / 1e6 END",
+        "lost_if_leader_dies_records_max": "max(lost_records_max)",
+    },
     "followers": {
         "exposure_follower_hours": "sum(judged_us) / 3.6e9",
         "misses": "sum(misses)",
@@ -124,12 +130,16 @@ DERIVED: Final = {
 
 @dataclass(frozen=True)
 class Results:
-    """What a replay, or an experiment, found: rows with the columns of the tables of these names."""
+    """What a replay, sweep or experiment found: rows with the columns of the tables of these names.
+
+    Who could lead is found out after a replay only: without it, what that tells is null.
+    """
 
     isr_changes: EngineRows
     shrink_verdicts: EngineRows
     partition_scores: EngineRows
     replica_scores: EngineRows
+    eligible_leaders: EngineRows | None = None
 
 
 TABLES: Final = tuple(field.name for field in fields(Results))
@@ -137,8 +147,7 @@ TABLES: Final = tuple(field.name for field in fields(Results))
 
 def results_in(replayed: DataFrame) -> Results:
     """All that is among rows of ``udfs.batches.results.RESULT_SCHEMA`` of the kinds SCORED, for Spark."""
-    tables = {table.name: rows for table, rows in scored_of(replayed).items()}
-    return Results(*(tables[name] for name in TABLES))
+    return Results(**{table.name: rows for table, rows in scored_of(replayed).items()})
 
 
 Facts = Mapping[str, EngineRows]
@@ -147,8 +156,9 @@ Facts = Mapping[str, EngineRows]
 
 def facts(engine: LakeEngine, results: Results) -> Facts:
     """All that scores are made of."""
-    tables = vars(results)
-    return {source: engine(text, **tables) for source, text in _SOURCES.items()} | {
+    tables = {name: rows for name, rows in vars(results).items() if rows is not None}
+    known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
+    return {source: engine(_SOURCES[source], **tables) for source in known} | {
         "notifications": _notifications(engine, results.isr_changes)
     }
 
@@ -165,6 +175,14 @@ _SOURCES: Final = {
             || CAST(first_violation_time AS STRING) || ' in ' || topic || '-' || CAST(partition_id AS STRING)
             || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
         FROM {{partition_scores}}
+    """,
+    # A run under which every ISR was whole has no row of who could lead.
+    "heirs": f"""
+        SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
+          offline_if_leader_dies AS offline, lost_records_max
+        FROM {{eligible_leaders}}
+        UNION ALL
+        SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL FROM {{partition_scores}}
     """,
     # Summed up over partitions first: what follows looks at each row once for each column of a score.
     "latencies": f"""
@@ -230,7 +248,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     columns = ["low", "high", *(name for aggregates in AGGREGATES.values() for name in aggregates)]
 
     def keys_of(source: str) -> list[str]:
-        dimensions = DIMENSIONS[:-1] if source in {"costs", "latencies"} else DIMENSIONS
+        dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source == "notifications" else dimensions)]
 
     def grouped(source: str, *more: str) -> str:
@@ -249,7 +267,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     parts = {
         source: f"SELECT {side_by_side(source, AGGREGATES[source])} FROM {{{source}}} {grouped(source)}"
         for source in AGGREGATES
-        if source != "latencies"
+        if source in facts and source != "latencies"
     }
     # Percentiles are dear: of latencies, as few rows as there are buckets in a group.
     of_partition = ", ".join(keys_of("latencies"))

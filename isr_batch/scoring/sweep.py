@@ -20,8 +20,9 @@ from isr_batch.replay.event_stream import event_stream
 from isr_batch.replay.event_stream import facts as event_facts
 from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, rows_at_a_time
 from isr_batch.replay.replay import events_in, ready_to_replay, replayed
+from isr_batch.scoring.eligible_leaders import Elr, eligible_leaders
 from isr_batch.scoring.lag_time_advice import Row, advice, curve, with_rates
-from isr_batch.scoring.scores import facts, results_in, scores
+from isr_batch.scoring.scores import Results, facts, results_in, scores
 from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
 from udfs.batches.results import SCORED
 
@@ -35,8 +36,15 @@ class Sweep:
     advice: list[Row]
 
 
-def sweep(lake: Lake, named: NamedGrid) -> Sweep:
+def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
     """Replay a grid, and replace its rows in ``sweep_scores`` and ``sweep_advice``.
+
+    Parameters
+    ----------
+    lake : Lake
+    named : NamedGrid
+    elr : {"auto", "off", "on"}
+        As for a replay.
 
     Raises
     ------
@@ -48,10 +56,13 @@ def sweep(lake: Lake, named: NamedGrid) -> Sweep:
     try:
         with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):
             results.count()  # begun by the broadcast side of a join, the pass would end at Spark's 300 s for that
-        comparable = results if "min_insync_replicas" in named.grid.grid else _whatever_min_isr(results)
-        with_class = _classes(lake, named.grid)
         spark = BySpark(lake)
-        by_class = {source: with_class(rows) for source, rows in facts(spark, results_in(comparable)).items()}
+        tables = {name: rows for name, rows in vars(results_in(results)).items() if rows is not None}
+        tables["eligible_leaders"] = eligible_leaders(spark, elr, tables)
+        if "min_insync_replicas" not in named.grid.grid:
+            tables = {name: _whatever_min_isr(rows) for name, rows in tables.items()}
+        with_class = _classes(lake, named.grid)
+        by_class = {source: with_class(rows) for source, rows in facts(spark, Results(**tables)).items()}
         scored = spark.listed(scores(spark, by_class, [("cluster_id", "topic")]))
     finally:
         results.unpersist()

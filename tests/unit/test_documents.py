@@ -1,5 +1,8 @@
 """The pages that are made of the code are as it would make them."""
 
+import re
+from pathlib import Path
+
 from docs.generate import documents
 from isr_batch.lake.tables.outputs import TABLES
 from udfs.rules import REGISTRY
@@ -12,3 +15,15 @@ def test_pages_are_up_to_date() -> None:
 def test_every_table_and_rule_is_there() -> None:
     assert all(f"### {name}\n" in documents.tables() for name in TABLES)
     assert all(f"## {rule}\n" in documents.rules() for rule in REGISTRY)
+
+
+def test_every_rule_has_a_row_with_its_witnesses() -> None:
+    """The naive model, the closed loop, and Kafka's own tests or worked examples: one number at least each."""
+    page = (Path(documents.__file__).parents[1] / "witnesses.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.-]+)` \|(.*)\|$", page.partition("<!-- end of witnesses -->")[0], re.MULTILINE)
+    assert [rule for rule, _ in rows] == list(REGISTRY)
+    for rule, cells in rows:
+        _, naive, _, _, closed_loop, of_kafka, worked = (cell.strip() for cell in cells.split("|"))
+        assert naive, rule
+        assert closed_loop, rule
+        assert of_kafka or worked, rule

@@ -1,17 +1,36 @@
 """Build table controller_records: partitions as the metadata log has them, and the settings of KIP-966."""
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import server_log
 from isr_batch.ingest.kafka_logs.leader_epochs import Sources
+from isr_batch.ingest.kafka_logs.partition_listing import Listed
 
 _TOPIC, _BROKER = 2, 4
 _NOBODY = -1
 _FEATURES = {"eligible.leader.replicas.version": "elr_version", "metadata.version": "metadata_version"}
 
 
-def controller_records(sources: Sources) -> pa.Table:
-    """Build the columns of controller_records; times are still microseconds."""
+_INTS = pa.list_(pa.int32())
+_LISTED = pa.schema([
+    ("kind", pa.string()), ("record_us", pa.int64()), ("topic", pa.string()), ("partition_id", pa.int32()),
+    ("leader_id", pa.int32()), ("assigned", _INTS), ("isr", _INTS), ("elr", _INTS), ("last_known_elr", _INTS),
+])  # fmt: skip
+
+
+def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_us: int = 0) -> pa.Table:
+    """Build the columns of controller_records; times are still microseconds.
+
+    Parameters
+    ----------
+    sources : Sources
+    listed : iterable of Listed
+        Partitions of listings.
+    begins_us : int
+        When the first term begins: a listing does not say when it was made.
+    """
     return sources.sql(
         """
         SELECT * FROM states
@@ -21,12 +40,20 @@ def controller_records(sources: Sources) -> pa.Table:
         SELECT 'noted' AS kind, broker_id, topic, partition_id, leader_id, leader_epoch, replicas AS assigned, isr, elr,
             last_known_elr, stamp_us AS record_us, source_file, source_line
         FROM noted
+        UNION ALL BY NAME SELECT * FROM listed
         """,
         states=_partitions(sources),
         settings=_settings(sources),
         restarts=_unclean_restarts(sources),
         noted=server_log.registration_lines(sources.sql, sources.state_changes),
-    )
+        listed=pa.Table.from_pylist(
+            [
+                {**one._asdict(), "kind": "listed", "record_us": begins_us, "assigned": one.replicas}
+                for one in listed if one.elr is not None
+            ],
+            _LISTED,
+        ),
+    )  # fmt: skip
 
 
 def _partitions(sources: Sources) -> pa.Table:

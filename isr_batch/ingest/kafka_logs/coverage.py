@@ -38,9 +38,7 @@ _NUMBERED = arrow_columns(
     "broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, arrival_us BIGINT, "
     "completed_us BIGINT, source_line BIGINT, number BIGINT"
 )
-_SIGNS = arrow_columns(
-    "broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING"
-)
+_SIGNS = arrow_columns("broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING")
 _STRETCHES = pa.schema([
     ("broker_id", pa.int32()), ("first_us", pa.int64()), ("until_us", pa.int64()), ("from_start", pa.bool_()),
 ])  # fmt: skip

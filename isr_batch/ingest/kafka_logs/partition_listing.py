@@ -5,7 +5,8 @@ release    a partition's line
 =========  ==============================================================================================
 0.8 - 2.x  ``Topic: t  Partition: 0  Leader: 1  Replicas: 1,2,3  Isr: 1,2,3``
 2.8 on     ``TopicId`` in the line of the topic
-3.7 on     then ``Elr:`` and ``LastKnownElr:``; 4.x ``Adding Replicas:``, ``Removing Replicas:`` while they move
+3.7 on     then ``Elr:`` and ``LastKnownElr:``, each a list or ``N/A``; before them ``Adding Replicas:`` and
+           ``Removing Replicas:`` while they move
 =========  ==============================================================================================
 
 A listing does not say when it was made.
@@ -21,18 +22,23 @@ from isr_batch.ingest.log_files.content import BadFileError, chunks
 MAX_BYTES = 256 << 20
 LOOK_AT_BYTES = 1 << 14
 
-_FIELD = re.compile(r"(?:^|\t| {2,}|\s)(Topic|TopicId|Partition|PartitionCount|Leader|Replicas|Isr|Configs): ?([^\s]*)")
+_FIELD = re.compile(
+    r"(?:^|\s)(Topic|TopicId|Partition|PartitionCount|Leader|(?:(?:Adding|Removing) )?Replicas|Isr|Elr|LastKnownElr"
+    r"|Configs): ?([^\s]*)"
+)
 _MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
 
 
 class Listed(NamedTuple):
-    """A partition in a listing; leader -1 means that it has none."""
+    """A partition in a listing; leader -1 means that it has none, and an ELR of None that the brokers did not say."""
 
     topic: str
     partition_id: int
     leader_id: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
 
 
 class Listing(NamedTuple):
@@ -91,6 +97,7 @@ def listing_of(lines: Iterable[str]) -> Listing:
 
 
 _ID_CHARACTERS = 22
+_NOT_TOLD = "N/A"
 
 
 def _fields(line: str) -> dict[str, str]:
@@ -103,7 +110,11 @@ def _partition(line: str) -> Listed | None:
         replicas, isr = (_brokers(fields[name]) for name in ("Replicas", "Isr"))
         leader = -1 if fields["Leader"] in {"none", "-1"} else _number(fields["Leader"])
         partition = _number(fields["Partition"])
-        return Listed(fields["Topic"], partition, leader, replicas, isr) if replicas else None
+        elr, last_known = (
+            None if fields.get(name, _NOT_TOLD) == _NOT_TOLD else _brokers(fields[name])
+            for name in ("Elr", "LastKnownElr")
+        )
+        return Listed(fields["Topic"], partition, leader, replicas, isr, elr, last_known) if replicas else None
     except (KeyError, ValueError):
         return None
 

@@ -269,7 +269,9 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
             sources, silent, broker_events.check_events(sql, checks, processes)
         ),
         COVERAGE.name: coverage.covered(sql, stretches, of_interest.files),
-        CONTROLLER_RECORDS.name: controller_records.controller_records(sources),
+        CONTROLLER_RECORDS.name: controller_records.controller_records(
+            sources, listed if rows else [], min((row["start_us"] for row in rows), default=0)
+        ),
         contracts.QUARANTINE.name: quarantine(
             engine, pa.concat_tables([refused_folders(found.refused), refused.drop_columns("log")]), said["refused"],
             doubtful,

@@ -8,19 +8,20 @@ CONTROLLER_RECORDS = Table(
     (
         *key_columns("cluster_id"),
         *columns("""
-            record_time TIMESTAMP NOT NULL -- the controller wrote it; of kind noted, a leader learnt of it
-            record_offset BIGINT -- in the metadata log, which puts records of the same time in order; of kind noted
-                -- null
+            record_time TIMESTAMP NOT NULL -- the controller wrote it; of kind noted, a leader learnt of it; of kind
+                -- listed, when the first term begins
+            record_offset BIGINT -- in the metadata log, which puts records of the same time in order; of kinds
+                -- noted and listed null
             kind STRING NOT NULL -- partition (the state of a partition that a record leaves), cleared
                 -- (CLEAR_ELR_RECORD: nobody is eligible until the ISR changes), min_isr (min.insync.replicas is set),
                 -- elr_version, metadata_version (a feature's level), unclean_restart (a broker registers again
                 -- without a controlled shutdown before: it may have lost records), noted (the state in a
-                -- leader's own log)
+                -- leader's own log), listed (the state that kafka-topics --describe printed, nobody knows when)
             topic STRING -- null: all topics, of min_isr those without a setting of their own
             partition_id INT -- null: all
             broker_id INT -- of unclean_restart the broker, of noted the leader
             value INT -- level of the feature, or min.insync.replicas (null: no longer set)
-            leader_id INT -- of partition and noted: who leads; -1 nobody
+            leader_id INT -- of partition, noted and listed: who leads; -1 nobody
             leader_epoch INT -- Kafka's leader epoch
             assigned ARRAY<INT> -- replicas in the order of elections
             isr ARRAY<INT> -- in-sync replicas
@@ -37,7 +38,7 @@ CONTROLLER_RECORDS = Table(
     ),
     {
         "kind_known": "kind IN ('partition', 'cleared', 'min_isr', 'elr_version', 'metadata_version', "
-        "'unclean_restart', 'noted')",
+        "'unclean_restart', 'noted', 'listed')",
         "election_known": "election IN ('in_sync', 'eligible', 'last_known_leader', 'unclean', 'nobody')",
     },
     ("event_date",),

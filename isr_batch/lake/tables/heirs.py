@@ -17,7 +17,8 @@ ELIGIBLE_LEADERS = Table(
             min_insync_replicas INT -- in force; not more than there are replicas
             elr_enabled BOOLEAN -- whether the cluster has eligible leader replicas; null where nothing tells
             elr_source STRING NOT NULL -- where that comes from: given (setting replay.elr), recorded (metadata log),
-                -- release (none before 4.0), logged (a leader printed some), or unknown
+                -- release (none before 4.0), logged (a leader printed some), snapshot (kafka-topics
+                -- --describe did), or unknown
             elr ARRAY<INT> -- eligible leader replicas by this rule's own ISR; empty where the cluster has none, null
                 -- where elr_enabled is, or where nothing tells what it was when the log began
             heir_id INT -- who would lead: the first active member of the ISR in order of assignment, else of elr;
@@ -39,7 +40,7 @@ ELIGIBLE_LEADERS = Table(
         **KEY_CHECKS,
         "time_not_negative": "until_time >= from_time",
         "leader_in_isr": "array_contains(isr, leader_id)",
-        "elr_source_known": "elr_source IN ('given', 'recorded', 'release', 'logged', 'unknown')",
+        "elr_source_known": "elr_source IN ('given', 'recorded', 'release', 'logged', 'snapshot', 'unknown')",
         "offline_without_heir": "NOT (offline_if_leader_dies AND heir_id IS NOT NULL)",
     },
     ("event_date",),

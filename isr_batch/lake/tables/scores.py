@@ -117,6 +117,9 @@ _SCORES = (
         under_min_isr_seconds="time with fewer in-sync replicas than min.insync.replicas",
         at_min_isr_seconds="time with exactly as many",
         leader_alone_seconds="time with the leader alone in the ISR; eligible_leaders says who could lead if it died",
+        leader_alone_with_heir_seconds="of that, time in which an eligible leader replica could; null in "
+        "experiments, as all that depends on who could",
+        offline_if_leader_dies_seconds="time in which nobody could lead if the leader died; null where some is unknown",
         under_replicated_seconds="time with a replica outside the ISR; Kafka's UnderReplicatedPartitions, summed up",
         high_watermark_stalled_seconds="time with the high watermark below the log end",
         acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
@@ -126,6 +129,8 @@ _SCORES = (
     ),
     *_counts(
         loss_records_max="most acknowledged records that a clean election would lose",
+        lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that who would lead lacked "
+        "while the ISR was under min.insync.replicas; null in sweeps, and where nobody's log end is known then",
         high_watermark_decreases="violations of: the high watermark never decreases",
         isr_members_below_high_watermark="violations of: every ISR member's log end reaches the high watermark",
         lag_guarantee_violations="violations of: a follower lagging less than the limit is in the pseudo-ISR",

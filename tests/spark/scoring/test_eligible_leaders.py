@@ -25,6 +25,13 @@ def asked(lake: Lake, text: str) -> list[Row]:
     return lake.query(text)[0]
 
 
+def timed(lake: Lake, table: str, *names: str) -> list[Row]:
+    """A table, with some of its times in microseconds."""
+    return asked(
+        lake, f"SELECT *, {', '.join(f'unix_micros({name}_time) AS {name}_us' for name in names)} FROM {table}"
+    )
+
+
 def plain(rows: list[Row]) -> Counter[str]:
     return Counter(
         str([row[name].replace(tzinfo=None) if name.endswith("_time") and row[name] else row[name] for name in row])
@@ -78,6 +85,29 @@ def test_prices_with_and_without_elr(sample_lake: Lake) -> None:
     assert by_kind[0]["in_sync"] > 0
 
 
+def test_scores_have_these_prices(sample_lake: Lake) -> None:
+    """Row by row, of each cluster and rule."""
+    with_heir: Counter[tuple[str, str]] = Counter()
+    offline: Counter[tuple[str, str]] = Counter()
+    lost: dict[tuple[str, str], int] = {}
+    for row in asked(sample_lake, "SELECT * FROM eligible_leaders"):
+        run = row["cluster_id"], row["rule"]
+        us = round((row["until_time"] - row["from_time"]).total_seconds() * 1e6)
+        with_heir[run] += us * (len(row["isr"]) == 1 and row["heir_id"] is not None)
+        offline[run] += us * row["offline_if_leader_dies"]
+        if row["lost_records_max"] is not None:
+            lost[run] = max(lost.get(run, 0), row["lost_records_max"])
+    scores = asked(sample_lake, "SELECT * FROM rule_scores WHERE event_date IS NULL AND topic IS NULL")
+    assert len(scores) == 4 * 22
+    assert sum(with_heir.values()) > 0
+    assert sum(lost.values()) > 0
+    for row in scores:
+        run = row["cluster_id"], row["rule"]
+        assert row["leader_alone_with_heir_seconds"] == with_heir[run] / 1e6
+        assert row["offline_if_leader_dies_seconds"] == offline[run] / 1e6
+        assert row["lost_if_leader_dies_records_max"] == lost.get(run)
+
+
 @pytest.fixture(scope="module")
 def recorded(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The recorded 4.4.0 cluster, replayed through its own rule."""
@@ -121,32 +151,51 @@ def test_an_isr_gives_the_elr_that_was_recorded(recorded: Lake) -> None:
     assert (same, changes) == (248, 248)
 
 
+def heir(record: Row, inactive: set[int]) -> int | None:
+    """Who would lead if the leader died, by a record: the ISR first, then the ELR."""
+    others = [one for one in record["assigned"] if one not in inactive | {record["leader_id"]}]
+    return next((one for able in (record["isr"], record["elr"]) for one in others if one in able), None)
+
+
 @traces
 @pytest.mark.traces
-def test_second_by_second_isr_and_elr_are_those_of_the_record(recorded: Lake) -> None:
-    """A leader's ISR is the record's some milliseconds apart; a look that falls between the two differs."""
-    terms = asked(
-        recorded, "SELECT *, unix_micros(start_time) AS us, unix_micros(end_time) AS end_us FROM leader_epochs"
-    )
-    spans = asked(
-        recorded,
-        """
-        SELECT *, unix_micros(from_time) AS from_us, unix_micros(until_time) AS until_us FROM eligible_leaders
-    """,
-    )
+def test_second_by_second_leaders_isr_elr_and_heirs_are_those_of_the_record(recorded: Lake) -> None:
+    """A leader commits an ISR some milliseconds before or after the record's time: five looks fall between the two.
+
+    One is 20 ms after its record, before the leader's line. Of four, writes of 115 and 251 ms, no line tells how long
+    they took, as nothing is printed of an expand that is asked for, or of an answer that comes after the record: the
+    replay takes the median.
+    """
+    terms = timed(recorded, "leader_epochs", "start", "end")
+    spans = timed(recorded, "eligible_leaders", "from", "until")
+    events = timed(recorded, "broker_events", "event")
     of_term = defaultdict(list)
     for span in spans:
         of_term[span["topic"], span["partition_id"], span["leader_epoch"]].append(span)
+    fencing = sorted(
+        (event["event_us"], event["broker_id"], event["kind"] == "unfenced")
+        for event in events if event["kind"] in {"fenced", "unfenced", "shutting_down"}
+    )  # fmt: skip
     records = states(recorded)
-    looks: Counter[bool] = Counter()
+    looks, offline, apart_ms = 0, 0, []
     for term in terms:
         key = term["topic"], term["partition_id"]
-        for us in range(-(-term["us"] // SECOND_US) * SECOND_US, term["end_us"], SECOND_US):
+        for us in range(-(-term["start_us"] // SECOND_US) * SECOND_US, term["end_us"], SECOND_US):
+            active = {broker: back for at_us, broker, back in fencing if at_us <= us}
             record = [row for row in records[key] if row["us"] <= us][-1]
             now = [span for span in of_term[(*key, term["leader_epoch"])] if span["from_us"] <= us < span["until_us"]]
-            ours = (now[0]["isr"], now[0]["elr"]) if now else (term["assigned"], [])
-            looks[tuple(map(sorted, ours)) == (sorted(record["isr"]), sorted(record["elr"]))] += 1
-    assert looks == {True: 4799, False: 5}
+            (ours,) = now or [term | {"isr": term["assigned"], "elr": []}]
+            expected = heir(record, {broker for broker, back in active.items() if not back})
+            offline += expected is None
+            looks += 1
+            assert (term["leader_id"], term["leader_epoch"]) == (record["leader_id"], record["leader_epoch"])
+            if [sorted(ours[name]) for name in ("isr", "elr")] != [sorted(record[name]) for name in ("isr", "elr")]:
+                apart_ms.append(min(abs(row["us"] - us) for row in records[key]) // 1000)
+            elif now:
+                assert (ours["heir_id"], ours["offline_if_leader_dies"]) == (expected, expected is None)
+            else:
+                assert expected is not None
+    assert (looks, offline, sorted(apart_ms)) == (4804, 26, [13, 13, 13, 20, 36])
 
 
 @traces

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES
 from isr_batch.scoring.scores import AGGREGATES, DERIVED, _sums, scored_by
@@ -69,8 +70,17 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
         for s in SHRINKS
         if "restored_time" in s
     ]
+    heirs = [
+        {**RUN, "topic": topic, "from_time": at(start), "until_time": at(end), "isr": isr, "heir_id": heir,
+               "offline_if_leader_dies": offline, "lost_records_max": lost, "elr_source": "recorded"}
+        for topic, start, end, isr, heir, offline, lost in (
+            ("t", 0, 4, [1], 2, False, 8), ("t", 4, 7, [1], None, True, None), ("t", 7, 8, [1, 3], 3, False, 2),
+            ("u", 0, 9, [1], None, None, None),
+        )
+    ]  # fmt: skip
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("scores")), "test")
     for table, of_table in (
+        (ELIGIBLE_LEADERS, heirs),
         (ISR_CHANGES, (*SHRINKS, *expands)),
         (SHRINK_VERDICTS, SHRINKS),
         (PARTITION_SCORES, costs),
@@ -148,6 +158,13 @@ def test_a_topic_of_a_day(rows: list[dict[str, Any]]) -> None:
     assert (str(found["event_date"]), found["shrinks"], found["precision"]) == (DAY, 0, None)
     assert (found["high_watermark_stalled_seconds"], found["query_accuracy"]) == (1.0, 1.0)
     assert found["acks_all_latency_ms_p99"] is None
+
+
+def test_what_a_leaders_death_would_cost(rows: list[dict[str, Any]]) -> None:
+    names = ("leader_alone_with_heir_seconds", "offline_if_leader_dies_seconds", "lost_if_leader_dies_records_max")
+    of = {topic: tuple(score(rows, topic=topic)[name] for name in names) for topic in ("t", "u", None)}
+    assert of == {"t": (4.0, 3.0, 8), "u": (0.0, None, None), None: (4.0, None, 8)}  # of u nothing tells
+    assert tuple(score(rows, rule="kafka-0.9")[name] for name in names) == (0.0, 0.0, None)
 
 
 def test_mistakes_of_one_block_come_and_go_together(rows: list[dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ from isr_batch.lake.tables.inputs import FETCH_LOG
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
 from isr_batch.lake.tables.scores import _SCORES, SWEEP_ADVICE, SWEEP_SCORES
 from isr_batch.replay.replay import replay
+from isr_batch.scoring.eligible_leaders import write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
 from isr_batch.scoring.sweep import sweep
 from isr_batch.scoring.sweep_grid import NamedGrid, load_grid
@@ -55,6 +56,7 @@ def lake(spark: SparkSession, made: Path, tmp_path: Path) -> Lake:
 
 def test_a_sweep_counts_what_a_replay_does_and_leaves_its_tables_alone(lake: Lake, named: NamedGrid) -> None:
     replay(lake, named.runs)
+    write_eligible_leaders(lake, "auto")
     write_scores(lake)
     before = {table.name: lake.version(table.name) for table in OUTPUT_TABLES if lake.has(table.name)}
     found = sweep(lake, named)
@@ -70,7 +72,8 @@ def test_a_sweep_counts_what_a_replay_does_and_leaves_its_tables_alone(lake: Lak
         for name in ("internal", "other")
     )
     assert len(plain) == len(internal) == len(other) == len(named.runs) == 9
-    names = [column.name for column in _SCORES if column.name != "first_violation"]
+    without = {"first_violation", "lost_if_leader_dies_records_max"}  # a sweep has no timelines
+    names = [column.name for column in _SCORES if column.name not in without]
     for run, row in internal.items():
         expected = {name: plain[run][name] for name in names if plain[run][name] is not None}
         assert all(row[name] is None for name in names if name not in expected), run

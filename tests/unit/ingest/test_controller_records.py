@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import metadata_log
 from isr_batch.ingest.kafka_logs.controller_records import controller_records
+from isr_batch.ingest.kafka_logs.partition_listing import Listed
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.log_tables import SECOND, TOPIC_ID, lines, record, record_lines, sources
 
@@ -112,3 +113,10 @@ def test_what_a_leaders_line_shows_of_it(sql: ArrowSql) -> None:
     (row,) = of_records(sql, state_changes=lines((3, line)))
     names = ("kind", "topic", "partition_id", "broker_id", "leader_id", "leader_epoch", "assigned", "isr", "elr")
     assert shown([row], *names) == [("noted", "t-x", 1, 1, 1, 4, [1, 2, 3], [1], [2, 3])]
+
+
+def test_what_a_listing_shows_of_it_counts_from_the_first_term_on(sql: ArrowSql) -> None:
+    listed = [Listed("t-x", 1, -1, (1, 2, 3), (), (2, 3), (1,)), Listed("t-x", 2, 1, (1, 2), (1,))]
+    (row,) = controller_records(sources(sql), listed, 5 * SECOND).to_pylist()
+    names = ("kind", "record_us", "topic", "partition_id", "leader_id", "assigned", "isr", "elr", "last_known_elr")
+    assert shown([row], *names) == [("listed", 5 * SECOND, "t-x", 1, -1, [1, 2, 3], [], [2, 3], [1])]

@@ -25,11 +25,28 @@ Topic:busy\tPartitionCount:1\tReplicationFactor:3\tConfigs:
 def test_a_listing_of_today_is_read() -> None:
     found = listing_of(NEW.splitlines())
     assert found.partitions == [
-        Listed("busy", 0, 1, (1, 2, 3), (1, 2, 3)),
-        Listed("busy", 1, -1, (2, 3, 1), (3,)),
+        Listed("busy", 0, 1, (1, 2, 3), (1, 2, 3), (), ()),
+        Listed("busy", 1, -1, (2, 3, 1), (3,), (1,), ()),
     ]
     assert found.topic_ids == {"QOGIGkfUTjeQvN1wX98dSQ": "busy"}
     assert found.min_isr == {"busy": 2}
+
+
+@pytest.mark.parametrize(
+    ("printed", "elr", "last_known"),
+    [
+        ("\tElr: N/A\tLastKnownElr: N/A", None, None),  # the brokers are older than the tool
+        ("\tElr: \tLastKnownElr: ", (), ()),
+        ("\tElr: 2,3\tLastKnownElr: 1", (2, 3), (1,)),
+        ("\tAdding Replicas: 4\tRemoving Replicas: \tElr: 2\tLastKnownElr: ", (2,), ()),
+        ("", None, None),
+    ],
+)
+def test_eligible_leader_replicas_as_the_tool_prints_them(
+    printed: str, elr: tuple[int, ...] | None, last_known: tuple[int, ...] | None
+) -> None:
+    line = f"\tTopic: busy\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1{printed}"
+    assert listing_of([line]).partitions == [Listed("busy", 0, 1, (1, 2, 3), (1,), elr, last_known)]
 
 
 def test_a_listing_of_the_time_of_zookeeper_is_read() -> None:

@@ -7,7 +7,7 @@ import pytest
 from isr_batch.scoring.eligible_leaders import Elr, cluster_of
 from isr_batch.scoring.rule_path import Word
 
-NOTHING: dict[str, Any] = {"major": 4, "elr_printed": 0}
+NOTHING: dict[str, Any] = {"major": 4, "printed_in": None}
 VERSION = Word(10, 1, "metadata_version", value=27)
 ON, OFF = Word(10, 2, "elr_version", value=1), Word(90, 3, "elr_version", value=0)
 
@@ -20,7 +20,8 @@ ON, OFF = Word(10, 2, "elr_version", value=1), Word(90, 3, "elr_version", value=
         ([VERSION], {}, ("recorded", False, [])),  # a cluster that was upgraded, and not switched on
         ([VERSION, ON._replace(at_us=50)], {}, ("recorded", False, [ON._replace(at_us=50)])),
         ([], {"major": 3}, ("release", False, [])),
-        ([], {"elr_printed": 1}, ("logged", True, [])),
+        ([], {"printed_in": "logged"}, ("logged", True, [])),
+        ([], {"printed_in": "snapshot"}, ("snapshot", True, [])),
         ([], {}, ("unknown", None, [])),
         ([], {"major": None}, ("unknown", None, [])),
     ],
