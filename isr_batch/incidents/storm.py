@@ -27,11 +27,11 @@ def storm(own: OwnShrinks, incident: Row) -> list[str]:
     drops = [row for row in own.drops.to_pylist() if all(row[name] == incident[name] for name in key)]
     if incident["fault_id"] is None:
         return [f"{when(incident)}: {story(incident)}", *_behind(incident, "unknown", drops)]
-    told: dict[str, list[str]] = defaultdict(list)
+    sentences: dict[str, list[str]] = defaultdict(list)
     for said, kind in statements(incident):
-        told[kind].append(said)
+        sentences[kind].append(said)
     lines = [f"{when(incident)}: broker {incident['fault_id']}"]
-    for kind, of_kind in told.items():
+    for kind, of_kind in sentences.items():
         lines += [f"  {'; '.join(of_kind)}", *_behind(incident, kind, drops)]
     return lines
 
