@@ -1,4 +1,4 @@
-"""docs/images/terminal.svg: what two questions to the samples look like in a terminal.
+"""docs/images/terminal.svg: what two questions to the samples look like in a terminal; swim-lane.png: what one draws.
 
 ``python -m docs.generate.terminal_picture LAKE`` asks a lake of the samples.
 """
@@ -52,6 +52,8 @@ def main(lake: str) -> None:
                 raise
     drawn = terminal.export_svg(title="isr-batch", code_format=_FORMAT, unique_id="terminal")
     PICTURE.write_text(drawn.replace(lake, "LAKE"), "utf-8")
+    asked = [lake if part == "LAKE" else part for part in shlex.split(COMMANDS[1])[1:]]
+    cli.main([*asked, "--out", str(PICTURE.with_name("swim-lane.png")), "--quiet"])
 
 
 if __name__ == "__main__":

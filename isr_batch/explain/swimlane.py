@@ -18,6 +18,8 @@ _FOLLOWERS: Final = ("#2166ac", "#1b7837", "#762a83", "#c51b7d")
 _MARKS: Final = {"caught up": "#636363", "shrink": "#b2182b", "back": "#4d9221"}
 _SILENT: Final = "#b2182b"
 _UNLOGGED: Final = "#d9d9d9"
+OWN: Final = "this rule"
+OTHERS: Final = "other rules"
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -195,35 +197,50 @@ def phases(fetch: Fetch) -> list[tuple[str, int, int]]:
 
 
 def _memberships(scene: Scene, story: Story, replica: int) -> alt.LayerChart:
-    """Bars, one row per rule run: when the follower is in the ISR."""
-    names = [name for who, name in scene.members if who == replica]
+    """Bars: when the follower is in the ISR; rule runs that have it there at the same times share a row."""
+    alike: dict[object, list[str]] = {}
+    for (who, name), members in scene.members.items():
+        if who == replica:
+            alike.setdefault(name if name == BROKERS else members, []).append(name)
+    groups = [sorted(names, key=lambda name: _whose(name, story) != OWN) for names in alike.values()]
     rows = [
-        {"run": name, "from": start / 1000, "until": end / 1000, "whose": _whose(name, story)}
-        for name in names
-        for start, end in scene.members[replica, name]
-    ]
+        {
+            "runs": _label(names), "all": ", ".join(names), "from": start / 1000, "until": end / 1000,
+            "whose": _whose(names[0], story),
+        }
+        for names in groups
+        for start, end in scene.members[replica, names[0]]
+    ]  # fmt: skip
     last = replica == story.dropped[-1].replica_id
-    scale = alt.Scale(domain=["the brokers", "this rule", "other rules"], range=["#252525", "#2166ac", "#92c5de"])
+    labels = [_label(names) for names in groups]
+    scale = alt.Scale(domain=[BROKERS, OWN, OTHERS], range=["#252525", "#2166ac", "#92c5de"])
     bars = (
         alt.Chart({"values": rows})
         .mark_bar(clip=True, height=_ROW - 8)
         .encode(
             x=_x(scene, "from", last=last),
             x2="until:T",
-            y=alt.Y("run:N", title=f"broker {replica} in the ISR", sort=names, scale=alt.Scale(domain=names)),
+            y=alt.Y(
+                "runs:N", title=f"broker {replica} in the ISR", sort=labels, scale=alt.Scale(domain=labels),
+                axis=alt.Axis(labelLimit=300, maxExtent=330),
+            ),
             color=alt.Color("whose:N", scale=scale, legend=alt.Legend(title=None) if last else None),
-            tooltip=["run:N"],
+            tooltip=["all:N"],
         )
-    )
+    )  # fmt: skip
     lane: alt.LayerChart = (
         alt.layer(bars, _instants(scene, story, last=last))
         .resolve_scale(color="independent")
-        .properties(width=_WIDTH, height=_ROW * len(names))
+        .properties(width=_WIDTH, height=_ROW * len(labels))
     )
     return lane
+
+
+def _label(names: list[str]) -> str:
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")  # noqa: PLR2004
 
 
 def _whose(run: str, story: Story) -> str:
     if run == BROKERS:
         return BROKERS
-    return "this rule" if run in {story.rule, f"{story.rule} {story.params_json}"} else "other rules"
+    return OWN if run in {story.rule, f"{story.rule} {story.params_json}"} else OTHERS

@@ -51,8 +51,8 @@ def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool
     shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
     lines = []
     for one in shown:
-        told = storm(own, one) if whole else [f"{when(one)}: {story(one)}"]
-        lines += [f"{one['cluster_id'] + ', ' if named else ''}{told[0]}", *told[1:]]
+        one_story = storm(own, one) if whole else [f"{when(one)}: {story(one)}"]
+        lines += [f"{one['cluster_id'] + ', ' if named else ''}{one_story[0]}", *one_story[1:]]
         if one["rule"]:
             lines.append(f"  {command(one, lake)}")
     if len(incidents) > len(shown):

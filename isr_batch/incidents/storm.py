@@ -27,11 +27,11 @@ def storm(own: OwnShrinks, incident: Row) -> list[str]:
     drops = [row for row in own.drops.to_pylist() if all(row[name] == incident[name] for name in key)]
     if incident["fault_id"] is None:
         return [f"{when(incident)}: {story(incident)}", *_behind(incident, "unknown", drops)]
-    told: dict[str, list[str]] = defaultdict(list)
+    sentences: dict[str, list[str]] = defaultdict(list)
     for said, kind in statements(incident):
-        told[kind].append(said)
+        sentences[kind].append(said)
     lines = [f"{when(incident)}: broker {incident['fault_id']}"]
-    for kind, of_kind in told.items():
+    for kind, of_kind in sentences.items():
         lines += [f"  {'; '.join(of_kind)}", *_behind(incident, kind, drops)]
     return lines
 
@@ -51,7 +51,26 @@ def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
         if row["source_file"] and kind in of_kind and of_kind[kind](row):
             printed[row["source_file"]].add(row["source_line"])
     lines = [f"    {file} {_numbers(numbers)}" for file, numbers in sorted(printed.items())]
-    return [*lines, f"    SELECT * FROM {_query(incident, kind)}"]
+    lines.append(f"    SELECT * FROM {_query(incident, kind)}")
+    return [*lines, f"    {_gap(incident)}"] if kind == "silent" else lines
+
+
+def _gap(incident: Row) -> str:
+    """Ask for the lines of the request log around a silence; in it there is none."""
+    within = (incident["since_us"] - SECOND_US, incident["last_us"] + 2 * SECOND_US)
+    days, times = (
+        " AND ".join(f"{kind} '{at(us, form)}'" for us in within)
+        for kind, form in (("DATE", "%Y-%m-%d"), ("TIMESTAMP", "%Y-%m-%d %H:%M:%S"))
+    )
+    return (
+        "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
+        f"WHERE cluster_id = '{_escaped(incident)}' AND leader_id = {incident['fault_id']} "
+        f"AND event_date BETWEEN {days} AND completed_time BETWEEN {times} ORDER BY completed_time"
+    )
+
+
+def _escaped(incident: Row) -> str:
+    return str(incident["cluster_id"]).replace("'", "''")
 
 
 def _numbers(lines: set[int]) -> str:
@@ -72,5 +91,4 @@ def _query(incident: Row, kind: str) -> str:
     name = "event_time" if table == "broker_events" else "change_time"
     since = min(incident["since_us"], incident["first_us"]) if table == "broker_events" else incident["first_us"]
     within = [f"TIMESTAMP '{at(us)}'" for us in (since - SECOND_US, incident["last_us"] + 2 * SECOND_US)]
-    cluster = incident["cluster_id"].replace("'", "''")
-    return f"{table} WHERE cluster_id = '{cluster}' AND {which} AND {name} BETWEEN {' AND '.join(within)}"
+    return f"{table} WHERE cluster_id = '{_escaped(incident)}' AND {which} AND {name} BETWEEN {' AND '.join(within)}"

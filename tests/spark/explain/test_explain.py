@@ -5,6 +5,7 @@ fetch of all below it. Replica 3 sleeps from its 50th fetch (12:00:04.901) until
 """
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -168,6 +169,12 @@ def test_scene_and_picture(slept: Lake, tmp_path: Path) -> None:
     svg = (tmp_path / "picture.svg").read_text()
     for text in ("kafka-3.7 drops broker 3", "broker 3 in the ISR", "kafka-10853-hw", BROKERS, "caught up", "12:00:10"):
         assert text in svg
+    members = drawn.members | {(3, run): (within,) for run in ("majority", "peer-outlier")}
+    late = replace(drawn, members=members, unlogged=((within[0], us(5000)),))
+    draw(late, story, tmp_path / "late.svg")
+    grey = (tmp_path / "late.svg").read_text()
+    assert "kafka-10853-hw, majority and 1 more" in grey
+    assert grey.count("#d9d9d9") >= svg.count("#d9d9d9") + 3, "a band in each of three lanes"
     with pytest.raises(UsageError, match=r"picture\.pdf"):
         require_picture(tmp_path / "picture.pdf")
 

@@ -37,7 +37,9 @@ def test_each_statement_has_its_lines_and_its_query() -> None:
         "  1 drop cannot be judged, and server.log points at the leader",
         "    broker-1/server.log line 105",
     ]
-    queries = [line for line in lines if "SELECT" in line]
+    queries = [line for line in lines if "SELECT *" in line]
+    (around,) = (line for line in lines if " FROM fetches " in line)
+    assert "leader_id = 1 AND event_date BETWEEN DATE '2026-01-01' AND DATE '2026-01-01' AND completed_time" in around
     assert [rows_of(own, query) for query in queries] == [1, 1, 4, 1, 1, 6]
 
 
