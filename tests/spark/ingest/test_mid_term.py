@@ -17,8 +17,10 @@ from pyspark.sql import SparkSession
 
 from isr_batch.ingest.broker_logs import Ingest, ingest_kafka_logs
 from isr_batch.lake.lake import Lake
+from isr_batch.nightly import replay_window
 from isr_batch.replay.replay import replay
-from isr_batch.scoring.broker_check import validate
+from isr_batch.report import write_report
+from isr_batch.scoring.broker_check import predict, validate
 from tests.log_cuts import ALL_LOGS, REQUEST, Keep, after, before, copy_of, span, without
 from tests.spark.broker_logs import TRACES, traces
 from udfs.batches.replay import RuleRun
@@ -198,6 +200,15 @@ def test_the_sample_begins_in_the_middle_of_everything(
 ) -> None:  # fmt: skip
     found = replayed(spark_session, SAMPLE, tmp_path / "lake", "k3.9.1")
     assert {status: n for status, n in found.checked.items() if n} == {"matched": 28}
+    # No line of a change gives a time then, and the phase of the check is from the broker's start, or unknown.
+    predicted = predict(found.lake)
+    assert sum(row["matched"] + row["missing"] for row in predicted.rows) == 28
+    assert predicted.matched >= 20
+    # What `run` makes of it beside: who could lead, scores, the page.
+    replay_window(found.lake, [RuleRun(rule_of("k3.9.1"))])
+    assert not found.lake.read("rule_scores").isEmpty()
+    write_report(found.lake, tmp_path / "report.html")
+    assert "were healthy" in (tmp_path / "report.html").read_text(encoding="utf-8")
     terms = found.lake.read("leader_epochs").toArrow().to_pylist()
     assert {term["begins_mid_term"] for term in terms} == {True}
     assert {tuple(sorted(term["assigned"])) for term in terms} == {(1, 2, 3)}
