@@ -13,6 +13,8 @@ from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
 
 NOTED_WITHIN_US = 5_000_000
+ORDERED_LATE_US = 1_000_000
+"""A line that a term begins may be stamped this much after the end of the request that began it."""
 EARLY_US = 100_000
 """State-change lines may be written this much after the term began."""
 
@@ -87,17 +89,28 @@ class Sources:
 
     @cached_property
     def accepted(self) -> pa.Table:
-        """`server_log_zookeeper.accepted`, and requests of which state-change.log has no line."""
+        """`server_log_zookeeper.accepted`, and requests of which state-change.log has no line.
+
+        Those have the time at which server.log says that the term began, or else the end of the request.
+        """
         return self.sql(
             f"""
+            WITH unnoted AS (
+                SELECT o.* FROM orders o ANTI JOIN accepted a ON o.broker_id = a.broker_id AND o.topic = a.topic
+                    AND o.partition_id = a.partition_id AND o.leader_epoch = a.leader_epoch
+                    AND abs(o.stamp_us - a.stamp_us) <= {NOTED_WITHIN_US}
+            )
             SELECT * FROM accepted
             UNION ALL BY NAME
-            SELECT o.* FROM orders o ANTI JOIN accepted a ON o.broker_id = a.broker_id AND o.topic = a.topic
-                AND o.partition_id = a.partition_id AND o.leader_epoch = a.leader_epoch
-                AND abs(o.stamp_us - a.stamp_us) <= {NOTED_WITHIN_US}
+            SELECT o.* REPLACE (CASE WHEN leads AND l.stamp_us >= o.stamp_us - {NOTED_WITHIN_US} THEN l.stamp_us
+                ELSE o.stamp_us END AS stamp_us)
+            FROM unnoted o ASOF LEFT JOIN begun l ON o.broker_id = l.broker_id AND o.topic = l.topic
+                AND o.partition_id = l.partition_id AND o.leader_epoch = l.leader_epoch
+                AND o.stamp_us + {ORDERED_LATE_US} >= l.stamp_us
             """,
             accepted=server_log_zookeeper.accepted(self.sql, self.state_changes),
             orders=self.orders,
+            begun=server_log_zookeeper.start_lines(self.sql, self.server),
         )
 
     @cached_property

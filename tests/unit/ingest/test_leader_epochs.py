@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import leader_epochs, mid_term_rows, server_log
+from isr_batch.ingest.kafka_logs.leader_and_isr import ACCEPTED
 from isr_batch.ingest.kafka_logs.mid_term import Begun
 from isr_batch.ingest.kafka_logs.settings_files import Broker
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -160,3 +161,35 @@ def test_a_request_of_the_controller_begins_a_term_at_its_line_in_the_server_log
         sources(sql, None, lines((5, RECEIVED), (5.1, STOPPED), leads(5.15, 4)))
     ).to_pylist()
     assert [row["partition_epoch"] for row in both] == [4]
+
+
+def order(seconds: float, epoch: int, leader: int = 1) -> dict[str, Any]:
+    return {
+        "broker_id": 1, "source_file": "broker-1/request.log", "source_line": 7, "stamp_us": round(seconds * SECOND),
+        "topic": "t-x", "partition_id": 1, "leads": leader == 1, "leader_id": leader, "leader_epoch": epoch,
+        "isr": [1, 2], "partition_epoch": 3, "replicas": [1, 2, 3],
+    }  # fmt: skip
+
+
+def test_a_request_in_the_request_log_tells_what_state_change_log_does_not(sql: ArrowSql) -> None:
+    server = lines(
+        (2, "[Partition t-x-1 broker=1] t-x-1 starts at Leader Epoch 5 from offset 7. Previous Leader Epoch was: 4"),
+        (50, "[Partition t-x-1 broker=1] t-x-1 starts at Leader Epoch 7 from offset 9. Previous Leader Epoch was: 5"),
+    )
+    received = (
+        "Broker 1 received LeaderAndIsr request PartitionState(controllerEpoch=1, leader=1, leaderEpoch=8, isr=1,2, "
+        "zkVersion=4, replicas=1,2,3) correlation id 9 from controller 2 epoch 1 for partition t-x-1"
+    )
+    acted = (
+        "Broker 1 stopped fetchers as part of become-leader request from controller 2 epoch 1 with correlation id 9 "
+        "for partition t-x-1"
+    )
+    states = lines((70, received), (70.5, acted), level="TRACE")
+    orders = [order(2.2, 5), order(30, 6, leader=2), order(50.1, 7), order(60, 7), order(71, 8)]
+    known = sources(sql, server, states, orders=pa.Table.from_pylist(orders, ACCEPTED))
+    rows = known.accepted.sort_by("stamp_us").to_pylist()
+    # At the line of the term; where a follower has none, or only an old one, at the end of the request.
+    assert [(row["stamp_us"] / SECOND, row["leader_epoch"], row["leads"]) for row in rows] == [
+        (2, 5, True), (30, 6, False), (50, 7, True), (60, 7, True), (70.5, 8, True)
+    ]  # fmt: skip
+    assert rows[4]["source_file"] == "broker-1/a.log", "state-change.log says it itself"
