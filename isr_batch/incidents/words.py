@@ -36,16 +36,16 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
     cluster : dict
         One of ``own.clusters``.
     """
-    return _told(own, cluster) + _assumed(cluster)
+    return _sentences(own, cluster) + _assumed(cluster)
 
 
 def brief(own: OwnShrinks, cluster: Row) -> list[str]:
     """Say as much of the headline as names a broker."""
-    said = _told(own, cluster)
+    said = _sentences(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _assumed(cluster)
 
 
-def _told(own: OwnShrinks, cluster: Row) -> list[str]:
+def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     counts = {verdict: sum(one[verdict] for one in incidents) for verdict in VERDICTS}
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
