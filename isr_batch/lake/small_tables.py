@@ -7,9 +7,9 @@ both. deltalake does not check the constraints of rows that are written so: they
 
 import json
 import re
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from isr_batch.errors import SchemaError, conflict
+from isr_batch.errors import SchemaError
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.commits import Actions, commit, now_ms
 from isr_batch.lake.contract_sql import count_broken, rows_that_meet
-from isr_batch.lake.lake import RETRIES, Lake
+from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.worker_files import DataFile
 
@@ -129,30 +129,20 @@ class SmallTables:
             raise SchemaError(
                 f"{broken} rows break the contract of {table.name}, or are not among those that are replaced"
             )
-        for attempt in range(RETRIES + 1):
-            there = deltalake.DeltaTable(folder)
-            removed: list[AddAction | RemoveAction] = []
+
+        def replacing(there: deltalake.DeltaTable) -> Actions:
+            removed: list[RemoveAction] = []
             after = [rows.cast(schema)]
             for file in _files(there, days):
                 replaced = self._replaced(folder, table, file, where)
                 if replaced:
-                    removed.append(RemoveAction(file["path"], True, _now_ms(), file["size_bytes"], _partition(file)))
+                    removed.append(RemoveAction(file["path"], True, now_ms(), file["size_bytes"], _partition(file)))
                 if 0 < replaced < file["num_records"]:
                     old = _rows_of(folder, file, schema)
                     after.append(rows_that_meet(self.sql, old, f"NOT coalesce({where}, false)"))
-            added = [*_written(folder, table, pa.concat_tables(after)), *map(_added, files)]
-            if not added and not removed:
-                break
-            try:
-                there.create_write_transaction(
-                    [*removed, *added], "append", there.schema(), list(table.partitioned_by),
-                    commit_properties=CommitProperties(custom_metadata={"userMetadata": self.lake.metadata()}),
-                )  # fmt: skip
-            except CommitFailedError as error:
-                if attempt == RETRIES:
-                    raise conflict(table.name) from error
-            else:
-                break
+            return [*removed, *_written(folder, table, pa.concat_tables(after)), *map(_added, files)]
+
+        commit(self.lake, table, partial(deltalake.DeltaTable, folder), replacing)
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
@@ -171,25 +161,14 @@ class SmallTables:
             return
         if self.count_broken(table, rows):
             raise SchemaError(f"the row breaks the contract of {table.name}")
-        added: list[AddAction | RemoveAction] = [*_written(folder, table, rows)]
-        for attempt in range(RETRIES + 1):
-            there = deltalake.DeltaTable(folder)
-            if there.transaction_version(key) is not None:
-                return
-            try:
-                there.create_write_transaction(
-                    added, "append", there.schema(), list(table.partitioned_by),
-                    commit_properties=CommitProperties(
-                        custom_metadata={"userMetadata": self.lake.metadata()},
-                        app_transactions=[Transaction(key, 1, _now_ms())],
-                    ),
-                )  # fmt: skip
-            except CommitFailedError as error:
-                # Also who came second with the same key: the next look finds it.
-                if attempt == RETRIES:
-                    raise conflict(table.name) from error
-            else:
-                return
+        added = [*_written(folder, table, rows)]
+
+        def unless_done(there: deltalake.DeltaTable) -> Actions:
+            return added if there.transaction_version(key) is None else []
+
+        # Who came second with the same key has a conflict, and finds it at the next look.
+        opened = partial(deltalake.DeltaTable, folder)
+        commit(self.lake, table, opened, unless_done, [Transaction(key, 1, now_ms())])
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
         """Keep the rows that meet a condition that both engines understand."""
@@ -259,7 +238,7 @@ def _written(folder: str, table: Table, rows: pa.Table) -> Iterator[AddAction]:
         Path(folder, place).mkdir(parents=True, exist_ok=True)
         pq.write_table(part.select(stored), Path(folder, path), compression="zstd", store_schema=False)
         size = Path(folder, path).stat().st_size
-        yield AddAction(path, size, values, _now_ms(), True, json.dumps({"numRecords": part.num_rows}))
+        yield AddAction(path, size, values, now_ms(), True, json.dumps({"numRecords": part.num_rows}))
 
 
 def _added(file: DataFile) -> AddAction:
@@ -267,7 +246,7 @@ def _added(file: DataFile) -> AddAction:
     least, most = ({name: _in_log(us, up) for name, us in of.items()}
                    for of, up in ((file.least_us, 0), (file.most_us, 999)))  # fmt: skip
     stats = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
-    return AddAction(file.path, file.size_bytes, {"event_date": file.day}, _now_ms(), True, json.dumps(stats))
+    return AddAction(file.path, file.size_bytes, {"event_date": file.day}, now_ms(), True, json.dumps(stats))
 
 
 def _in_log(us: int, up: int) -> str:
@@ -284,7 +263,3 @@ def _parts(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, dict
     text = rows[column].cast(pa.string())
     for value in pc.unique(text).to_pylist():
         yield rows.filter(pc.equal(text, value)), {column: value}
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -7,30 +7,27 @@ killed, or goes on beside another, leaves rows that nothing names at the worst, 
 """
 
 import json
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+from deltalake.transaction import AddAction, RemoveAction
 
-from isr_batch.errors import conflict
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.commits import Actions, commit, now_ms
 from isr_batch.lake.engines import replace_arrow
-from isr_batch.lake.lake import RETRIES, Lake
+from isr_batch.lake.lake import Lake
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES
 from isr_batch.replay.timeline_files import replay_of
 
 File = Mapping[str, Any]
-Actions = list[AddAction | RemoveAction]
 _LAG_TIME: Final = "replica_lag_time_max_ms"
 
 
@@ -133,10 +130,10 @@ def _named(lake: Lake) -> set[tuple[str, str]]:
 
 def _add(lake: Lake, table: Table, store: Store, files: Sequence[File]) -> None:
     actions: Actions = [
-        AddAction(file["path"], file["size"], file["partition_values"], _now_ms(), True, json.dumps(file["stats"]))
+        AddAction(file["path"], file["size"], file["partition_values"], now_ms(), True, json.dumps(file["stats"]))
         for file in files
     ]
-    _commit(lake, table, store, lambda _: actions)
+    commit(lake, table, store.table, lambda _: actions)
 
 
 def _take_out(lake: Lake, table: Table, store: Store, replaced: set[tuple[str, str]]) -> None:
@@ -145,7 +142,7 @@ def _take_out(lake: Lake, table: Table, store: Store, replaced: set[tuple[str, s
     def gone(there: DeltaTable) -> Actions:
         files = pa.table(there.get_add_actions(flatten=True)).to_pylist()
         return [
-            RemoveAction(file["path"], True, _now_ms(), file["size_bytes"], {"event_date": day})
+            RemoveAction(file["path"], True, now_ms(), file["size_bytes"], {"event_date": day})
             for file in files
             for day in [str(file["partition.event_date"])]
             # Where files were joined there may be others between the least and the greatest.
@@ -153,26 +150,4 @@ def _take_out(lake: Lake, table: Table, store: Store, replaced: set[tuple[str, s
             if len(replays) == 1 and (day, *replays) in replaced
         ]
 
-    _commit(lake, table, store, gone)
-
-
-def _commit(lake: Lake, table: Table, store: Store, actions_on: Callable[[DeltaTable], Actions]) -> None:
-    for attempt in range(RETRIES + 1):
-        there = store.table()
-        actions = actions_on(there)
-        if not actions:
-            return
-        try:
-            there.create_write_transaction(
-                actions, "append", there.schema(), list(table.partitioned_by),
-                commit_properties=CommitProperties(custom_metadata={"userMetadata": lake.metadata()}),
-            )  # fmt: skip
-        except CommitFailedError as error:
-            if attempt == RETRIES:
-                raise conflict(table.name) from error
-        else:
-            return
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+    commit(lake, table, store.table, gone)

@@ -1,0 +1,63 @@
+"""Commit files to a Delta table without Spark, again if others commit first."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from isr_batch.errors import conflict
+from isr_batch.lake.lake import RETRIES, Lake
+from isr_batch.lake.tables.contract import Table
+
+Actions = Sequence[AddAction | RemoveAction]
+
+
+def commit(
+    lake: Lake,
+    table: Table,
+    opened: Callable[[], DeltaTable],
+    actions_on: Callable[[DeltaTable], Actions],
+    transactions: Sequence[Transaction] = (),
+) -> None:
+    """Commit what is to be done, in one version of the table; nothing if that is nothing.
+
+    Parameters
+    ----------
+    lake : Lake
+    table : Table
+    opened : callable
+        Opens the newest version of the table.
+    actions_on : callable
+        What is to be done on that version; asked again after a conflict.
+    transactions : sequence of Transaction
+        Keys that the commit leaves in the table's log.
+
+    Raises
+    ------
+    WriteConflictError
+        When others write to the same files.
+    """
+    for attempt in range(RETRIES + 1):
+        there = opened()
+        actions = list(actions_on(there))
+        if not actions:
+            return
+        try:
+            there.create_write_transaction(
+                actions, "append", there.schema(), list(table.partitioned_by),
+                commit_properties=CommitProperties(
+                    custom_metadata={"userMetadata": lake.metadata()}, app_transactions=list(transactions) or None
+                ),
+            )  # fmt: skip
+        except CommitFailedError as error:
+            if attempt == RETRIES:
+                raise conflict(table.name) from error
+        else:
+            return
+
+
+def now_ms() -> int:
+    """Give the time that an action has in the table's log, in epoch milliseconds."""
+    return int(time.time() * 1000)
