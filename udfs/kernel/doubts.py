@@ -95,8 +95,8 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     if mine.joined_by != NOTHING and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
         # It has not been caught up since it came back from a possible shrink: it may have been out all the time.
         return mine.joined_by
-    seen = mine.named != 0 or mine.joined_us != 0 or fetch.caught_us > term.start_us
-    if term.isr_inferred != 0 and not seen:
+    at_log_end = fetch.missing_since_us == NEVER_US or fetch.caught_us > term.start_us
+    if term.isr_inferred != 0 and not (mine.named != 0 or mine.joined_us != 0 or at_log_end):
         # Nothing shows that it was a member: neither a line, nor a fetch at the log end, which would have made it one.
         return ISR_AT_START
     if params.check_period_ms == 0:
