@@ -47,7 +47,8 @@ def _member(name: str, value: str) -> str:
 
 
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
-_NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d+)", r"\[([\d,]*)\]"
+# A number of more digits, which no broker prints, would not fit: its partition is passed over.
+_NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
 _INDEX = _member("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
     rf"\{{(?:{_member(_TOPIC_NAME, _NAME)},)?{_INDEX}", _member("controller_?[eE]poch", r"\d+"),

@@ -6,7 +6,8 @@ import shlex
 import yaml
 
 from isr_batch.incidents.prometheus import exposition
-from tests.unit.incidents.test_own_shrinks import Log, leader_was_silent, score
+from tests.unit.incidents.test_avoided import score
+from tests.unit.incidents.test_own_shrinks import Log, leader_was_silent
 from tests.unit.test_commands_told import ROOT, check
 
 SAMPLE = re.compile(r'([a-z_:][a-z0-9_:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (-?[0-9.e+]+)')

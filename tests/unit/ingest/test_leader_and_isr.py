@@ -99,6 +99,13 @@ def test_without_answers_a_later_epoch_counts() -> None:
     assert [row[1] for row in states(OLD, OLD, again)] == [1, 4, 4]
 
 
+def test_a_number_that_no_broker_prints_ends_nothing() -> None:
+    huge = "9" * 12
+    assert [row[1] for row in states(OLD.replace("leader_epoch=3", f"leader_epoch={huge}"))] == [4]
+    assert [row[1] for row in states(OLD.replace("isr=[2,1]", f"isr=[2,{huge}]"))] == [4]
+    assert states(JSON.replace('"partitionIndex":0', f'"partitionIndex":{huge}')) == []
+
+
 def test_other_requests_are_none() -> None:
     named_so = 'Completed request:{"requestHeader":{"requestApiKey":3,"clientId":"\\"requestApiKey\\":4,"}}'
     text = "Completed request:RequestHeader(apiKey=METADATA, apiVersion=1, clientId=apiKey=LEADER_AND_ISR, x) -- {}"

@@ -1,0 +1,103 @@
+"""What other rules would have done, and at what price; all numbers by hand."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from isr_batch.incidents.avoided import avoided, in_order
+from isr_batch.incidents.offered import offered
+from tests.unit.incidents.test_own_shrinks import Log, Row, leader_was_silent
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def score(rule: str, spurious: int, misses: int, detection: float | None, lag_time_ms: int = 4000, **more: Any) -> Row:
+    return {
+        "cluster_id": "c", "rule": rule, "params_json": f'{{"replica_lag_time_max_ms": {lag_time_ms}}}',
+        "shrinks": spurious + 3, "spurious": spurious, "genuine": 3, "excluded": 0, "unknown": 0, "misses": misses,
+        "detection_ms_p99": detection, "under_min_isr_seconds": 1.0, "high_watermark_stalled_seconds": 2.0,
+        "offline_if_leader_dies_seconds": 1.0, "lost_if_leader_dies_records_max": None, "loss_records_max": 0,
+        "relinquishes": 0, **more,
+    }  # fmt: skip
+
+
+def test_what_would_have_avoided_it_begins_with_the_brokers_own(log: Log) -> None:
+    leader_was_silent(log)
+    rows = [
+        score("kafka-3.7", 4, 0, 5000),
+        score("kafka-2.1", 4, 0, 5000, under_min_isr_seconds=0.96),  # decides as 3.7, and costs as much
+        score("kafka-0.9", 4, 0, 5000, lost_if_leader_dies_records_max=8),  # decides as 3.7, and costs more
+        score("kip-501-pending", 0, 0, 5000),
+        score("kafka-10853-acked", 2, 5, 3000),  # sooner, and misses some
+        score("kafka-4485-design", 40, 0, 2000),  # sooner still, and no way to avoid what the brokers did
+        score("kip-16-catch-up-time", 9, 0, 6000),  # beaten by 3.7
+        score("kafka-10853-hw", 0, 7, None),  # beaten by pending; the reference beats no rule that a broker can run
+        score("true-lag", 0, 0, 4000),
+    ]
+    choices = avoided(log.found(), in_order(pa.Table.from_pylist(rows)), "c")
+    assert [(one.runs, one.yours) for one in choices] == [
+        (["kafka-2.1", "kafka-3.7"], ["kafka-3.7"]),
+        (["kip-501-pending"], []),
+        (["kafka-10853-acked"], []),
+        (["true-lag"], []),
+    ]
+    assert choices[0].under_min_isr_s == (0.96, 1.0)
+    assert [one.reference for one in choices] == [False, False, False, True]
+
+
+def said_of(log: Log, *rows: Row) -> list[str]:
+    return offered(log.found(), in_order(pa.Table.from_pylist([score("kafka-3.7", 4, 0, 5000), *rows])), "c")
+
+
+def test_the_cheapest_of_the_rules_that_keep_the_healthy_followers(log: Log) -> None:
+    leader_was_silent(log)
+    free: Row = {"under_min_isr_seconds": 0.0, "offline_if_leader_dies_seconds": 0.0}
+    hands_over = score("transfer-at-min-isr", 0, 0, 5000, **free, relinquishes=2)
+    (said,) = said_of(log, hands_over, score("kafka-10853-hw", 0, 9, None, **free))
+    assert said == (
+        "transfer-at-min-isr would have kept all 4 healthy followers: failures noticed as soon; under min ISR: 0 s "
+        "instead of 1 s; offline if leaders had died: 0 s instead of 1 s; acknowledged records lost then: none; "
+        "leadership given up twice."
+    )
+    alike = [score(rule, 0, 0, 5000, **free) for rule in ("kip-501-pending", "kafka-0.9", "kafka-3.3", "peer-outlier")]
+    (said,) = said_of(log, hands_over, alike[0], alike[-1])
+    assert said.startswith("kip-501-pending or peer-outlier would have kept all 4 healthy followers: ")
+    (said,) = said_of(log, hands_over, *alike)
+    assert said.startswith("kafka-0.9, kafka-3.3 or 2 others would have kept all 4 healthy followers: ")
+    dear: Row = {"lost_if_leader_dies_records_max": 9, "offline_if_leader_dies_seconds": None}
+    (said,) = said_of(log, score("phi-accrual", 1, 2, 7000, **dear))
+    assert said == (
+        "phi-accrual would have kept 3 of 4 healthy followers: failures noticed 2 s later; failures missed: 2 instead "
+        "of 0; under min ISR: 1 s; offline if leaders had died: not known instead of 1 s; acknowledged records lost "
+        "then: up to 9 instead of none."
+    )
+
+
+def test_rules_that_keep_no_more_are_not_offered(log: Log) -> None:
+    leader_was_silent(log)
+    nothing = ["No rule that a broker could run would have kept more of them."]
+    assert said_of(log, score("kafka-19996-expand", 4, 0, 5000, under_min_isr_seconds=0.0)) == nothing
+    assert said_of(log, score("true-lag", 0, 0, 4000)) == nothing
+    rows = [score("kafka-3.7", 0, 0, 5000), score("kip-501-pending", 0, 0, 5000)]
+    assert offered(log.found(), in_order(pa.Table.from_pylist(rows)), "c") == []
+
+
+def test_what_a_heir_lacks_is_not_known_where_an_isr_was_small_and_nothing_tells() -> None:
+    unknown, nobody, never = in_order(pa.Table.from_pylist([
+        score("kafka-3.7", 4, 0, 5000, offline_if_leader_dies_seconds=0.5),
+        score("kafka-3.7", 4, 0, 5000, 5000),
+        score("kafka-3.7", 4, 0, 5000, 6000, under_min_isr_seconds=0.0, loss_records_max=3),
+    ]))  # fmt: skip
+    assert [row["lost_records"] for row in (unknown, nobody, never)] == [None, 0, 3]
+
+
+def test_at_most_five_choices(log: Log) -> None:
+    leader_was_silent(log)
+    rows = [score("kafka-3.7", 50, 0, 99_000)]
+    rows += [score("kip-501-pending", number, 0, 10_000 - number, 1000 * number) for number in range(1, 9)]
+    choices = avoided(log.found(), in_order(pa.Table.from_pylist(rows)), "c")
+    assert [one.spurious for one in choices] == [50, 1, 2, 3, 4]
