@@ -59,7 +59,7 @@ def record_lines(*rows: dict[str, Any]) -> pa.Table:
 
 def sources(
     sql: ArrowSql, server: pa.Table | None = None, state_changes: pa.Table | None = None,
-    records: pa.Table | None = None, requests: Any = None, orders: pa.Table | None = None,
+    records: pa.Table | None = None, requests: Any = None, from_controller: pa.Table | None = None,
 ) -> Sources:  # fmt: skip
     """Make the sources of one broker; its lag time is 4 s."""
     server = lines() if server is None else server
@@ -71,6 +71,6 @@ def sources(
         "min_insync_replicas": pa.array([], pa.int32()),
     })  # fmt: skip
     return Sources(
-        sql, Here(sql), requests, orders or ACCEPTED.empty_table(), topics, server, state_changes, records,
+        sql, Here(sql), requests, from_controller or ACCEPTED.empty_table(), topics, server, state_changes, records,
         server_log.broker_settings(sql, server, [Broker(1, 4000, 2)]), min_isr,
     )  # fmt: skip

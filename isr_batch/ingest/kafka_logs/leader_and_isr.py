@@ -24,7 +24,7 @@ from udfs.arrow_types import arrow_columns
 LEADER_AND_ISR = "leader and isr"
 """What these lines are called in the account."""
 
-ORDERS = Query(
+LEADER_AND_ISR_LINES = Query(
     "SELECT broker_id, source_file, source_line, processed_us AS stamp_us, raw AS message FROM rows "
     f"WHERE kind = '{LEADER_AND_ISR}'",
     arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING"),
@@ -35,7 +35,7 @@ ACCEPTED = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
     "leads BOOLEAN, leader_id INT, leader_epoch INT, isr ARRAY<INT>, partition_epoch INT, replicas ARRAY<INT>"
 )
-"""Columns of `ordered`, as those of `isr_batch.ingest.kafka_logs.server_log_zookeeper.accepted`."""
+"""Columns of `accepted_requests`, as those of `isr_batch.ingest.kafka_logs.server_log_zookeeper.accepted`."""
 
 # The key comes before all that a client chooses, or is in quotes, which a client's text has not.
 _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
@@ -71,7 +71,7 @@ def are_leader_and_isr(lines: pa.Array) -> pa.Array:
     return pc.match_substring_regex(lines, _LINE)
 
 
-def ordered(lines: pa.Table) -> pa.Table:
+def accepted_requests(lines: pa.Table) -> pa.Table:
     """List what LeaderAndIsr requests made the brokers do, one row per partition.
 
     A partition counts if it was answered without error. Up to 0.10.2 the log has no answers: there it counts if its
@@ -80,7 +80,7 @@ def ordered(lines: pa.Table) -> pa.Table:
     Parameters
     ----------
     lines : pa.Table
-        As `ORDERS`.
+        As `LEADER_AND_ISR_LINES`.
 
     Returns
     -------

@@ -13,7 +13,7 @@ from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
 
 NOTED_WITHIN_US = 5_000_000
-ORDERED_LATE_US = 1_000_000
+LINE_LATE_US = 1_000_000
 """A line that a term begins may be stamped this much after the end of the request that began it."""
 EARLY_US = 100_000
 """State-change lines may be written this much after the term began."""
@@ -47,14 +47,14 @@ _OF_FETCHES = arrow_columns(
 class Sources:
     """The parsed log files: the request logs as rows of ``engine``, lines of interest of the others as Arrow tables.
 
-    ``orders``: `leader_and_isr.ordered`. ``topics``: topic_id, topic. ``min_isr``: min.insync.replicas as set. What
-    several tables are made of is parsed when it is first used.
+    ``from_controller``: `leader_and_isr.accepted_requests`. ``topics``: topic_id, topic. ``min_isr``:
+    min.insync.replicas as set. What several tables are made of is parsed when it is first used.
     """
 
     sql: ArrowSql
     engine: Engine
     requests: Rows
-    orders: pa.Table
+    from_controller: pa.Table
     topics: pa.Table
     server: pa.Table
     state_changes: pa.Table
@@ -96,8 +96,8 @@ class Sources:
         return self.sql(
             f"""
             WITH unnoted AS (
-                SELECT o.* FROM orders o ANTI JOIN accepted a ON o.broker_id = a.broker_id AND o.topic = a.topic
-                    AND o.partition_id = a.partition_id AND o.leader_epoch = a.leader_epoch
+                SELECT o.* FROM from_controller o ANTI JOIN accepted a ON o.broker_id = a.broker_id
+                    AND o.topic = a.topic AND o.partition_id = a.partition_id AND o.leader_epoch = a.leader_epoch
                     AND abs(o.stamp_us - a.stamp_us) <= {NOTED_WITHIN_US}
             )
             SELECT * FROM accepted
@@ -106,10 +106,10 @@ class Sources:
                 ELSE o.stamp_us END AS stamp_us)
             FROM unnoted o ASOF LEFT JOIN begun l ON o.broker_id = l.broker_id AND o.topic = l.topic
                 AND o.partition_id = l.partition_id AND o.leader_epoch = l.leader_epoch
-                AND o.stamp_us + {ORDERED_LATE_US} >= l.stamp_us
+                AND o.stamp_us + {LINE_LATE_US} >= l.stamp_us
             """,
             accepted=server_log_zookeeper.accepted(self.sql, self.state_changes),
-            orders=self.orders,
+            from_controller=self.from_controller,
             begun=server_log_zookeeper.start_lines(self.sql, self.server),
         )
 

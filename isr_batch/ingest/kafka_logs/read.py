@@ -52,7 +52,7 @@ _FIRST_DAY = (date.min - _EPOCH.date()).days
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
-    "orders": leader_and_isr.ORDERS,
+    "controller": leader_and_isr.LEADER_AND_ISR_LINES,
 }  # fmt: skip
 _OF_FETCHES = {
     "gaps": fetch_log.SESSION_GAPS, "back": fetch_log.GOING_BACK, "followers": fetch_log.FOLLOWERS,
@@ -209,8 +209,10 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         requests, said = engine.keep_with(without_copies, _OF_REQUESTS)
     of_interest = read_lines_of_interest(engine, sql, found)
     by_file = request_summary.by_file(engine, sql, said["files"])
-    orders = leader_and_isr.ordered(engine.collect(said["orders"]))
-    sources, listings = _sources(sql, engine, requests, orders, of_interest, found, releases.oldest_release(by_file))
+    from_controller = leader_and_isr.accepted_requests(engine.collect(said["controller"]))
+    sources, listings = _sources(
+        sql, engine, requests, from_controller, of_interest, found, releases.oldest_release(by_file)
+    )
 
     pauses = request_summary.pauses(engine, said["buckets"], sources.settings)
     signs = coverage.numbered(engine, said["numbers"])
@@ -288,7 +290,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     sql: ArrowSql,
     engine: Engine,
     requests: Rows,
-    orders: pa.Table,
+    from_controller: pa.Table,
     of_interest: LinesOfInterest,
     found: log_folder.LogFolder,
     oldest: str | None,
@@ -319,7 +321,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     )
     settings = server_log.broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
     sources = leader_epochs.Sources(
-        sql, engine, requests, orders, topics, server, state_changes, records, settings, min_isr
+        sql, engine, requests, from_controller, topics, server, state_changes, records, settings, min_isr
     )  # fmt: skip
     return sources, listings
 

@@ -165,8 +165,8 @@ class _Block:
         of_problem = pc.if_else(pc.is_null(block.column("source_line")), FILE, REFUSED)
         kind = pc.if_else(pc.is_valid(problem), of_problem, pa.array(kinds).take(code))
         others = np.asarray(pc.equal(kind, OTHER))
-        orders = _scattered(are_leader_and_isr(value.filter(pa.array(others))), others).fill_null(False)
-        kind = pc.if_else(orders, LEADER_AND_ISR, kind)
+        leader_and_isr = _scattered(are_leader_and_isr(value.filter(pa.array(others))), others).fill_null(False)
+        kind = pc.if_else(leader_and_isr, LEADER_AND_ISR, kind)
         refused = pc.equal(kind, REFUSED)
         beginnings = pc.utf8_slice_codeunits(value.filter(refused), 0, RAW_CHARACTERS)
         version = np.where(self.codes == scan.VERSION, NULL, out.api_version)
@@ -186,7 +186,7 @@ class _Block:
             "partitions": self._pieces(),
             "reason": pc.coalesce(problem, pa.array(reasons, pa.string()).take(code)),
             "detail": pc.coalesce(block.column("detail"), self._versions()),
-            "raw": pc.if_else(orders, value, _scattered(beginnings, np.asarray(refused))),
+            "raw": pc.if_else(leader_and_isr, value, _scattered(beginnings, np.asarray(refused))),
             "line_hash": pc.if_else(pc.is_in(kind, _UNUSABLE), None, pa.array(self.cut.line_hash)),
         }
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)

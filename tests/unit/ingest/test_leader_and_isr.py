@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.leader_and_isr import ORDERS, are_leader_and_isr, ordered
+from isr_batch.ingest.kafka_logs.leader_and_isr import LEADER_AND_ISR_LINES, accepted_requests, are_leader_and_isr
 
 TIMES = "from connection 127.0.0.1:9092-127.0.0.1:4-5;totalTime:4.8,requestQueueTime:3.0,localTime:1.5,remoteTime:0.0"
 OLD = (
@@ -58,7 +58,9 @@ def read(*messages: str) -> list[dict[str, Any]]:
         {"broker_id": 1, "source_file": "request.log", "source_line": line, "stamp_us": line * 10, "message": message}
         for line, message in enumerate(messages, 1)
     ]
-    found: list[dict[str, Any]] = ordered(pa.Table.from_pylist(rows, schema=ORDERS.schema)).to_pylist()
+    found: list[dict[str, Any]] = accepted_requests(
+        pa.Table.from_pylist(rows, schema=LEADER_AND_ISR_LINES.schema)
+    ).to_pylist()
     return found
 
 

@@ -163,7 +163,7 @@ def test_a_request_of_the_controller_begins_a_term_at_its_line_in_the_server_log
     assert [row["partition_epoch"] for row in both] == [4]
 
 
-def order(seconds: float, epoch: int, leader: int = 1) -> dict[str, Any]:
+def request(seconds: float, epoch: int, leader: int = 1) -> dict[str, Any]:
     return {
         "broker_id": 1, "source_file": "broker-1/request.log", "source_line": 7, "stamp_us": round(seconds * SECOND),
         "topic": "t-x", "partition_id": 1, "leads": leader == 1, "leader_id": leader, "leader_epoch": epoch,
@@ -185,8 +185,8 @@ def test_a_request_in_the_request_log_tells_what_state_change_log_does_not(sql: 
         "for partition t-x-1"
     )
     states = lines((70, received), (70.5, acted), level="TRACE")
-    orders = [order(2.2, 5), order(30, 6, leader=2), order(50.1, 7), order(60, 7), order(71, 8)]
-    known = sources(sql, server, states, orders=pa.Table.from_pylist(orders, ACCEPTED))
+    requests = [request(2.2, 5), request(30, 6, leader=2), request(50.1, 7), request(60, 7), request(71, 8)]
+    known = sources(sql, server, states, from_controller=pa.Table.from_pylist(requests, ACCEPTED))
     rows = known.accepted.sort_by("stamp_us").to_pylist()
     # At the line of the term; where a follower has none, or only an old one, at the end of the request.
     assert [(row["stamp_us"] / SECOND, row["leader_epoch"], row["leads"]) for row in rows] == [
