@@ -1,7 +1,7 @@
 """What a shrink of the naive model depends on that a log cannot tell: when the check ran, what was first."""
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from tests.naive import Follower, Leader
@@ -87,6 +87,11 @@ class Doubts:
         at_any_time = by_schedule and not leader.term.phase_known
         wakes_up = by_schedule and bool(truth.silences) and now_us == truth.silences[-1][1]
         self.doubted.pop(follower.replica, None)
+        if at_any_time:
+            check_error_us = leader.rule.period_ms * 1000
+        else:
+            check_error_us = error_us + (AWAKE_US if wakes_up or others else 0)
+        self._amend(follower.replica, now_us, time_error_ms=math.ceil(check_error_us / 1000))
         stamp_us = self.named.get(follower.replica, -STAMP_US)
         named = leader.check_logged == "own" and stamp_us <= now_us < stamp_us + STAMP_US
         back = self.back.get(follower.replica, Return(0, None))
@@ -100,10 +105,7 @@ class Doubts:
         elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
             self._depends(follower.replica, now_us, "check_time")
         else:
-            until_us = now_us + error_us + (AWAKE_US if wakes_up or others else 0)
-            if at_any_time:
-                until_us = now_us + leader.rule.period_ms * 1000
-            self.doubted[follower.replica] = now_us, now_us + error_us, until_us, named
+            self.doubted[follower.replica] = now_us, now_us + error_us, now_us + check_error_us, named
 
     def _seen_at_log_end(self, follower: "Follower") -> bool:
         """In this term; the rule would have taken it in then, if it had been out."""
@@ -172,7 +174,10 @@ class Doubts:
         return "check_time" if self.leader.term.phase_known else "check_phase"
 
     def _depends(self, replica: int, dropped_us: int, on: str) -> None:
+        self._amend(replica, dropped_us, depends_on=on)
+
+    def _amend(self, replica: int, dropped_us: int, **columns: Any) -> None:
         for number, change in reversed([*enumerate(self.leader.changes)]):
             if (change.kind, change.replica_id, change.time_us) == ("shrink", replica, dropped_us):
-                self.leader.changes[number] = change._replace(depends_on=on)
+                self.leader.changes[number] = change._replace(**columns)
                 return

@@ -21,6 +21,7 @@ class Change(NamedTuple):
     causes: frozenset[str]
     leader_held_ms: int
     leader_silent_ms: int
+    time_error_ms: int | None = None
     depends_on: str | None = None
 
 

@@ -242,7 +242,7 @@ PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark
 CHANGE_COLUMNS = (
     "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",
     "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "made_by", "true_lag_ms", "causes",
-    "leader_held_ms", "leader_silent_ms", "depends_on",
+    "leader_held_ms", "leader_silent_ms", "time_error_ms", "depends_on",
 )  # fmt: skip
 
 VIOLATIONS = (

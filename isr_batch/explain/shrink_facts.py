@@ -183,7 +183,7 @@ def _dropped(engine: LakeEngine, term: Row, shrink: Row) -> Dropped:
 
 _FROM_VERDICT = (
     "replica_id", "made_by", "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "true_lag_ms",
-    "leader_held_ms", "leader_silent_ms", "verdict", "depends_on",
+    "leader_held_ms", "leader_silent_ms", "verdict", "time_error_ms", "depends_on",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from isr_batch.lake.tables.outputs import DEPENDS_ON
+from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
 from udfs.kernel.causes import CAUSES, SPURIOUS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,6 +83,7 @@ class Dropped:
     leader_silent_ms: int
     causes: tuple[str, ...]
     verdict: str
+    time_error_ms: int | None
     depends_on: str | None
     restored_us: int | None
     acknowledged_offset: int | None
@@ -153,7 +154,7 @@ def tell(story: Story) -> str:
 def _follower(story: Story, follower: Dropped) -> list[str]:
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
-        *_possible(follower),
+        *_uncertain(follower),
         *_section("What the rule saw", _seen(story, follower)),
         *_section("What was true", _true(story, follower)),
         *_section("Last fetches of the follower, by the leader's clock, in UTC", _fetches(follower.fetches)),
@@ -163,10 +164,13 @@ def _follower(story: Story, follower: Dropped) -> list[str]:
     ]
 
 
-def _possible(follower: Dropped) -> list[str]:
-    if follower.depends_on is None:
-        return []
-    return [f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}"]
+def _uncertain(follower: Dropped) -> list[str]:
+    lines = []
+    if follower.depends_on is not None:
+        lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")
+    if follower.time_error_ms is not None and follower.time_error_ms >= SHOWN_ERROR_MS:
+        lines.append(f"  The check may have run up to {_ms(follower.time_error_ms)} earlier or later")
+    return lines
 
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:

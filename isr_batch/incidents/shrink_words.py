@@ -5,7 +5,7 @@ from typing import Final
 
 from isr_batch.incidents.own_shrinks import Row
 from isr_batch.incidents.words import at, count_of, seconds
-from isr_batch.lake.tables.outputs import DEPENDS_ON
+from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
 
 STANDS: Final = {
     "made": "Dropped as well by",
@@ -60,6 +60,8 @@ def _follower(row: Row, lag_time_ms: int) -> str:
     if row["depends_on"]:
         verdict += f" (possible, not certain: it depends on {DEPENDS_ON[row['depends_on']]})"
     said = [f"Broker {row['replica_id']}: {verdict}."]
+    if (row["time_error_ms"] or 0) >= SHOWN_ERROR_MS:
+        said.append(f"The check may have run up to {row['time_error_ms']:,} ms earlier or later.")
     lag = f"Last caught up {row['lag_ms']:,} ms before" if row["lag_ms"] is not None else "Not caught up in this term"
     truth = (
         "its true lag was not known" if row["true_lag_ms"] is None else f"its true lag was {row['true_lag_ms']:,} ms"

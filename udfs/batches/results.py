@@ -77,6 +77,7 @@ RESULT_SCHEMA = pa.schema(
         ("causes", pa.list_(pa.string())),
         ("leader_held_ms", pa.int64()),
         ("leader_silent_ms", pa.int64()),
+        ("time_error_ms", pa.int64()),
         ("depends_on", pa.string()),
         ("measures", pa.list_(pa.int64())),  # of a score, in the order of MEASURES or FOLLOWER_MEASURES
         ("acks_all_latencies", LATENCIES),
@@ -235,6 +236,8 @@ def _named(
         named["kind"] = pa.array(CHANGE_KINDS).take(pa.array(values.pop("kind")))
         named["made_by"] = pa.array(MADE_BY).take(pa.array(values.pop("made_by")))
         named["depends_on"] = pa.array(DEPENDS_ON, pa.string()).take(pa.array(values.pop("depends_on")))
+        error_ms = values.pop("time_error_ms")
+        named["time_error_ms"] = pa.array(error_ms, mask=error_ms == 0)
         named.update(_verdicts(values.pop("causes")))
     if "latency" in values:
         named["acks_all_latencies"] = _latencies(values.pop("latency"))

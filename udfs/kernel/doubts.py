@@ -52,6 +52,19 @@ def error_us(term, now_us):
 
 
 @kernel
+def check_error_us(leader, term, params, now_us):
+    """By how much the instant of a check may be wrong: as `error_us`, or more where no line tells when it was due."""
+    late_us = error_us(term, now_us)
+    if params.check_period_ms == 0:
+        return late_us
+    if term.phase_unknown != 0 and leader.check_logged == NO_LINE:
+        return params.check_period_ms * 1000
+    if leader.check_logged == OTHERS or (leader.check_logged == NO_LINE and now_us == term.silent_until_us):
+        return late_us + AWAKE_US
+    return late_us
+
+
+@kernel
 def write_doubt(out, mine, r, p, depends_on):
     """Say that the follower's last shrink is possible only."""
     mine.depends_on = depends_on
@@ -60,7 +73,7 @@ def write_doubt(out, mine, r, p, depends_on):
     out.filled[2] += 1
     row[:] = 0
     row[0], row[1], row[2], row[3] = r, mine.dropped_us, DOUBT, p
-    row[16] = depends_on
+    row[17] = depends_on
 
 
 @kernel
@@ -85,7 +98,8 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     mine.depends_on = NOTHING
     mine.named = leader.check_logged == OWN_LINE and fetch.named_us <= now_us < fetch.named_us + STAMP_US
     late_us = error_us(term, now_us)
-    mine.order_until_us = mine.doubt_until_us = now_us + late_us
+    mine.order_until_us = now_us + late_us
+    mine.doubt_until_us = now_us + check_error_us(leader, term, params, now_us)
     if mine.named == 0 and fetch.missing_since_us != NEVER_US and fetch.missing_since_us >= now_us - late_us:
         return EVENT_ORDER
     # A rule's time may be far below 0 (kip-16-catch-up-time subtracts what messages take).
@@ -99,14 +113,8 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
     if term.isr_inferred != 0 and not (mine.named != 0 or mine.joined_us != 0 or at_log_end):
         # Nothing shows that it was a member: neither a line, nor a fetch at the log end, which would have made it one.
         return ISR_AT_START
-    if params.check_period_ms == 0:
-        return NOTHING
-    if term.phase_unknown != 0 and leader.check_logged == NO_LINE:
-        mine.doubt_until_us = now_us + params.check_period_ms * 1000
-        return NOTHING
-    if leader.check_logged == OTHERS or (leader.check_logged == NO_LINE and now_us == term.silent_until_us):
-        mine.doubt_until_us += AWAKE_US
-    return CHECK_TIME if ran_late else NOTHING
+    at_any_time = term.phase_unknown != 0 and leader.check_logged == NO_LINE
+    return CHECK_TIME if ran_late and params.check_period_ms != 0 and not at_any_time else NOTHING
 
 
 @kernel

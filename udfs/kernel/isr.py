@@ -70,7 +70,7 @@ class IsrCalls(NamedTuple):
 
 
 @kernel
-def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes):
+def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes, error_us):
     row = out.change[out.filled[2]]
     out.filled[2] += 1
     row[0] = r
@@ -89,7 +89,8 @@ def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader,
     row[13] = causes
     row[14] = fetch.held_us // 1000
     row[15] = fetch.silent_us // 1000
-    row[16] = doubts.NOTHING
+    row[16] = (error_us + 999) // 1000
+    row[17] = doubts.NOTHING
 
 
 def isr_calls(calls: RuleCalls) -> IsrCalls:
@@ -243,7 +244,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader = state.leaders[r]
         follower = state.followers[r, p]
         isr = leader.isr | (1 << p)
-        _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, state.fetches[p], NO_CAUSE)
+        _write_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, fetch, NO_CAUSE, 0)
         follower.in_maximal_isr = 1
         _write_isr(state, r, isr, now_us)
 
@@ -282,7 +283,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         itself.last_caught_up_time_ms = now_us // 1000
         _write_change(
             out, r, term.leader, now_us, RELINQUISH, BY_RULE, leader.isr, itself, leader, state.fetches[term.leader],
-            NO_CAUSE,
+            NO_CAUSE, 0,
         )  # fmt: skip
         state.ledger.pages[r, ISR_WRITES] += 1
         leader.epoch_start_us = now_us
@@ -336,7 +337,8 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 fetch = state.fetches[p]
                 causes = causes_of_shrink(state, r, p, now_us)
                 follower, mine = state.followers[r, p], state.ledger.followers[r, p]
-                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes)
+                error_us = doubts.check_error_us(leader, state.term[0], params, now_us)
+                _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes, error_us)
                 earliest_us = now_us - doubts.error_us(state.term[0], now_us)
                 ran_late = not has_to_leave(state, r, p, earliest_us // 1000, params)
                 depends_on = doubts.begin(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
@@ -357,7 +359,8 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             return
         isr = leader.isr & ~(1 << p)
         if follower.in_isr != 0:
-            _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, state.fetches[p], CONTROLLER)
+            fetch = state.fetches[p]
+            _write_change(out, r, p, now_us, SHRINK, BY_CONTROLLER, isr, follower, leader, fetch, CONTROLLER, 0)
         install(state, r, isr, now_us)
         advance_high_watermark(state, r, now_us // 1000)
         show_all(state, r, now_us, out)

@@ -22,6 +22,8 @@ DEPENDS_ON = {
     "isr_at_start": "who was in the ISR when the log began, which no line tells",
 }
 """What a possible change depends on, and that in words."""
+SHOWN_ERROR_MS = 100
+"""Texts say how uncertain the time of a shrink is from here on."""
 
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR
@@ -35,6 +37,8 @@ _CHANGE = columns("""
     last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs under this rule
     lag_ms BIGINT -- change_time less last_caught_up_time_ms; null when it never was
     made_by STRING NOT NULL -- rule, or controller (fencing, shutdown, reassignment)
+    time_error_ms BIGINT -- of a shrink by the rule: by how much change_time may be wrong, by what the log's stamps and
+        -- the leader's delays leave open; a whole check period where no line tells when checks were due; else null
     certainty STRING -- certain: wherever the log's stamps leave it open when the check ran, the rule makes
         -- this change; possible: it hangs on that. An expand that undoes a possible shrink is possible
     depends_on STRING -- why it is possible: event_order (a fetch or an append of the same moment may have come before

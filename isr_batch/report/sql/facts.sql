@@ -15,6 +15,7 @@ SELECT
   v.verdict,
   v.primary_cause,
   v.depends_on,
+  v.time_error_ms,
   unix_micros(v.change_time) AS change_us,
   unix_micros(v.restored_time) AS restored_us,
   o.source_file,

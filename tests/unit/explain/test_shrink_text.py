@@ -14,8 +14,8 @@ FETCH = Fetch(NOW - 5 * SECOND, NOW - 5 * SECOND, NOW - 5 * SECOND, NOW - 4_500_
 FOLLOWER = Dropped(
     replica_id=3, made_by="rule", follower_log_end_offset=7, last_caught_up_time_ms=NOW // 1000 - 5000, lag_ms=5000,
     true_log_end_offset=7, true_lag_ms=11, leader_held_ms=3500, leader_silent_ms=1400, causes=("slow_leader",),
-    verdict="spurious", depends_on=None, restored_us=NOW + 69_000, acknowledged_offset=None, appends=1, records=2,
-    lacked_appends=1,
+    verdict="spurious", time_error_ms=2, depends_on=None, restored_us=NOW + 69_000, acknowledged_offset=None,
+    appends=1, records=2, lacked_appends=1,
     fetches=(FETCH,), next_arrival_us=NOW + 4000, observed_us=None, observed_by=None, stands=(),
 )  # fmt: skip
 STORY = Story(
@@ -39,6 +39,11 @@ def cause(told: list[str], name: str) -> str:
 def test_what_a_possible_shrink_depends_on() -> None:
     assert not [line for line in lines() if line.startswith("Possible")]
     assert "Possible, not certain: it depends on when the leader's check ran" in lines(depends_on="check_time")
+
+
+def test_how_uncertain_its_time_is() -> None:
+    assert not [line for line in lines() if line.startswith("The check")]
+    assert "The check may have run up to 2,000 ms earlier or later" in lines(time_error_ms=2000)
 
 
 def test_who_when_and_how_long() -> None:

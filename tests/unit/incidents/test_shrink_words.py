@@ -19,7 +19,8 @@ def facts(**more: Any) -> dict[str, Any]:
     return {
         "leader_id": 1, "replica_id": 3, "leader_log_end_offset": 120, "follower_log_end_offset": 120, "lag_ms": 6090,
         "true_lag_ms": 0, "leader_held_ms": 5500, "leader_silent_ms": 500, "verdict": "spurious",
-        "primary_cause": "slow_leader", "depends_on": None, "change_us": SEVEN, "restored_us": SEVEN + 1_500_000,
+        "primary_cause": "slow_leader", "time_error_ms": 2, "depends_on": None, "change_us": SEVEN,
+        "restored_us": SEVEN + 1_500_000,
         "source_file": "broker-1/server.log", "source_line": 17,
     } | more  # fmt: skip
 
@@ -39,15 +40,16 @@ def test_a_healthy_follower() -> None:
 def test_two_that_are_not_certain_and_not_back() -> None:
     stopped = facts(
         replica_id=2, verdict="genuine", primary_cause="follower_stopped", follower_log_end_offset=100,
-        true_lag_ms=5000, leader_held_ms=0, leader_silent_ms=0, depends_on="check_time", restored_us=None,
-        source_file=None,
+        true_lag_ms=5000, leader_held_ms=0, leader_silent_ms=0, depends_on="check_time", time_error_ms=104,
+        restored_us=None, source_file=None,
     )  # fmt: skip
     headline, said = tell([stopped, facts(source_file=None)], "busy-0", "kafka-3.7", 4000, {})
     assert "drops broker 2 and broker 3 from" in headline
     assert said[0] == (
         "Broker 2: genuine, because it had stopped fetching (possible, not certain: it depends on when the leader's "
-        "check ran). Last caught up 6,090 ms before, with a lag time of 4,000 ms; its true lag was 5,000 ms, and the "
-        "leader knew of 20 records that it lacked. The log ends, or the term does, before it is back."
+        "check ran). The check may have run up to 104 ms earlier or later. Last caught up 6,090 ms before, "
+        "with a lag time of 4,000 ms; its true lag was 5,000 ms, and the leader knew of 20 records that it "
+        "lacked. The log ends, or the term does, before it is back."
     )
     assert said[-1] == "By kafka-3.7, replayed: no line tells it."
 

@@ -56,7 +56,8 @@ def shrink(*more: Row, phase_known: bool = True, end_ms: float = 12_000, run: Se
 
 
 def test_a_follower_that_stays_away_is_dropped_for_certain() -> None:
-    assert shrink().depends_on is None
+    change = shrink()
+    assert (change.depends_on, change.time_error_ms) == (None, 1), "the error of stamps"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,7 @@ def test_a_fetch_that_does_not_catch_up_changes_nothing() -> None:
 def test_a_leader_that_is_late_with_fetches_is_late_with_its_check() -> None:
     late = fetch(6_000, 24, 6_000.2, answered_ms=6_400)  # the answer took 400 ms
     assert shrink(late, caught_up(8_300)).depends_on == "event_order"
+    assert shrink(late).time_error_ms == 401
     assert shrink(late, caught_up(8_500)).depends_on is None
 
 
@@ -100,6 +102,7 @@ def test_a_leader_that_wakes_up() -> None:
     silence = Row(at(3_000), SILENCE, -1, -1, -1, until_us=at(DROPPED_MS))
     assert shrink(silence, caught_up(8_060)).depends_on == "check_time"
     assert shrink(silence, caught_up(8_160)).depends_on is None
+    assert shrink(silence).time_error_ms == 101, "100 ms after the leader woke up"
     logged = Row(at(7_999), CHECK, -1, -1, -1, until_us=at(DROPPED_MS))
     assert shrink(silence, logged, caught_up(8_060)).depends_on is None, "a line tells when it ran"
     of_another = logged._replace(code=-2)
@@ -135,6 +138,7 @@ def test_a_check_runs_after_the_append_that_its_line_knows(
 def test_the_phase_of_the_check_is_not_known() -> None:
     assert shrink(caught_up(9_500), phase_known=False).depends_on == "check_phase"
     assert shrink(caught_up(10_500), phase_known=False).depends_on is None, "a whole period later"
+    assert shrink(phase_known=False).time_error_ms == LAG_MS // 2
 
 
 @pytest.mark.parametrize(("behind", "isr_known", "depends_on"), [

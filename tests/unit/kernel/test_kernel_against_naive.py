@@ -149,12 +149,12 @@ def collect(out: Output, replicas: tuple[int, ...], results: list[Result]) -> No
             number = max(i for i, row in enumerate(changes) if (row.kind, row.replica_id, row.time_us) == shrink)
             changes[number] = changes[number]._replace(depends_on=DEPENDS_ON[rest[-1]])
             continue
-        hw, leo, follower_leo, cu, lag_ms, by, true_lag_ms, causes, held_ms, silent_ms, _ = rest
+        hw, leo, follower_leo, cu, lag_ms, by, true_lag_ms, causes, held_ms, silent_ms, error_ms, _ = rest
         named = frozenset(cause for bit, cause in enumerate(CAUSES) if causes >> bit & 1)
         changes.append(
             Change(
                 time, CHANGE_KINDS[kind], replicas[position], members(before), members(after), hw, leo, follower_leo,
-                cu, lag_ms, MADE_BY[by], true_lag_ms, named, held_ms, silent_ms, None,
+                cu, lag_ms, MADE_BY[by], true_lag_ms, named, held_ms, silent_ms, error_ms or None, None,
             )
         )  # fmt: skip
     out.filled[:] = 0
