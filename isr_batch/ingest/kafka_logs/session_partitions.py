@@ -55,7 +55,9 @@ def members_before(
         count = fetchers.get(row["replica_id"], threads[row["replica_id"]])
         held: dict[str, set[int]] = defaultdict(set)
         for term in by_leader[row["broker_id"]]:
-            at_work = term["start_us"] <= row["handled_us"] + _LATE_US and row["handled_us"] <= term["end_us"]
+            # What the leader takes over later is listed by the follower when it begins to fetch it.
+            late_us = _LATE_US if term["begins_mid_term"] else 0
+            at_work = term["start_us"] <= row["handled_us"] + late_us and row["handled_us"] <= term["end_us"]
             mine = not row["thread"] or (
                 mid_term.fetcher_of(term["topic"], term["partition_id"], count) == int(row["thread"])
             )
