@@ -25,6 +25,8 @@ SENT_FROM_UNKNOWN = np.int64(-2)
 
 AT_LOG_END = np.int64(-2)
 """What a follower held at the start of a term: all that the leader had, of which no line names the offset."""
+BEHIND = np.int64(-3)
+"""Of a follower that a line says was outside the ISR, and whose offset no line names: something less than that."""
 
 # Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
 # term for the adapter (udfs.batches.replay) and never reach the kernel.
@@ -59,8 +61,9 @@ class Rows(NamedTuple):
 
     Of a check, the offset is the log end that its line names, or UNKNOWN, and the replica the one that it dropped.
     The offset of a fetch is UNKNOWN where no line names it: a session that began before the log, in which the
-    partition was never listed. With an answer without records the follower was at the leader's log end, and stays where
-    it was until its offset is named. With records (code SENT_FROM_UNKNOWN) it was behind, nobody knows how far.
+    partition was never listed. With an answer without records the follower was at the leader's log end, unless it was
+    BEHIND when the log began (a throttled one gets no records), and stays where it was until its offset is named. With
+    records (code SENT_FROM_UNKNOWN) it was behind, nobody knows how far.
     """
 
     time_us: Int64Array

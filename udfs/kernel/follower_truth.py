@@ -6,7 +6,7 @@ replayed was written afterwards, so its later instants are known too.
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.append_history import History, missing_since
-from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED
+from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED, UNKNOWN
 
 
 @kernel
@@ -152,7 +152,7 @@ def append(fetch, term, now_us):
 def begin(fetch, term):
     """A new term: nothing is known of the follower before its first fetch, unless there is nothing to hold."""
     enter(fetch, NO_FETCH)
-    held = fetch.held_at_start if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else -1
+    held = max(fetch.held_at_start, UNKNOWN) if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else UNKNOWN
     fetch.log_end_offset = held
     fetch.missing_since_us = NEVER_US if held >= term.start_offset else term.start_us
     fetch.previous_leader_log_end_offset = -1

@@ -17,6 +17,7 @@ from udfs.kernel.timers import bits_of, first_rule, rule_timers, set_anew
 from udfs.records import (
     APPEND,
     ARRIVED,
+    BEHIND,
     CHECK,
     COMPLETED,
     ELIGIBLE,
@@ -125,7 +126,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     at_ms, params = term.start_us // 1000, state.params[r]
                     begin_rule_term(state.codes[r], follower, leader, member != 0, leader_is_new, at_ms, params)
                     if term.begins_mid_term != 0:
-                        follower.log_end_offset = state.fetches[p].held_at_start
+                        follower.log_end_offset = max(state.fetches[p].held_at_start, UNKNOWN)
             install(state, r, isr_at_start, term.start_us)
             # What was told of it counts: some releases leave it behind until a follower's offset moves.
             if term.begins_mid_term == 0 or state.params[r].check_period_ms == 0:
@@ -366,6 +367,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 code = 0 if code == SENT_FROM_UNKNOWN else code
             elif offset == UNKNOWN:
                 offset = term.log_end_offset
+                code = SENT_FROM_UNKNOWN if code == 0 and state.fetches[p].held_at_start == BEHIND else code
             if code == 0 and offset > term.log_end_offset:
                 # A follower holds nothing that its leader lacks: the append is older than its stamp.
                 take_in_append(state, offset, NOBODY_WAITS, now_us, out)

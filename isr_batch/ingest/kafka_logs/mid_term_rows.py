@@ -21,7 +21,7 @@ from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, SEEN, seen_in_fetches
-from udfs.records import AT_LOG_END, SENT_FROM_UNKNOWN
+from udfs.records import AT_LOG_END, BEHIND, SENT_FROM_UNKNOWN
 
 BEGUN = pa.schema([
     ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
@@ -212,8 +212,12 @@ def _settle_one(
     # The order is the leader's: that of the assignment.
     row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
     row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
-    row["held_at_start"] = [_held(replica, asked, shrinks, end) for replica in row["assigned"]]
     row["isr_source"] = source
+    row["held_at_start"] = [
+        # Without records are answered those at the log end, and throttled ones, which are outside the ISR.
+        _held(replica, asked, shrinks, int(BEHIND) if source != INFERRED and replica not in isr else end)
+        for replica in row["assigned"]
+    ]
     row["start_offset"], row["start_high_watermark"] = end, mid_term.high_watermark_at(end, held, watermarks)
     row["start_offset_source"] = INFERRED
 
@@ -225,15 +229,18 @@ def _first(fetch: Mapping[str, Any]) -> mid_term.FirstFetch:
 
 
 def _held(
-    replica: int, asked: list[dict[str, Any]], shrinks: list[dict[str, Any]], log_end_offset: int | None
+    replica: int, asked: list[dict[str, Any]], shrinks: list[dict[str, Any]], unless_named: int | None
 ) -> int | None:
-    """Infer a follower's log end offset at the start of the stretch, from its first fetch offset."""
+    """Infer a follower's log end offset at the start of the stretch, from its first fetch offset.
+
+    ``unless_named`` is that of a follower whose offset no line names, and that got no records; None: the log end.
+    """
     for fetch in asked:
         if fetch["replica_id"] == replica:
             if fetch["first_code"] != 0:
                 return None
-            at_log_end = log_end_offset if log_end_offset is not None else int(AT_LOG_END)
-            return fetch["first_asked"] if fetch["first_asked"] is not None else at_log_end
+            unnamed = unless_named if unless_named is not None else int(AT_LOG_END)
+            return fetch["first_asked"] if fetch["first_asked"] is not None else unnamed
     printed = [d["follower_log_end_offset"] for s in shrinks for d in s["dropped"] if d["replica_id"] == replica]
     return next((offset for offset in printed if offset is not None and offset >= 0), None)
 

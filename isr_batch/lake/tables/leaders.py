@@ -23,8 +23,8 @@ LEADER_EPOCHS = Table(
             assigned ARRAY<INT> NOT NULL -- assigned replicas, leader included
             assigned_source STRING -- logged, snapshot, or inferred: then followers that were down are missing
             held_at_start ARRAY<BIGINT> -- where begins_mid_term: log end offset of each assigned replica at
-                -- start_time, as its first fetch tells since; -2: the log end, whose offset no line names; null where
-                -- nothing tells
+                -- start_time, as its first fetch tells since; -2: the log end, whose offset no line names; -3: less,
+                -- as it was outside the ISR; null where nothing tells
             isr_at_start ARRAY<INT> NOT NULL -- in-sync replicas at start_time
             isr_source STRING -- logged, snapshot, or inferred from the high watermark and what followers asked for
             previous_leader_id INT -- leader before, as this broker knew it; equal to leader_id when it stayed

@@ -92,6 +92,11 @@ def changes(lake: Lake) -> dict[str, dict[Change, list[dict[str, Any]]]]:
     return found
 
 
+def error_of(change: dict[str, Any]) -> timedelta:
+    """By how much the time of a change may differ: of a shrink, as much as it says itself."""
+    return max(NEAR, timedelta(milliseconds=change["time_error_ms"] or 0))
+
+
 def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two changes have the same verdict and offsets, and followers last caught up within 2 ms."""
     same = ("verdict", "high_watermark", "leader_log_end_offset", "follower_log_end_offset")
@@ -148,7 +153,7 @@ def compared(
     wanted = matched = equal = 0
     for change, rows in every["whole"].items():
         for row in rows:
-            near = [o for o in left.get(change, ()) if abs(o["change_time"] - row["change_time"]) <= NEAR]
+            near = [o for o in left.get(change, ()) if abs(o["change_time"] - row["change_time"]) <= error_of(o)]
             if known(row):
                 wanted += 1
                 matched += bool(near)
