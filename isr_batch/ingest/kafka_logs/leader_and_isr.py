@@ -23,6 +23,7 @@ from udfs.arrow_types import arrow_columns
 
 LEADER_AND_ISR = "leader and isr"
 """What these lines are called in the account."""
+NOT_READ = "LeaderAndIsr request with partitions that cannot be read"
 
 LEADER_AND_ISR_LINES = Query(
     "SELECT broker_id, source_file, source_line, processed_us AS stamp_us, raw AS message FROM rows "
@@ -37,6 +38,9 @@ ACCEPTED = arrow_columns(
 )
 """Columns of `accepted_requests`, as those of `isr_batch.ingest.kafka_logs.server_log_zookeeper.accepted`."""
 
+PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
+"""Columns of `partly_read`, those of doubtful lines in quarantine."""
+
 # The key comes before all that a client chooses, or is in quotes, which a client's text has not.
 _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
 
@@ -47,7 +51,7 @@ def _member(name: str, value: str) -> str:
 
 
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
-# A number of more digits, which no broker prints, would not fit: its partition is passed over.
+# A number of more digits, which no broker prints, would not fit: its partition is passed over, as `partly_read` says.
 _NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
 _INDEX = _member("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
@@ -58,6 +62,7 @@ _STATES = ",".join((
 _ASKED = re.compile(
     rf'{_STATES}|{_member(_TOPIC_NAME, _NAME)},(?:{_member("topicId", _NAME)},)?"?partition_?[sS]tates', re.ASCII
 )
+_CONTROLLER_EPOCH = re.compile(_member("controller_?[eE]poch", ""))
 _ANSWER = re.compile(rf',"?response"?[:=]\{{{_member("error_?[cC]ode", _NUMBER)}', re.ASCII)
 _ANSWERED = re.compile(
     rf'{_member("topicId", _NAME)},"partitionErrors|\{{(?:{_member(_TOPIC_NAME, _NAME)},)?{_INDEX},'
@@ -98,6 +103,29 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
                 highest[key] = state["leader_epoch"]
                 rows.append(source | state | {"leads": state["leader_id"] == line["broker_id"]})
     return pa.Table.from_pylist(rows, schema=ACCEPTED)
+
+
+def partly_read(lines: pa.Table) -> pa.Table:
+    """List the requests some of whose partitions cannot be read: they are passed over, and the others count.
+
+    Returns
+    -------
+    pa.Table
+        Of `PARTLY_READ`.
+    """
+    rows = []
+    for line in lines.to_pylist():
+        answer = _ANSWER.search(line["message"])
+        asked = line["message"][: answer.start()] if answer else line["message"]
+        # The request has an epoch of the controller, and each of its partitions.
+        partitions = len(_CONTROLLER_EPOCH.findall(asked)) - 1
+        read = sum(1 for part in _ASKED.finditer(asked) if part[2])
+        if read != partitions:
+            detail = f"{partitions - read} of {partitions} partitions"
+            rows.append(
+                {name: line[name] for name in ("source_file", "source_line")} | {"reason": NOT_READ, "detail": detail}
+            )
+    return pa.Table.from_pylist(rows, schema=PARTLY_READ)
 
 
 def _partitions(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:

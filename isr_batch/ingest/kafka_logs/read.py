@@ -209,7 +209,8 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         requests, said = engine.keep_with(without_copies, _OF_REQUESTS)
     of_interest = read_lines_of_interest(engine, sql, found)
     by_file = request_summary.by_file(engine, sql, said["files"])
-    from_controller = leader_and_isr.accepted_requests(engine.collect(said["controller"]))
+    controller_lines = engine.collect(said["controller"])
+    from_controller = leader_and_isr.accepted_requests(controller_lines)
     sources, listings = _sources(
         sql, engine, requests, from_controller, of_interest, found, releases.oldest_release(by_file)
     )
@@ -255,6 +256,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         of_produced["again"],
         of_fetches["back"],
         fetch_log.not_assigned(engine, of_fetches["followers"], led),
+        leader_and_isr.partly_read(controller_lines),
     ]
     refused = refused_lines(sql, of_interest)
     tables = {

@@ -5,7 +5,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.leader_and_isr import LEADER_AND_ISR_LINES, accepted_requests, are_leader_and_isr
+from isr_batch.ingest.kafka_logs.leader_and_isr import (
+    LEADER_AND_ISR_LINES,
+    accepted_requests,
+    are_leader_and_isr,
+    partly_read,
+)
 
 TIMES = "from connection 127.0.0.1:9092-127.0.0.1:4-5;totalTime:4.8,requestQueueTime:3.0,localTime:1.5,remoteTime:0.0"
 OLD = (
@@ -53,14 +58,16 @@ UNGROUPED = (  # by inter.broker.protocol.version up to 2.1
 )
 
 
-def read(*messages: str) -> list[dict[str, Any]]:
+def lines_of(*messages: str) -> pa.Table:
     rows = [
         {"broker_id": 1, "source_file": "request.log", "source_line": line, "stamp_us": line * 10, "message": message}
         for line, message in enumerate(messages, 1)
     ]
-    found: list[dict[str, Any]] = accepted_requests(
-        pa.Table.from_pylist(rows, schema=LEADER_AND_ISR_LINES.schema)
-    ).to_pylist()
+    return pa.Table.from_pylist(rows, schema=LEADER_AND_ISR_LINES.schema)
+
+
+def read(*messages: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = accepted_requests(lines_of(*messages)).to_pylist()
     return found
 
 
@@ -106,6 +113,17 @@ def test_a_number_that_no_broker_prints_ends_nothing() -> None:
     assert [row[1] for row in states(OLD.replace("leader_epoch=3", f"leader_epoch={huge}"))] == [4]
     assert [row[1] for row in states(OLD.replace("isr=[2,1]", f"isr=[2,{huge}]"))] == [4]
     assert states(JSON.replace('"partitionIndex":0', f'"partitionIndex":{huge}')) == []
+
+
+def test_what_is_passed_over_is_in_quarantine() -> None:
+    every = [OLD, ANSWERED, BY_TOPIC, JSON, UNGROUPED]
+    assert partly_read(lines_of(*every)).num_rows == 0
+    damaged = [OLD.replace("isr=[2,1]", "isr=[2;1]"), BY_TOPIC.replace("leader=-1", "leader=x")]
+    damaged += [JSON.replace('"replicas":', '"assigned":')]
+    rows = partly_read(lines_of(*every, *damaged)).to_pylist()
+    assert [(row["source_line"], row["detail"]) for row in rows] == [
+        (6, "1 of 2 partitions"), (7, "1 of 2 partitions"), (8, "2 of 2 partitions")
+    ]  # fmt: skip
 
 
 def test_other_requests_are_none() -> None:
