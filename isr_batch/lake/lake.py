@@ -268,12 +268,14 @@ class Lake:
         )
         _retrying(writer.append, table.name)
 
-    def amend(self, table: Table, rows: DataFrame, key: Sequence[str], column: str) -> None:
-        """Set a column of rows that are there, found by their key, where it differs."""
+    def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
+        """Set columns of rows that are there, found by their key, where the first of them differs."""
         there = DeltaTable.forName(self.spark, self.identifier(table.name)).alias("there")
         same = " AND ".join(f"there.{name} = given.{name}" for name in key)
-        changed = f"{same} AND there.{column} IS DISTINCT FROM given.{column}"
-        merge = there.merge(rows.alias("given"), changed).whenMatchedUpdate(set={column: f"given.{column}"})
+        changed = f"{same} AND there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
+        merge = there.merge(rows.alias("given"), changed).whenMatchedUpdate(
+            set={name: f"given.{name}" for name in columns}
+        )
         _retrying(merge.execute, table.name)
 
     def version(self, name: str) -> int:

@@ -14,13 +14,17 @@ import pyarrow as pa
 
 from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.log_files.vendors import apache_release
+from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import quoted
 from isr_batch.lake.engines import LakeEngine, Rows, engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lease import turn
 from isr_batch.lake.sql_files import text_of
-from isr_batch.lake.tables.outputs import DEPENDS_ON, REPLAY_CHECK
+from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.lake.tables.outputs import DEPENDS_ON, ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.replay.prediction import changes_without_pins
 from isr_batch.replay.terms import JOINED
+from isr_batch.scoring.scores import write_scores
 from udfs.batches.replay import RuleRun
 from udfs.rules import REGISTRY, rule_of_release
 
@@ -46,6 +50,7 @@ _TEXTS: Final = {
 }  # fmt: skip
 _HELD: Final = ("leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records")
 """Tables whose rows a comparison holds in memory; logs are read as it goes on."""
+_CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change_time")
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,9 @@ class ValidationSummary:
 def validate(lake: Lake) -> ValidationSummary:
     """Match the leaders' own logged ISR changes with the replayed ones, and write ``replay_check``.
 
+    A change of the brokers' own rule that their logs do not have is not certain, whatever the stamps leave open; nor is
+    a change of another rule by the same check or fetch. They become ``possible`` here, and the scores count them so.
+
     Raises
     ------
     NoInputError
@@ -80,7 +88,20 @@ def validate(lake: Lake) -> ValidationSummary:
     """
     with engine_for(lake, _HELD) as engine:
         engine.replace(REPLAY_CHECK, matched(engine, lake))
-        return _summary(engine)
+        tables = {name: engine.table(name) for name in ("isr_changes", REPLAY_CHECK.name)}
+        refuted = engine.listed(_ask(engine, "refuted", tables))
+        found = _summary(engine)
+    if refuted:
+        _doubt(lake, refuted)
+    return found
+
+
+def _doubt(lake: Lake, refuted: list[dict[str, Any]]) -> None:
+    rows = pa.Table.from_pylist(refuted, arrow_schema(ISR_CHANGES)).select([*_CHANGE, "certainty", "depends_on"])
+    with turn(lake):
+        for table in (ISR_CHANGES, SHRINK_VERDICTS):
+            lake.amend(table, lake.spark.createDataFrame(rows), _CHANGE, "depends_on", "certainty")
+        write_scores(lake)
 
 
 def predict(lake: Lake) -> ValidationSummary:

@@ -20,6 +20,8 @@ DEPENDS_ON = {
     "check_time": "when the leader's check ran",
     "check_phase": "when the leader's checks were due, which no line tells",
     "isr_at_start": "who was in the ISR when the log began, which no line tells",
+    "not_logged": "an order of events that the brokers' log refutes: their own rule makes this change here, and they "
+    "logged none",
 }
 """What a possible change depends on, and that in words."""
 SHOWN_ERROR_MS = 100
@@ -44,7 +46,8 @@ _CHANGE = columns("""
     depends_on STRING -- why it is possible: event_order (a fetch or an append of the same moment may have come before
         -- the check), check_time (the check may have run earlier, or later, on a leader that was silent or late),
         -- check_phase (no line tells when the leader's checks were due), isr_at_start (the log begins in mid-term, no
-        -- line tells whether the follower was in the ISR, and it has not been seen at the log end since)
+        -- line tells whether the follower was in the ISR, and it has not been seen at the log end since),
+        -- not_logged (the brokers' own rule makes this change at this moment too, and their logs have none)
 """)
 _CHANGE_CHECKS = {
     **KEY_CHECKS,

@@ -1,7 +1,7 @@
 """Changes of brokers and replay side by side, of made-up edges; DuckDB and Spark say the same."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
-from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK
+from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES
 from isr_batch.scoring.broker_check import matched, validate
 
@@ -101,6 +101,7 @@ def edges(lake: Lake) -> Lake:
         replayed(10, 50, leader_id=3), replayed(11, 50, leader_id=4), replayed(11, 150, leader_id=4),
     ])  # fmt: skip
     write(lake, PARTITION_SCORES, [of_set(0, 0, rule="kafka-3.7", params_json=PARAMS, time=at(0))])
+    write(lake, SHRINK_VERDICTS, [])
     # Of a run of three across midnight the last fetch is the near one; of another the first is long done.
     write(lake, FETCH_LOG, [
         fetch(1, 49.990, 49.996), fetch(1, 40, 40.001), fetch(3, 49.9, 49.994),
@@ -169,6 +170,39 @@ def test_the_table_has_it(edges: Lake) -> None:
     assert (first["caught_up_within_1_ms"], first["caught_up_within_2_ms"], first["within_100_ms"]) == (0, 1, 1)
     assert first["offsets_equal"] is None  # of two figures no line tells
     assert (summary.matched, edges.read(REPLAY_CHECK.name).count()) == (2, sum(map(len, STORY.values())))
+
+
+def moments(rows: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], str | None]:
+    """What each change depends on, by rule, partition, kind and seconds since the start."""
+    return {
+        (row["rule"], row["partition_id"], row["kind"], (row["change_time"] - START).total_seconds()): row["depends_on"]
+        for row in rows
+        if (row["certainty"] == "possible") == (row["depends_on"] is not None)
+    }
+
+
+def test_what_the_logs_refute_is_not_certain(edges: Lake) -> None:
+    """Nor under another rule, if it is by the same check; what is unknown, or possible already, stays as it was."""
+    rows = edges.read(ISR_CHANGES.name).toArrow().to_pylist()
+    second = dt.timedelta(seconds=1)
+    others = [row | {"rule": "kafka-2.1"} for row in rows if row["rule"] == "kafka-3.7"]
+    late = [row | {"rule": "kafka-3.3", "change_time": row["change_time"] + second} for row in others]
+    every = [*rows, *others, *late]
+    before = moments(every)
+    write(edges, ISR_CHANGES, every)
+    judged = {"verdict": "spurious", "primary_cause": "caught_up", "causes": ["caught_up"]}
+    write(edges, SHRINK_VERDICTS, [row | judged for row in every if row["kind"] == "shrink"])
+    first = validate(edges)
+    refuted = {
+        (rule, *change): "not_logged"
+        for rule in ("kafka-3.7", "kafka-2.1")
+        for change in ((4, "expand", 55), (7, "expand", 40), (11, "shrink", 150))
+    }
+    after = before | refuted
+    assert moments(edges.read(ISR_CHANGES.name).toArrow().to_pylist()) == after
+    of_shrinks = {change: depends_on for change, depends_on in after.items() if change[2] == "shrink"}
+    assert moments(edges.read(SHRINK_VERDICTS.name).toArrow().to_pylist()) == of_shrinks
+    assert validate(edges) == first, "what it has said is no part of the next comparison"
 
 
 def test_many_rows_are_for_spark(edges: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.request_log import IN_SESSIONS
 from isr_batch.ingest.kafka_logs.session_partitions import members_before
 from isr_batch.lake.arrow_sql import ArrowSql
+from udfs.batches.sessions import Members
 
 SECOND = 1_000_000
 TOPICS = pa.table({"topic_id": ["id-of-busy"], "topic": ["busy"]})
@@ -21,7 +22,7 @@ def term(**more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
-def members(sql: ArrowSql, *led: dict[str, Any], **more: Any) -> dict[tuple[int, int], list[tuple[Any, ...]]]:
+def members(sql: ArrowSql, *led: dict[str, Any], **more: Any) -> Members:
     """Of the session of follower 2 with leader 1, whose first request in the log was handled at 10.5 s."""
     first = {
         "broker_id": 1, "replica_id": 2, "session": 7, "session_epoch": 40, "error_code": 0, "partitions": b"",
@@ -30,7 +31,7 @@ def members(sql: ArrowSql, *led: dict[str, Any], **more: Any) -> dict[tuple[int,
     row = {name: first.get(name, "" if pa.types.is_string(IN_SESSIONS.field(name).type) else 0)
            for name in IN_SESSIONS.names}  # fmt: skip
     sessions = pa.Table.from_pylist([row], IN_SESSIONS)
-    return dict(members_before(Here(sql), sessions, led, TOPICS, {}))
+    return members_before(Here(sql), sessions, led, TOPICS, {})
 
 
 def test_all_that_the_leader_leads_and_the_follower_follows(sql: ArrowSql) -> None:
