@@ -212,7 +212,7 @@ def test_bytes_that_could_be_written_to_compile_nothing_again() -> None:
     for read in (requests_of(made), requests_of(sent)):
         for found in (read, pa.ipc.read_record_batch(pa.py_buffer(read.serialize().to_pybytes()), read.schema)):
             assert unpacked.fetches(found.column("partitions"))
-    functions = (cut.cut_lines, requests.read_requests, pieces.count, pieces.unpack)
+    functions: tuple[Any, ...] = (cut.cut_lines, requests.read_requests, pieces.count, pieces.unpack)
     assert [len(function.signatures) for function in functions] == [1, 1, 1, 1]
 
 
