@@ -30,13 +30,13 @@ check: $(VENV)/test.stamp ## style, layers, types, and the tests that need neith
 test: $(VENV)/test.stamp java ## style, layers, types, the main job on the sample logs, and all tests but the long ones
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint sample kernels type
 	rm -rf build/witnesses
-	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=40 -m "not long and not nightly"
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=0 --durations-min=10 -m "not long and not nightly"
 
 test-all: $(VENV)/test.stamp java chromium ## after `make test`: the long tests (tests/conftest.py lists them), and what all have shown
-	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=40 -m "long and not nightly"
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=0 --durations-min=10 -m "long and not nightly"
 	$(BIN)/python -m docs.generate.witnesses
 
-setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars; and Java where Debian has none
+setup: $(VENV)/run.stamp java ## make .venv from the lock, with Delta's jars and compiled kernels; and Java where Debian has none
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
@@ -47,9 +47,11 @@ $(BIN)/python:
 $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
 	$(PIP) install --quiet --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m isr_batch.session --fetch-jars
-	$(BIN)/python -m isr_batch.jvm
+	$(COMPILE) & compiled=$$!; \
+		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm && wait $$compiled
 	@touch $@
+# While Java has one core, the kernels of `run` are compiled on another.
+COMPILE = { $(BIN)/python -m isr_batch.ingest.kafka_logs.kernels && $(BIN)/python -m isr_batch.replay.kernel_cache; }
 
 $(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp
 	$(PIP) install --quiet --require-hashes -r requirements/test.lock

@@ -53,6 +53,7 @@ LONG = {
 
 LONGEST_FIRST = (
     "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_generate.py", "test_kafka_logs.py",
+    "test_timeline_files.py", "test_own_table.py", "test_engines.py",
 )  # fmt: skip
 """Files whose tests take minutes in all."""
 

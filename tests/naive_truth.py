@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE = range(7)
@@ -105,7 +104,9 @@ class Truth:
         position = self.position(replica)
         if position < self.term.start_offset:
             return self.term.start_us
-        return next((time for time, end in self.appends if end > position), None)
+        if position >= self.log_end_offset():
+            return None
+        return next(time for time, end in self.appends if end > position)
 
     def true_lag_us(self, replica: int, now_us: int) -> int:
         since = self.missing_since_us(replica)
@@ -123,14 +124,14 @@ class Truth:
 
     def arrive(self, now_us: int, fetch: Fetch) -> None:
         replica = fetch.row.replica_id
-        earlier = self.fetches.setdefault(replica, [])
-        followed = pairwise([*earlier, fetch])
-        counted = [(former, later) for former, later in followed if former.row.code == 0 and former.recorded]
+        fetches = self.fetches.setdefault(replica, [])
         self.note_caught(now_us)  # what it lacked nothing of until now: its log may turn out shorter than it was
-        earlier.append(fetch)
-        if fetch.row.code == 0 and counted and fetch.row.offset >= counted[-1][0].L:
+        fetches.append(fetch)
+        followed = zip(reversed(fetches[:-1]), reversed(fetches[1:]), strict=True)
+        last = next(((former, later) for former, later in followed if former.row.code == 0 and former.recorded), None)
+        if fetch.row.code == 0 and last and fetch.row.offset >= last[0].L:
             # It has reached what the leader held when its former fetch was read: caught up then.
-            former, later = counted[-1]
+            former, later = last
             read_us = min(former.row.handled_us, later.row.time_us)
             self.caught_us[replica] = max(self.caught_us[replica], read_us)
         self.note_caught(now_us)
@@ -179,7 +180,8 @@ class Truth:
 
 
 def clip(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
-    return [(max(b, begin), min(e, end)) for b, e in spans if max(b, begin) < min(e, end)]
+    clipped = [(max(b, begin), min(e, end)) for b, e in spans if b < end and e > begin]
+    return [(b, e) for b, e in clipped if b < e]
 
 
 def length(spans: list[tuple[int, int]]) -> int:

@@ -1,9 +1,15 @@
-"""The kernels of the replay and of the simulation, compiled once a machine."""
+"""The kernels of the replay and of the simulation, compiled once a machine.
+
+``python -m isr_batch.replay.kernel_cache`` compiles the replay, which the first replay would else do (`make setup`).
+"""
 
 from functools import lru_cache
 
 from isr_batch import compiled
+from udfs.batches.replay import NO_ROWS
 from udfs.kernel.replay import kernels
+from udfs.kernel.state import new_state
+from udfs.records import new_output
 from udfs.simulation.loop import simulation
 
 
@@ -16,3 +22,19 @@ def digest_of_sources() -> str:
 def keep_compiled() -> None:
     """Let the entry points of this process load their machine code, and save what they compile."""
     compiled.keep_compiled((*kernels(), simulation()), digest_of_sources())
+
+
+def compile_replay() -> None:
+    """Replay a term in which nothing happens, so that each entry point is compiled for what a replay gives it."""
+    keep_compiled()
+    replay, state, out = kernels(), new_state([0], 1), new_output(1000)
+    state.fetches["replica_id"] = state.term["replicas"] = 1
+    replay.begin_term(state, 1, 0, True, out)
+    replay.has_room(state, out)
+    replay.advance(state, NO_ROWS, 0, out)
+    replay.close_day(state, out)
+    replay.end_term(state, out)
+
+
+if __name__ == "__main__":
+    compile_replay()

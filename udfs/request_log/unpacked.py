@@ -116,8 +116,10 @@ def _signed(numbers: Ints) -> Ints:
 def _unpacked(packed: pa.Array, numbers: tuple[int, int, int]) -> tuple[Partitions, Partitions, Partitions]:
     rows = len(packed)
     _valid, edges, data = packed.buffers()
-    at = np.frombuffer(edges, np.int32)[packed.offset : packed.offset + rows + 1] if rows else np.zeros(1, np.int32)
-    text = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+    # Neither can be written to, whoever made them: for others numba compiles again.
+    at = np.frombuffer(memoryview(edges if rows else bytes(4)).toreadonly(), np.int32)
+    at = at[packed.offset : packed.offset + rows + 1] if rows else at
+    text = np.frombuffer(memoryview(data or b"").toreadonly(), np.uint8)
     totals = np.empty((3, 3), np.int64)
     pieces.count(text, at, numbers, totals)
     asked, forgotten, answered = (

@@ -1,4 +1,7 @@
-"""The compiled functions of an ingest, loaded from disk in each process that calls them."""
+"""The compiled functions of an ingest, loaded from disk in each process that calls them.
+
+``python -m isr_batch.ingest.kafka_logs.kernels`` compiles them, which the first ingest would else do (`make setup`).
+"""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -7,7 +10,7 @@ import pyarrow as pa
 
 from isr_batch.compiled import digest_of, keep_compiled
 from udfs.kernel.fetch_sessions import read_partitions
-from udfs.request_log import cut, pieces, requests
+from udfs.request_log import cut, pieces, requests, unpacked
 
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -27,3 +30,15 @@ def with_kernels(function: OfBatches) -> OfBatches:
 def _with_kernels(function: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     load_kernels()
     return function(batches)
+
+
+def compile_ingest() -> None:
+    """Read no lines, so that the functions are compiled for what an ingest gives them."""
+    from isr_batch.ingest.kafka_logs.lines import LINES
+    from isr_batch.ingest.kafka_logs.request_log import requests_of
+
+    unpacked.fetches(requests_of(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))
+
+
+if __name__ == "__main__":
+    compile_ingest()

@@ -71,7 +71,7 @@ _OUTCOMES = (
 _NO_REQUEST, _BLANK, _TEXT = range(scan.OUTCOMES, scan.OUTCOMES + 3)
 _REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form")
 
-_MARK, _NO_MARK = np.frombuffer(cut.MARK, np.uint8), np.empty(0, np.uint8)
+_MARK, _NO_MARK = np.frombuffer(cut.MARK, np.uint8), np.frombuffer(b"", np.uint8)
 
 _UNUSABLE = pa.array([BLANK, REFUSED, FILE])
 
@@ -206,10 +206,13 @@ class _Block:
 
 
 def _bytes_of(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Give the bytes of strings, and where each begins; a null has none."""
+    """Give the bytes of strings, and where each begins; a null has none.
+
+    The bytes can't be written to, whoever made them: for others numba compiles again.
+    """
     _valid, edges, text = values.buffers()
     at = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1]
-    data = np.frombuffer(text, np.uint8) if text else np.empty(0, np.uint8)
+    data = np.frombuffer(memoryview(text or b"").toreadonly(), np.uint8)
     return data[at[0] : at[-1]], at - at[0]
 
 

@@ -1,6 +1,7 @@
 """Timelines are those of the kernel, a row once for the runs that share it, and other engines see the same."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,33 @@ RUNS = rule_runs(ReplaySettings(rules=RULES))
 SECOND = Window("2024-01-01", "2024-01-02")
 
 
+@pytest.fixture(scope="module")
+def generated(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    lake = Lake(spark_session, str(tmp_path_factory.mktemp("generated") / "lake"), "test-run")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("isr_batch.simulation.generate.START_MS", START_MS - 20_000)
+        generate(lake, Fleet("kip-501-example"))
+    return lake.root
+
+
+@pytest.fixture(scope="module")
+def generated_and_replayed(
+    spark_session: SparkSession, generated: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    root = shutil.copytree(generated, str(tmp_path_factory.mktemp("replayed") / "lake"))
+    replay(Lake(spark_session, root, "test-run"), RUNS, timelines=True)
+    return root
+
+
 @pytest.fixture
-def over_midnight(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setattr("isr_batch.simulation.generate.START_MS", START_MS - 20_000)
-    generate(lake, Fleet("kip-501-example"))
+def over_midnight(lake: Lake, generated: str) -> Lake:
+    shutil.copytree(generated, lake.root)
+    return lake
+
+
+@pytest.fixture
+def replayed_lake(lake: Lake, generated_and_replayed: str) -> Lake:
+    shutil.copytree(generated_and_replayed, lake.root)
     return lake
 
 
@@ -87,46 +111,44 @@ def test_the_views_have_the_rows_of_the_kernel(over_midnight: Lake) -> None:
         assert found_at == times.count(edge)
 
 
-def test_one_rule_again_replaces_its_rows_alone(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    replay(over_midnight, RUNS)
-    before, first = rows(over_midnight), files(over_midnight)
-    replay(over_midnight, RUNS[1:2], SECOND)
-    assert rows(over_midnight) == before
-    assert first < files(over_midnight)  # the other rules need what they share
-    second = files(over_midnight) - first
-    replay(over_midnight, RUNS[1:2], SECOND)
-    assert rows(over_midnight) == before
-    assert not second & files(over_midnight)
-    replay(over_midnight, RUNS)
-    assert rows(over_midnight) == before
-    assert not first & files(over_midnight)
-    assert len(files(over_midnight)) == len(first)
+def test_one_rule_again_replaces_its_rows_alone(replayed_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, first = rows(replayed_lake), files(replayed_lake)
+    replay(replayed_lake, RUNS[1:2], SECOND)
+    assert rows(replayed_lake) == before
+    assert first < files(replayed_lake)  # the other rules need what they share
+    second = files(replayed_lake) - first
+    replay(replayed_lake, RUNS[1:2], SECOND)
+    assert rows(replayed_lake) == before
+    assert not second & files(replayed_lake)
+    replay(replayed_lake, RUNS)
+    assert rows(replayed_lake) == before
+    assert not first & files(replayed_lake)
+    assert len(files(replayed_lake)) == len(first)
     monkeypatch.setattr("isr_batch.replay.replay.commit_timelines", None)
     with pytest.raises(TypeError):
-        replay(over_midnight, RUNS)
-    assert rows(over_midnight) == before
+        replay(replayed_lake, RUNS)
+    assert rows(replayed_lake) == before
 
 
 @pytest.mark.usefixtures("vacuum_at_once")
-def test_what_was_killed_shows_nothing_and_is_taken_out(over_midnight: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    replay(over_midnight, RUNS)
-    before, first = rows(over_midnight), files(over_midnight)
+def test_what_was_killed_shows_nothing_and_is_taken_out(replayed_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, first = rows(replayed_lake), files(replayed_lake)
     killed = patch("isr_batch.replay.timeline_tables.replace_arrow", side_effect=KeyboardInterrupt)
     with killed, pytest.raises(KeyboardInterrupt):
-        replay(over_midnight, RUNS[:2])
-    assert first < files(over_midnight)
-    assert rows(over_midnight) == before
+        replay(replayed_lake, RUNS[:2])
+    assert first < files(replayed_lake)
+    assert rows(replayed_lake) == before
     monkeypatch.setattr("isr_batch.lake.maintain.TABLES", [table.name for table in TIMELINES.values()])
     for name in TIMELINES.values():  # joined with rows that count
-        over_midnight.spark.sql(f"OPTIMIZE {over_midnight.identifier(name.name)}")
-    assert rows(over_midnight) == before
-    take_out_unnamed(over_midnight)
-    maintain(over_midnight, 0, 14)
-    assert rows(over_midnight) == before
-    sets = {row["run_set"] for row in over_midnight.read("rule_runs").collect()}
-    assert {row["run_set"] for row in over_midnight.read("replica_states").select("run_set").collect()} == sets
-    assert {str(path) for path in Path(over_midnight.root, "replica_states").rglob("*.parquet")} <= {
-        path.replace("%20", " ") for path in files(over_midnight)
+        replayed_lake.spark.sql(f"OPTIMIZE {replayed_lake.identifier(name.name)}")
+    assert rows(replayed_lake) == before
+    take_out_unnamed(replayed_lake)
+    maintain(replayed_lake, 0, 14)
+    assert rows(replayed_lake) == before
+    sets = {row["run_set"] for row in replayed_lake.read("rule_runs").collect()}
+    assert {row["run_set"] for row in replayed_lake.read("replica_states").select("run_set").collect()} == sets
+    assert {str(path) for path in Path(replayed_lake.root, "replica_states").rglob("*.parquet")} <= {
+        path.replace("%20", " ") for path in files(replayed_lake)
     }
 
 
@@ -144,33 +166,31 @@ def test_none_are_written_where_none_are_wanted(over_midnight: Lake) -> None:
     assert sorted(map(str, over_midnight.read("shrink_verdicts").collect())) == verdicts
 
 
-def test_the_recipe_of_the_cookbook_for_other_engines(over_midnight: Lake) -> None:
-    replay(over_midnight, RUNS)
-    names: dict[str, Any] = {"lake": over_midnight.root, "print": str}
+def test_the_recipe_of_the_cookbook_for_other_engines(replayed_lake: Lake) -> None:
+    names: dict[str, Any] = {"lake": replayed_lake.root, "print": str}
     exec(recipe(), names)
     for view, (contract, _) in VIEWS.items():
         columns = [
             f"CAST({column.name} AS STRING)" for column in contract.columns if column.name not in {"time", "isr"}
         ]
         found = names["db"].execute(f"SELECT epoch_us(time), {', '.join(columns)} FROM {view}").fetchall()
-        expected = over_midnight.read(view).selectExpr("unix_micros(time)", *columns).collect()
+        expected = replayed_lake.read(view).selectExpr("unix_micros(time)", *columns).collect()
         assert Counter(found) == Counter(map(tuple, expected))
 
 
 @pytest.mark.parametrize("window", [Window(), SECOND], ids=str)
-def test_those_of_one_partition_when_somebody_asks(over_midnight: Lake, window: Window) -> None:
-    replay(over_midnight, RUNS, timelines=True)
-    topic, partition_id = over_midnight.read("leader_epochs").select("topic", "partition_id").first() or ("", 0)
-    made = timelines_of(over_midnight, RUNS, (None, topic, partition_id), window)
+def test_those_of_one_partition_when_somebody_asks(replayed_lake: Lake, window: Window) -> None:
+    topic, partition_id = replayed_lake.read("leader_epochs").select("topic", "partition_id").first() or ("", 0)
+    made = timelines_of(replayed_lake, RUNS, (None, topic, partition_id), window)
     for view, rows in made.items():
-        of_partition = over_midnight.read(view).where(window.condition).where(F.col("topic") == topic)
+        of_partition = replayed_lake.read(view).where(window.condition).where(F.col("topic") == topic)
         written = of_partition.where(F.col("partition_id") == partition_id)
         assert rows.num_rows
-        assert sorted(map(str, over_midnight.spark.createDataFrame(rows).collect())) == sorted(
+        assert sorted(map(str, replayed_lake.spark.createDataFrame(rows).collect())) == sorted(
             map(str, written.collect())
         )
     with pytest.raises(NoInputError, match="knows nothing of other-3"):
-        timelines_of(over_midnight, RUNS, (None, "other", 3), window)
+        timelines_of(replayed_lake, RUNS, (None, "other", 3), window)
 
 
 def test_a_table_that_is_laid_out_otherwise_is_refused(lake: Lake) -> None:

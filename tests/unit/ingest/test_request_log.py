@@ -16,7 +16,7 @@ from tests.mutated_lines import mutated
 from tests.naive_request_log import MARK, naive_request
 from tests.request_pieces import partitions_of
 from tests.unit.ingest.test_request_log_text import LINES
-from udfs.request_log import cut
+from udfs.request_log import cut, pieces, requests, unpacked
 
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "leader-stop" / "broker-2" / "request.log.gz"
 MUTATED = 10_000
@@ -202,6 +202,18 @@ def test_lines_and_files_that_could_not_be_read() -> None:
         (REFUSED, "line too long", "d", None), (FILE, "empty file", None, None)
     ]  # fmt: skip
     assert requests_of(pa.RecordBatch.from_pylist([], LINES)).num_rows == 0
+
+
+def test_bytes_that_could_be_written_to_compile_nothing_again() -> None:
+    """A reader of its own gets both: those that it made, and those that Spark sent."""
+    made = pa.RecordBatch.from_pylist([{"source_line": 1, "value": fetch()}], LINES)
+    sent = pa.ipc.read_record_batch(pa.py_buffer(made.serialize().to_pybytes()), LINES)
+    assert [batch.column("value").buffers()[2].is_mutable for batch in (made, sent)] == [True, False]
+    for read in (requests_of(made), requests_of(sent)):
+        for found in (read, pa.ipc.read_record_batch(pa.py_buffer(read.serialize().to_pybytes()), read.schema)):
+            assert unpacked.fetches(found.column("partitions"))
+    functions: tuple[Any, ...] = (cut.cut_lines, requests.read_requests, pieces.count, pieces.unpack)
+    assert [len(function.signatures) for function in functions] == [1, 1, 1, 1]
 
 
 def test_a_part_of_a_batch_is_read_as_such() -> None:

@@ -2,7 +2,7 @@
 
 Both replay the same log under the same rules; every ISR change and every row of both timelines must agree.
 Every log is replayed under all rules, each in a variant of ``tests.strategies``. ``LOGS`` of them are the budget
-of an ordinary run; the ``nightly`` mark spends more.
+of `make test` and `make test-all` together; the ``nightly`` mark spends more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,6 +28,10 @@ from udfs.rules import REGISTRY
 LOGS = 20_000
 LOGS_NIGHTLY = 300_000
 PARTS = 20
+PART_SECONDS = 36
+"""CPU time of a part, nearly all of it the naive model's."""
+TEST_SECONDS = 180
+"""What `make test` has for them; `make test-all` runs the parts that are left."""
 CODES = {rule: code for code, rule in enumerate(REGISTRY)}
 NO_TIMERS = -1
 
@@ -181,7 +185,10 @@ def against_naive(part: int, examples: int) -> None:
     compare()
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(n, marks=pytest.mark.long if n >= TEST_SECONDS // PART_SECONDS else ()) for n in range(PARTS)],
+)
 def test_kernel_agrees_with_naive(part: int, record_property: Any) -> None:
     against_naive(part, LOGS // PARTS)
     record_property("rules", list(RULES))
