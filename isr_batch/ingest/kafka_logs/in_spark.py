@@ -195,7 +195,8 @@ def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
     """Keep the rows that meet a condition; only the columns that it names go through the engine."""
-    return rows.filter(sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"])
+    meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # which copies them
 
 
 def table_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
