@@ -244,7 +244,8 @@ def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.
         ), offsets AS (
             SELECT {_TERM}, "offset", min(named_in) AS named_in, min(named_us) AS named_us, min(grown_us) AS grown_us,
                 max(still_us) AS still_us, any_value(append) AS append
-            FROM named LEFT JOIN begun USING ({_TERM}) WHERE begins IS NULL OR "offset" >= begins GROUP BY {_TERM}, "offset"
+            FROM named LEFT JOIN begun USING ({_TERM}) WHERE begins IS NULL OR "offset" >= begins
+            GROUP BY {_TERM}, "offset"
         ), of_partition AS (
             SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset}}
                 ORDER BY leader_epoch, start_offset) AS starts
@@ -252,17 +253,18 @@ def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.
         ), ranges AS (
             SELECT * REPLACE (
                     least(min(grown_us) OVER from_here, min(named_us) OVER further) AS grown_us),
-                lead("offset") OVER by_offset AS next_offset, lead(named_in) OVER by_offset AS next_source
+                lag("offset") OVER downwards AS next_offset, lag(named_in) OVER downwards AS next_source
             FROM offsets
-            WINDOW by_offset AS (PARTITION BY {_TERM} ORDER BY "offset"),
-                from_here AS (by_offset ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING),
-                further AS (by_offset ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
+            -- From the last offset down: what is least from here on is then known when a row is passed.
+            WINDOW downwards AS (PARTITION BY {_TERM} ORDER BY "offset" DESC),
+                from_here AS (downwards ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
+                further AS (downwards ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
         ), with_next AS (
             SELECT r.*,
                 -- After a gap in its broker's log, the next term's start offset no longer bounds this term's last
                 -- append.
-                CASE WHEN next_offset IS NULL AND {last} THEN list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch)[1].start_offset END
-                    AS next_start
+                CASE WHEN next_offset IS NULL AND {last} THEN
+                    list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch)[1].start_offset END AS next_start
             FROM ranges r LEFT JOIN of_partition USING (topic, partition_id)
         )
         SELECT * EXCLUDE (next_source, next_start),

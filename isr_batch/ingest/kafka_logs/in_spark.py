@@ -27,11 +27,11 @@ OfTables = Callable[..., pa.Table]
 
 ROWS_AT_ONCE = 100_000
 """Rows that a query is asked about, and that are cut into packets."""
-PACKET_ROWS = 5_000
+PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
 """Spark cuts what it exchanges into shares, and puts small ones together."""
-PACKETS_AT_ONCE = 64
-"""Packets that go to a worker in one batch: they have 1 MB at most, unless lines have thousands of partitions."""
+PACKETS_AT_ONCE = 16
+"""Packets that go to a worker in one batch: they have 2 MB at most, unless lines have thousands of partitions."""
 
 _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
