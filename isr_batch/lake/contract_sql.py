@@ -3,6 +3,7 @@
 import re
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
 from isr_batch.lake.tables.contract import Table
@@ -10,12 +11,17 @@ from isr_batch.lake.tables.contract import Table
 
 def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
     """Keep the rows that meet a condition, which is in Spark's SQL: text has escapes, and instants are in UTC."""
+    meets = _meet(sql, rows, where)
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # which copies them
+
+
+def _meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]
     known = without_zones(rows.select(plain))
     text = re.sub(r"'((?:[^'\\]|\\.)*)'", lambda found: quoted(re.sub(r"\\(.)", r"\1", found[1])), where)
-    return rows.filter(sql(f"SELECT coalesce({text}, false) AS meets FROM stored", stored=known)["meets"])
+    return sql(f"SELECT coalesce({text}, false) AS meets FROM stored", stored=known)["meets"]
 
 
 def count_broken(sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
@@ -37,4 +43,4 @@ def count_broken(sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true
     if any(rows[column.name].null_count for column in required if column.type.startswith("MAP")):
         return int(rows.num_rows)
     holds.append(f"coalesce({where}, false)")
-    return int(rows.num_rows - rows_that_meet(sql, rows, " AND ".join(f"({each})" for each in holds)).num_rows)
+    return int(rows.num_rows - (pc.sum(_meet(sql, rows, " AND ".join(f"({each})" for each in holds))).as_py() or 0))

@@ -27,7 +27,7 @@ from isr_batch.lake.commits import Actions, commit, now_ms
 from isr_batch.lake.contract_sql import count_broken, rows_that_meet
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.worker_files import DataFile
+from isr_batch.lake.worker_files import DataFile, parquet_options
 
 MOST_BYTES = 64 << 20
 """Of files that have both rows to be replaced and others: they are read and written here. More is for Spark."""
@@ -236,7 +236,8 @@ def _written(folder: str, table: Table, rows: pa.Table) -> Iterator[AddAction]:
         place = "".join(f"{name}={value}/" for name, value in values.items())
         path = f"{place}part-{uuid.uuid4()}.zstd.parquet"
         Path(folder, place).mkdir(parents=True, exist_ok=True)
-        pq.write_table(part.select(stored), Path(folder, path), compression="zstd", store_schema=False)
+        kept = part.select(stored)
+        pq.write_table(kept, Path(folder, path), **parquet_options(table, kept.schema))
         size = Path(folder, path).stat().st_size
         yield AddAction(path, size, values, now_ms(), True, json.dumps({"numRecords": part.num_rows}))
 
@@ -261,5 +262,6 @@ def _parts(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, dict
         return
     (column,) = by
     text = rows[column].cast(pa.string())
-    for value in pc.unique(text).to_pylist():
-        yield rows.filter(pc.equal(text, value)), {column: value}
+    values = pc.unique(text).to_pylist()
+    for value in values:
+        yield rows.filter(pc.equal(text, value)) if len(values) > 1 else rows, {column: value}

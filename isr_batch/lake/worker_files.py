@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -97,6 +98,23 @@ def reported_files(reports: pa.Table) -> list[DataFile]:
     return [DataFile(**json.loads(text)) for text in reports["file"].to_pylist()]
 
 
+def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
+    """Say how the columns of a file are written.
+
+    Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
+    """
+    steps = [field.name for field in stored if field.type in (pa.int64(), pa.timestamp("us", "UTC"))]
+    recurring = [field.name for field in stored if field.name not in steps and field.type != pa.binary()]
+    return {
+        "compression": "zstd", "store_schema": False, "write_statistics": _instants(table), "use_dictionary": recurring,
+        "column_encoding": dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
+    }  # fmt: skip
+
+
+def _instants(table: Table) -> list[str]:
+    return [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
+
+
 class _Files:
     """The files of a task, in the making."""
 
@@ -140,20 +158,13 @@ class _File:
         self.folder, self.day = folder, str(np.datetime64(day, "D"))
         self.path = f"{DAY}={self.day}/part-{uuid.uuid4()}.zstd.parquet"
         self.rows, self.broken = 0, 0
-        self.instants = [c.name for c in table.columns if c.type == "TIMESTAMP" and not c.nullable]
+        self.instants = _instants(table)
         self.least_us: dict[str, int] = {}
         self.most_us: dict[str, int] = {}
         stored = pa.schema([field for field in schema if field.name != DAY])
-        # Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
-        steps = [field.name for field in stored if field.type in (pa.int64(), pa.timestamp("us", "UTC"))]
-        recurring = [field.name for field in stored if field.name not in steps and field.type != pa.binary()]
         place = Path(folder, self.path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        self.writer = pq.ParquetWriter(
-            place, stored, compression="zstd", store_schema=False, write_statistics=self.instants,
-            use_dictionary=recurring,
-            column_encoding=dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
-        )  # fmt: skip
+        self.writer = pq.ParquetWriter(place, stored, **parquet_options(table, stored))
 
     def write(self, rows: pa.Table, broken: int) -> None:
         self.rows += rows.num_rows

@@ -15,7 +15,7 @@ import pyarrow as pa
 from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last, stretch_number
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.fetch_log import DOUBTFUL, FETCHES
-from isr_batch.ingest.kafka_logs.in_spark import Query
+from isr_batch.ingest.kafka_logs.in_spark import Query, meeting
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.ingest.kafka_logs.request_log import PRODUCE
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -167,7 +167,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
 def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, starts: pa.Table, last: str
 ) -> pa.Table:  # fmt: skip
-    once = sql("SELECT * FROM rows WHERE NOT repeated", rows=rows)
+    once = meeting(sql, rows, "NOT repeated")
+    once = once.append_column("place", pa.array(range(once.num_rows), pa.int64()))
     between = _between(sql, _named_offsets(sql, once, fetched, shrinks, terms), starts, last)
     columns = ", ".join(APPENDS.names)
     return sql(
@@ -177,8 +178,8 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
             source_file, source_line
         FROM once WHERE answered AND base_offset IS NULL
         """,
-        answered=_answered(sql, between),
-        unanswered=_unanswered(sql, once, between),
+        answered=_answered(sql, once, between),
+        unanswered=_unanswered(sql, once, between, _seen_in(sql, between, once, fetched, shrinks)),
         once=once,
     )
 
@@ -189,7 +190,7 @@ def _named_offsets(
     """Collect the known log end offsets, in no order: term, offset, named_in, and bounds on when the log ended there.
 
     The log end offset was this one or a higher one at ``named_us``, a higher one at ``grown_us``, and exactly this one
-    at ``still_us``. ``append`` is the request whose base offset it is.
+    at ``still_us``. ``append`` is the place of the request whose base offset it is.
 
     Of fetches: if a follower's next offset is higher, the last response before it had records. A fetch that waited for
     data was read twice: the first read reached the log end. In a row of identical fetches no response had records.
@@ -201,27 +202,22 @@ def _named_offsets(
                 min(last_read_us) FILTER (records_size > 0) AS brought_us,
                 first(last_read_us ORDER BY last_handled_us DESC NULLS LAST, last_read_us DESC NULLS LAST)
                     AS last_read_us,
-                max(last_waited_us) AS still_us, first(source_file ORDER BY arrival_us, source_file) AS source_file
+                max(last_waited_us) AS still_us
             FROM fetched GROUP BY {_TERM}, replica_id, fetch_offset
-        ), asked_for AS (
-            SELECT *, lead("offset") OVER (PARTITION BY {_TERM}, replica_id ORDER BY "offset") IS NOT NULL AS asked_more
-            FROM asked
-        ), printed AS (
-            SELECT {_TERM}, unnest([leader_log_end_offset, high_watermark]) AS "offset", at_us, source_file FROM shrinks
+        ), highest AS (
+            SELECT {_TERM}, replica_id, max("offset") AS highest FROM asked GROUP BY {_TERM}, replica_id
         ), every AS (
             SELECT {_TERM}, base_offset AS "offset", 'appends' AS named_in, append_us AS named_us,
-                CAST(NULL AS BIGINT) AS still_us, CAST(NULL AS BIGINT) AS grown_us, source_file,
-                {{append_us: append_us, handled_us: handled_us, acks: acks, client_id: client_id,
-                  acknowledged_us: acknowledged_us,
-                  error_code: error_code, source_file: source_file, source_line: source_line}} AS append
+                CAST(NULL AS BIGINT) AS still_us, CAST(NULL AS BIGINT) AS grown_us, place AS append
             FROM once WHERE base_offset IS NOT NULL
             UNION ALL BY NAME
-            SELECT {_TERM}, "offset", 'fetches' AS named_in, named_us, still_us, source_file,
-                least(brought_us, CASE WHEN asked_more THEN last_read_us END) AS grown_us
-            FROM asked_for
+            SELECT {_TERM}, "offset", 'fetches' AS named_in, named_us, still_us,
+                least(brought_us, CASE WHEN "offset" < highest THEN last_read_us END) AS grown_us
+            FROM asked JOIN highest USING ({_TERM}, replica_id)
             UNION ALL BY NAME
-            SELECT {_TERM}, "offset", 'shrinks' AS named_in, at_us AS named_us, source_file
-            FROM printed
+            SELECT {_TERM}, unnest([leader_log_end_offset, high_watermark]) AS "offset", 'shrinks' AS named_in,
+                at_us AS named_us
+            FROM shrinks
             UNION ALL BY NAME
             SELECT {_TERM}, start_offset AS "offset", 'terms' AS named_in, start_us AS named_us
             FROM terms
@@ -244,13 +240,12 @@ def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.
     return sql(
         f"""
         WITH begun AS (
-            SELECT *, min("offset") FILTER (named_in = 'terms') OVER (PARTITION BY {_TERM}) AS begins FROM named
+            SELECT {_TERM}, min("offset") AS begins FROM named WHERE named_in = 'terms' GROUP BY {_TERM}
         ), offsets AS (
             SELECT {_TERM}, "offset", min(named_in) AS named_in, min(named_us) AS named_us, min(grown_us) AS grown_us,
-                max(still_us) AS still_us, any_value(append) AS append,
-                first(source_file ORDER BY named_us NULLS LAST, source_file) FILTER (source_file IS NOT NULL)
-                    AS source_file
-            FROM begun WHERE begins IS NULL OR "offset" >= begins GROUP BY {_TERM}, "offset"
+                max(still_us) AS still_us, any_value(append) AS append
+            FROM named LEFT JOIN begun USING ({_TERM}) WHERE begins IS NULL OR "offset" >= begins
+            GROUP BY {_TERM}, "offset"
         ), of_partition AS (
             SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset}}
                 ORDER BY leader_epoch, start_offset) AS starts
@@ -258,23 +253,21 @@ def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.
         ), ranges AS (
             SELECT * REPLACE (
                     least(min(grown_us) OVER from_here, min(named_us) OVER further) AS grown_us),
-                lead("offset") OVER by_offset AS next_offset, lead(named_in) OVER by_offset AS next_source,
-                -- Terms come from several files: an end known only from a later term counts to the file of the
-                -- beginning.
-                coalesce(lead(source_file) OVER by_offset, source_file) AS seen_in
+                lag("offset") OVER downwards AS next_offset, lag(named_in) OVER downwards AS next_source
             FROM offsets
-            WINDOW by_offset AS (PARTITION BY {_TERM} ORDER BY "offset"),
-                from_here AS (by_offset ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING),
-                further AS (by_offset ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
+            -- From the last offset down: what is least from here on is then known when a row is passed.
+            WINDOW downwards AS (PARTITION BY {_TERM} ORDER BY "offset" DESC),
+                from_here AS (downwards ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
+                further AS (downwards ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
         ), with_next AS (
             SELECT r.*,
                 -- After a gap in its broker's log, the next term's start offset no longer bounds this term's last
                 -- append.
-                CASE WHEN {last} THEN list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch)[1].start_offset END
-                    AS next_start
+                CASE WHEN next_offset IS NULL AND {last} THEN
+                    list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch)[1].start_offset END AS next_start
             FROM ranges r LEFT JOIN of_partition USING (topic, partition_id)
         )
-        SELECT * EXCLUDE (next_offset, next_source, next_start),
+        SELECT * EXCLUDE (next_source, next_start),
             coalesce(next_source, CASE WHEN next_start > "offset" THEN 'terms' END) AS end_source,
             coalesce(next_offset, CASE WHEN next_start > "offset" THEN next_start END) AS "end"
         FROM with_next
@@ -284,22 +277,53 @@ def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.
     )
 
 
-def _answered(sql: ArrowSql, between: pa.Table) -> pa.Table:
+def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
     """List the appends whose base offset is logged. If no later offset is known, count one record."""
     return sql(
         f"""
-        SELECT {_TERM}, greatest(append.handled_us, least(append.append_us, grown_us)) AS append_us,
-            "offset" AS base_offset, coalesce("end", "offset" + 1) AS log_end_offset,
+        SELECT {", ".join(f"once.{name}" for name in _TERM.split(", "))},
+            greatest(handled_us, least(append_us, grown_us)) AS append_us,
+            base_offset, coalesce("end", "offset" + 1) AS log_end_offset,
             coalesce(end_source, 'inferred') AS log_end_source, CASE WHEN "end" IS NOT NULL THEN 0 END AS log_end_error,
-            append.acks, append.client_id, append.acknowledged_us, append.error_code, append.source_file,
-            append.source_line
-        FROM ranges WHERE append IS NOT NULL
+            acks, client_id, acknowledged_us, error_code, source_file, source_line
+        FROM ranges JOIN once ON append = place
         """,
+        once=once,
         ranges=between,
     )
 
 
-def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
+def _seen_in(
+    sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
+) -> pa.Table:  # fmt: skip
+    """Find the file that the end of each range without a response is seen in: term, offset, seen_in.
+
+    Terms come from several files: an end known only from a later term counts to the file of the beginning.
+    """
+    return sql(
+        f"""
+        WITH open AS (
+            SELECT {_TERM}, "offset", unnest(["offset", next_offset]) AS named FROM ranges
+            WHERE append IS NULL OR "end" IS NULL
+        ), every AS (
+            SELECT {_TERM}, base_offset AS named, append_us AS us, source_file FROM once
+            UNION ALL SELECT {_TERM}, fetch_offset, arrival_us, source_file FROM fetched
+            UNION ALL SELECT {_TERM}, unnest([leader_log_end_offset, high_watermark]), at_us, source_file FROM shrinks
+        ), files AS (
+            SELECT {_TERM}, named, first(source_file ORDER BY us NULLS LAST, source_file) AS source_file
+            FROM every SEMI JOIN open USING ({_TERM}, named) WHERE source_file IS NOT NULL GROUP BY {_TERM}, named
+        )
+        SELECT {_TERM}, "offset", first(source_file ORDER BY named DESC) AS seen_in
+        FROM open JOIN files USING ({_TERM}, named) GROUP BY {_TERM}, "offset"
+        """,
+        ranges=between,
+        once=once,
+        fetched=fetched,
+        shrinks=shrinks,
+    )
+
+
+def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
     """Assign the ranges that no response names to the requests that fit in time; otherwise to no producer.
 
     Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``
@@ -312,7 +336,7 @@ def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
                 {{"offset": CASE WHEN append IS NULL THEN "offset" ELSE "offset" + 1 END, -- what follows begins after
                   "end": CASE WHEN append IS NULL THEN "end" END, grown_us: grown_us, still_us: still_us,
                   end_source: end_source, seen_in: seen_in}} AS span
-            FROM ranges WHERE append IS NULL OR "end" IS NULL
+            FROM ranges LEFT JOIN files USING ({_TERM}, "offset") WHERE append IS NULL OR "end" IS NULL
         ), every AS (
             SELECT *, handled_us - {STAMPS_US} AS by_us, 0 AS is_range FROM once WHERE NOT answered
             UNION ALL BY NAME SELECT * FROM open_ranges
@@ -337,6 +361,7 @@ def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
         """,
         once=once,
         ranges=between,
+        files=seen_in,
     )
     return sql(
         f"""

@@ -76,7 +76,7 @@ class Here:
         return table_of(work(iter(parts.to_batches())), schema)
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> pa.Table:  # noqa: D102
-        return table_of(work(iter(_here(rows).combine_chunks().to_batches())), schema)
+        return table_of(work(iter(_here(rows).to_batches())), schema)
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> pa.Table:  # noqa: D102
         return cast(self.engine(query, rows=_here(rows), **small), schema)

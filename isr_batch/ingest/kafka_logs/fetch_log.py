@@ -1,13 +1,14 @@
 """Build table fetch_log: one row per partition that a follower fetch read, resolved through its fetch session."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from isr_batch.ingest.kafka_logs.coverage import Stretch, stretch_number
+from isr_batch.ingest.kafka_logs.coverage import Stretch, with_stretch_number
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from isr_batch.ingest.kafka_logs.in_spark import Query
+from isr_batch.ingest.kafka_logs.in_spark import Query, worker_sql
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
@@ -51,28 +52,38 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     stretches : sequence of Stretch
         Of the brokers' logs.
     """
-    read = engine.map(sessions, partial(sessions_read, members=members), READ_SCHEMA)
-    same = [name for name in READ_SCHEMA.names if name not in ("broker_id", "topic", "leader_epoch", "fetch_offset")]
-    return engine.sql(
-        read,
-        f"""
-        WITH numbered AS (SELECT * RENAME (topic AS topic_id) FROM rows), of_topic AS (
-            SELECT numbered.*, coalesce(names.topic, topic_id) AS topic
-            FROM numbered LEFT JOIN topic_names names USING (topic_id))
-        SELECT {", ".join(f"r.{name}" for name in same if name != "topic")}, r.broker_id AS leader_id, r.topic,
-            -- Only fetches older than v9 come without an epoch.
-            CASE WHEN r.leader_epoch < 0 AND in_force IS NOT NULL THEN epoch_at(in_force, r.handled_us)
-                ELSE r.leader_epoch END AS leader_epoch,
-            nullif(fetch_offset, {UNKNOWN_OFFSET}) AS fetch_offset,
-            CAST(NULL AS BIGINT) AS leader_log_end_offset, 'appends' AS leader_leo_source,
-            {stretch_number(stretches, "r.broker_id", "r.completed_us")} AS log_stretch
-        FROM of_topic r LEFT JOIN terms t
-            ON r.broker_id = t.leader_id AND r.topic = t.topic AND r.partition_id = t.partition_id
-        """,
-        FETCHES,
-        topic_names=topic_names,
-        terms=terms,
-    )
+    names = dict(zip(topic_names["topic_id"].to_pylist(), topic_names["topic"].to_pylist(), strict=True))
+    work = partial(_fetches, members=members, topic_names=names, terms=terms, stretches=stretches)
+    return engine.map(sessions, work, FETCHES)
+
+
+def _fetches(
+    batches: Iterator[pa.RecordBatch],
+    members: Members,
+    topic_names: Mapping[str, str],
+    terms: pa.Table,
+    stretches: Sequence[Stretch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in sessions_read(batches, members):
+        read = {_RENAMED.get(name, name): batch.column(name) for name in batch.schema.names}
+        topics, offset = pc.dictionary_encode(read["topic"]), read["fetch_offset"]
+        named = pa.array([topic_names.get(topic, topic) for topic in topics.dictionary.to_pylist()], pa.string())
+        read["topic"] = named.take(topics.indices)
+        read["fetch_offset"] = pc.if_else(pc.equal(offset, UNKNOWN_OFFSET), None, offset)
+        read["leader_log_end_offset"] = pa.nulls(batch.num_rows, pa.int64())
+        read["leader_leo_source"] = pa.repeat(pa.scalar("appends"), batch.num_rows)
+        rows = with_stretch_number(pa.table(read), stretches, "leader_id", "completed_us")
+        # Only fetches older than v9 come without an epoch.
+        if pc.any(pc.less(rows["leader_epoch"], 0)).as_py():
+            rows = worker_sql()(_WITH_EPOCHS, rows=rows, terms=terms)
+        yield from rows.to_batches()
+
+
+_WITH_EPOCHS = f"""
+    SELECT rows.* REPLACE (CASE WHEN rows.leader_epoch < 0 AND in_force IS NOT NULL
+        THEN epoch_at(in_force, handled_us) ELSE rows.leader_epoch END AS leader_epoch)
+    FROM rows LEFT JOIN terms USING ({", ".join(PARTITION)})
+    """
 
 
 SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)

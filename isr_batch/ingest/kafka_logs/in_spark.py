@@ -27,15 +27,17 @@ OfTables = Callable[..., pa.Table]
 
 ROWS_AT_ONCE = 100_000
 """Rows that a query is asked about, and that are cut into packets."""
-PACKET_ROWS = 5_000
+PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
 """Spark cuts what it exchanges into shares, and puts small ones together."""
-PACKETS_AT_ONCE = 64
-"""Packets that go to a worker in one batch: they have 1 MB at most, unless lines have thousands of partitions."""
+PACKETS_AT_ONCE = 16
+"""Packets that go to a worker in one batch: they have 2 MB at most, unless lines have thousands of partitions."""
 
 _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
 )  # fmt: skip
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Spark copies, stores and reads packets several times; a fifth of the bytes."""
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
@@ -195,7 +197,8 @@ def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
     """Keep the rows that meet a condition; only the columns that it names go through the engine."""
-    return rows.filter(sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"])
+    meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # which copies them
 
 
 def table_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -269,7 +272,7 @@ def _selected(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 def _packet(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
     packet = sink.getvalue()
     edges = pa.py_buffer(np.array([0, packet.size], np.int32))

@@ -121,15 +121,15 @@ class _Block:
         self.codes = np.where(self.cut.line_class == cut.BLANK, _BLANK, _NO_REQUEST)
         self.reasons: list[str | None] = list(_REASONS)
         is_text = self.cut.line_class == cut.TEXT
-        whole = self.text.tobytes()
+        # To look into each line for another request costs half as much as to read it: most blocks cannot have one.
+        spaces = np.flatnonzero(self.text[:-1] == _MARK[0])
+        may_begin = np.count_nonzero(self.text[spaces + 1] == _MARK[1])
+        mark = _MARK if may_begin > (self.cut.begin >= 0).sum() else _NO_MARK
         if is_text.any():
-            whole = self._with_texts_as_json(whole)
-            self.text = np.frombuffer(whole, np.uint8)
+            self.text = np.frombuffer(self._with_texts_as_json(self.text.tobytes()), np.uint8)
         is_read = self.begins >= 0
         sizes = (self.ends - self.begins)[is_read]
         self.read = scan.room_for(block.num_rows, int(sizes.sum()))
-        # To look into each line for another request costs half as much as to read it.
-        mark = _MARK if whole.count(cut.MARK) > (self.cut.begin >= 0).sum() else _NO_MARK
         room = json_line.room_for(int(sizes.max(initial=0)))
         scan.read_requests(self.text, self.begins, self.ends, is_text, self.cut.stamp_us, mark, room, self.read)
         self.codes[is_read] = self.read.outcome[is_read]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 
 CHUNK_BYTES = 1 << 20
@@ -79,6 +80,7 @@ class Fingerprint:
 PACKED = (".gz", ".zst", ".xz", ".bz2")
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _MEMBER = "!/"
+_NEWLINE = ord("\n")
 MAX_MEMBERS = 10_000
 
 
@@ -255,7 +257,7 @@ class Fingerprinter:
         if not is_packed(self.path):
             self._cut(chunk)
         self.size += len(chunk)
-        self.newlines += chunk.count(b"\n")
+        self.newlines += int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))  # bytes.count takes longer
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
