@@ -127,7 +127,8 @@ def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
     ) -> list[float | None]:  # fmt: skip
         known = sources(sql, server, states, records=parse_metadata(sql, record_lines(*records)))
         shrinks = isr_changes.led_shrinks(known, pa.Table.from_pylist([term(4, 5)], leader_epochs.TERMS))
-        return [row["answered_us"] and row["answered_us"] / SECOND for row in shrinks.to_pylist()]
+        rows = sorted(shrinks.to_pylist(), key=lambda row: row["at_us"])
+        return [row["answered_us"] and row["answered_us"] / SECOND for row in rows]
 
     updated = IDENT + "ISR updated to {} and version updated to 5"
     assert answered(lines((31, SHRINK))) == [None]
