@@ -50,6 +50,14 @@ class PartitionEvidence:
         reaches = self.controller_us is not None and at_us <= self.controller_us
         return before[-1] if before and reaches else None
 
+    def members_at(self, key: Partition, at_us: int) -> set[int]:
+        """Find who was surely in the ISR at a time, of those that did not come back shortly before the next line."""
+        record = self.by_records(key, at_us)
+        if record:
+            return set(record.after)
+        following = next((each for each in sorted(self.isr[key]) if each.at_us > at_us), None)
+        return set(following.before or ()) if following else set()
+
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
         """List the lines about an ISR by time, with the last record before a time; later changes may be missing."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]

@@ -1,0 +1,54 @@
+"""Where the log of a follower ended when the leader's log began, of which no fetch tells."""
+
+from typing import Any
+
+import pytest
+
+from isr_batch.ingest.kafka_logs.mid_term import LOGGED, IsrReport
+from isr_batch.ingest.kafka_logs.mid_term_rows import _settle_one
+from isr_batch.ingest.kafka_logs.partition_lines import PartitionEvidence
+from udfs.records import AT_LOG_END, BEHIND
+
+SECOND = 1_000_000
+KEY = ("idle", 0)
+UNNAMED = {
+    "replica_id": 2, "first_us": 11 * SECOND, "answered_us": 11 * SECOND, "first_asked": None, "first_code": 0,
+    "first_answered": None, "asked": None, "first_high_watermark": None, "highest": None,
+}  # fmt: skip
+
+
+def settled(*reports: IsrReport, asked: tuple[dict[str, Any], ...] = (UNNAMED,)) -> dict[str, Any]:
+    """A term of leader 1 from 10 s to 60 s, with a lag time of 4 s; follower 2 fetches, and follower 3 does not."""
+    evidence = PartitionEvidence()
+    evidence.isr[KEY].extend(reports)
+    row = {
+        "topic": "idle", "partition_id": 0, "leader_id": 1, "start_us": 10 * SECOND, "end_us": 60 * SECOND,
+        "assigned": [1, 2, 3], "replica_lag_time_max_ms": 4_000,
+    }  # fmt: skip
+    _settle_one(row, evidence, [], list(asked), None)
+    return row
+
+
+def report(second: int, before: tuple[int, ...] | None, after: tuple[int, ...]) -> IsrReport:
+    return IsrReport(second * SECOND, before, after, LOGGED)
+
+
+@pytest.mark.parametrize(("dropped_at", "held"), [(30, int(AT_LOG_END)), (17, None)])
+def test_whom_the_leader_keeps_for_two_lag_times_without_a_fetch_lacks_nothing(
+    dropped_at: int, held: int | None
+) -> None:
+    row = settled(report(5, None, (1, 2, 3)), report(dropped_at, (1, 2, 3), (1, 2)))
+    assert row["isr_at_start"] == [1, 2, 3]
+    assert row["held_at_start"] == [None, int(AT_LOG_END), held]
+
+
+def test_who_was_outside_and_gets_no_records_is_behind() -> None:
+    row = settled(report(5, None, (1, 3)), report(30, (1, 3), (1,)))
+    assert row["isr_at_start"] == [1, 3]
+    assert row["held_at_start"] == [None, int(BEHIND), int(AT_LOG_END)]
+
+
+def test_where_no_line_tells_the_isr_nothing_is_known_of_who_does_not_fetch() -> None:
+    row = settled()
+    assert (row["isr_at_start"], row["isr_source"]) == ([1, 2], "inferred")
+    assert row["held_at_start"] == [None, int(AT_LOG_END), None]
