@@ -71,7 +71,9 @@ def complete_terms(
             "min_insync_replicas": F.coalesce("min_insync_replicas", F.lit(mapping.min_insync_replicas)),
             "broker_version": F.coalesce("broker_version", F.lit(mapping.broker_version)),
             "check_origin_ms": F.coalesce("check_origin_ms", F.lit(0)),
-            "check_origin_source": F.coalesce("check_origin_source", F.lit("unknown")),
+            "check_origin_source": F.coalesce(
+                "check_origin_source", F.when(F.col("check_origin_ms").isNotNull(), "given"), F.lit("unknown")
+            ),
         }
     )
 

@@ -41,7 +41,7 @@ LEADER_EPOCHS = Table(
                 -- not logged
             metadata_delay_ms BIGINT -- median time until the controller's records reach this broker; null when not
                 -- logged
-            check_origin_source STRING NOT NULL -- shrinks, startup or unknown: how check_origin_ms was found
+            check_origin_source STRING NOT NULL -- shrinks, startup, given or unknown: how check_origin_ms was found
         """),
         DATE,
     ),
@@ -50,7 +50,7 @@ LEADER_EPOCHS = Table(
         "term_not_negative": "end_time >= start_time",
         "leader_assigned": "array_contains(assigned, leader_id)",
         "lag_time_positive": "replica_lag_time_max_ms > 0",
-        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'unknown')",
+        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'given', 'unknown')",
         "term_source_known": "term_source IN ('logged', 'snapshot', 'inferred')",
     },
     ("event_date",),
