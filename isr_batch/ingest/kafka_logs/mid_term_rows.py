@@ -209,23 +209,11 @@ def _settle_one(
         span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
         isr, source = mid_term.isr_at(span, lines, holes, seems_in)
     held = [offset for follower, offset in offsets.items() if follower in isr]
-    at_log_end = end if end is not None else int(AT_LOG_END)
     # The order is the leader's: that of the assignment.
     row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
     row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
     row["isr_source"] = source
-    row["held_at_start"] = [
-        # Without records are answered those at the log end, and throttled ones, which are outside the ISR.
-        _held(replica, asked, shrinks, int(BEHIND) if source != INFERRED and replica not in isr else at_log_end)
-        for replica in row["assigned"]
-    ]
-    # Whom a leader keeps for so long without a fetch lacks nothing (since 2.1).
-    later_us = start_us + 2_000 * row["replica_lag_time_max_ms"]
-    kept = evidence.members_at(key, later_us) if later_us < row["end_us"] else set()
-    for place, replica in enumerate(row["assigned"]):
-        away = not any(fetch["replica_id"] == replica and fetch["first_us"] <= later_us for fetch in asked)
-        if away and replica in kept and replica != row["leader_id"]:
-            row["held_at_start"][place] = at_log_end
+    row["held_at_start"] = _held_at_start(row, evidence, asked, shrinks, end)
     row["start_offset"], row["start_high_watermark"] = end, mid_term.high_watermark_at(end, held, watermarks)
     row["start_offset_source"] = INFERRED
 
@@ -236,16 +224,41 @@ def _first(fetch: Mapping[str, Any]) -> mid_term.FirstFetch:
     return mid_term.FirstFetch(fetch["answered_us"], offset, sent, fetch["first_answered"], fetch["highest"])
 
 
-def _held(replica: int, asked: list[dict[str, Any]], shrinks: list[dict[str, Any]], unless_named: int) -> int | None:
+def _held_at_start(
+    row: Mapping[str, Any],
+    evidence: PartitionEvidence,
+    asked: list[dict[str, Any]],
+    shrinks: list[dict[str, Any]],
+    log_end_offset: int | None,
+) -> list[int | None]:
+    key, start_us, end_us = partition_of(row), row["start_us"], row["end_us"]
+    at_log_end = log_end_offset if log_end_offset is not None else int(AT_LOG_END)
+    later_us = start_us + 2_000 * row["replica_lag_time_max_ms"]
+    kept = evidence.members_at(key, later_us) - {row["leader_id"]} if later_us < end_us else set()
+    held: list[int | None] = []
+    for replica in row["assigned"]:
+        own = [fetch for fetch in asked if fetch["replica_id"] == replica]
+        if replica in kept and not any(fetch["first_us"] <= later_us for fetch in own):
+            # Whom a leader keeps for so long without a fetch lacks nothing (since 2.1).
+            held.append(at_log_end)
+            continue
+        # Without records are answered those at the log end, and throttled ones. Of these two only one who is at the log
+        # end joins later without ever naming an offset: it was fenced until then.
+        outside = row["isr_source"] != INFERRED and replica not in row["isr_at_start"]
+        joins = all(fetch["asked"] is None for fetch in own) and evidence.joins(key, replica, start_us, end_us)
+        held.append(_held(own, replica, shrinks, int(BEHIND) if outside and not joins else at_log_end))
+    return held
+
+
+def _held(asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int) -> int | None:
     """Infer a follower's log end offset at the start of the stretch, from its first fetch offset.
 
     ``unless_named`` is that of a follower whose offset no line names, and that got no records.
     """
     for fetch in asked:
-        if fetch["replica_id"] == replica:
-            if fetch["first_code"] != 0:
-                return None
-            return fetch["first_asked"] if fetch["first_asked"] is not None else unless_named
+        if fetch["first_code"] != 0:
+            return None
+        return fetch["first_asked"] if fetch["first_asked"] is not None else unless_named
     printed = [d["follower_log_end_offset"] for s in shrinks for d in s["dropped"] if d["replica_id"] == replica]
     return next((offset for offset in printed if offset is not None and offset >= 0), None)
 

@@ -58,6 +58,11 @@ class PartitionEvidence:
         following = next((each for each in sorted(self.isr[key]) if each.at_us > at_us), None)
         return set(following.before or ()) if following else set()
 
+    def joins(self, key: Partition, replica: int, from_us: int, until_us: int) -> bool:
+        """Whether a line or record within a time has the replica in the ISR."""
+        reports = [*self.isr[key], *self.records[key]]
+        return any(from_us < each.at_us <= until_us and replica in each.after for each in reports)
+
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
         """List the lines about an ISR by time, with the last record before a time; later changes may be missing."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]

@@ -48,6 +48,14 @@ def test_who_was_outside_and_gets_no_records_is_behind() -> None:
     assert row["held_at_start"] == [None, int(BEHIND), int(AT_LOG_END)]
 
 
+def test_who_joins_later_without_ever_naming_an_offset_was_fenced_at_the_log_end() -> None:
+    row = settled(report(5, None, (1, 3)), report(30, None, (1, 2, 3)))
+    assert row["held_at_start"][1] == int(AT_LOG_END)
+    named_later = UNNAMED | {"asked": 7}
+    row = settled(report(5, None, (1, 3)), report(30, None, (1, 2, 3)), asked=(named_later,))
+    assert row["held_at_start"][1] == int(BEHIND)
+
+
 def test_where_no_line_tells_the_isr_nothing_is_known_of_who_does_not_fetch() -> None:
     row = settled()
     assert (row["isr_at_start"], row["isr_source"]) == ([1, 2], "inferred")
