@@ -255,10 +255,11 @@ def _held(asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any
 
     ``unless_named`` is that of a follower whose offset no line names, and that got no records.
     """
-    for fetch in asked:
-        if fetch["first_code"] != 0:
+    if asked:
+        first = asked[0]
+        if first["first_code"] != 0:
             return None
-        return fetch["first_asked"] if fetch["first_asked"] is not None else unless_named
+        return first["first_asked"] if first["first_asked"] is not None else unless_named
     printed = [d["follower_log_end_offset"] for s in shrinks for d in s["dropped"] if d["replica_id"] == replica]
     return next((offset for offset in printed if offset is not None and offset >= 0), None)
 
