@@ -10,6 +10,7 @@ offsets are such appends.
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last, stretch_number
@@ -168,7 +169,7 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, starts: pa.Table, last: str
 ) -> pa.Table:  # fmt: skip
     once = meeting(sql, rows, "NOT repeated")
-    once = once.append_column("place", pa.array(range(once.num_rows), pa.int64()))
+    once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     between = _between(sql, _named_offsets(sql, once, fetched, shrinks, terms), starts, last)
     columns = ", ".join(APPENDS.names)
     return sql(

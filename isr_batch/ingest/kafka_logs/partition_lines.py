@@ -51,7 +51,7 @@ class PartitionEvidence:
         return before[-1] if before and reaches else None
 
     def members_at(self, key: Partition, at_us: int) -> set[int]:
-        """Find who was surely in the ISR at a time, of those that did not come back shortly before the next line."""
+        """Find who was in the ISR at a time: by the records, or, for followers that never fetched, by the next line."""
         record = self.by_records(key, at_us)
         if record:
             return set(record.after)

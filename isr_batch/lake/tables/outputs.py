@@ -20,7 +20,7 @@ DEPENDS_ON = {
     "check_time": "when the leader's check ran",
     "check_phase": "when the leader's checks were due, which no line tells",
     "isr_at_start": "who was in the ISR when the log began, which no line tells",
-    "not_logged": "an order of events that the brokers' log refutes: their own rule makes this change here, and they "
+    "not_logged": "something that the logs do not show: the brokers' own rule makes this change here, and they "
     "logged none",
 }
 """What a possible change depends on, and that in words."""
