@@ -37,7 +37,6 @@ COLUMNS: Final = {
 SLOTS: Final = 400
 """Time slots of a picture: a slot is two or three pixels wide."""
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
-_MACROS: Final = ("CREATE MACRO count_if(holds) AS count(*) FILTER (holds)",)
 Row = dict[str, Any]
 Tables = dict[str, pa.Table]
 
@@ -90,7 +89,7 @@ def find(tables: Tables) -> OwnShrinks:
     tables : dict of str to pa.Table
         With COLUMNS; shrink_verdicts with the rules of replay_check, or the newest rule if that is empty.
     """
-    with ArrowSql(_MACROS) as sql:
+    with ArrowSql() as sql:
         tables = {name: _plain(rows) for name, rows in tables.items()}
         names = sql(
             "SELECT rule FROM replay_check GROUP BY rule ORDER BY count(*) DESC, rule",
@@ -124,7 +123,7 @@ def ask(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
     **tables : pa.Table
         The tables that it names.
     """
-    with ArrowSql(_MACROS) as sql:
+    with ArrowSql() as sql:
         return sql(text(name, **values), **tables)
 
 

@@ -1,4 +1,4 @@
-"""SQL over Arrow tables in this process, for tables with too few rows to be worth Spark jobs."""
+"""SQL over Arrow tables by DuckDB in this process, for tables with too few rows to be worth Spark jobs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,8 +17,24 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-_FUNCTIONS = ("CREATE MACRO size(entries) AS len(entries)",)
-"""What conditions on rows use that has another name in Spark."""
+_SPARKS = (
+    "array_intersect(a, b) AS list_intersect(a, b)",
+    "array_sort(list) AS list_sort(list)",
+    "collect_list(item) AS coalesce(list(item) FILTER (WHERE item IS NOT NULL), [])",
+    "conv(digits, from_base, to_base) AS CAST('0x' || digits AS BIGINT)",
+    "count_if(holds) AS count(*) FILTER (holds)",
+    "explode(list) AS unnest(list)",
+    "get_json_object(document, path) AS json_extract_string(document, path)",
+    "lag_time_ms(params_json) AS CAST(json_extract_string(params_json, '$.replica_lag_time_max_ms') AS BIGINT)",
+    "percentile(number, share) AS quantile_cont(number, share)",
+    "sequence(least, most) AS generate_series(CAST(least AS BIGINT), CAST(most AS BIGINT))",
+    "size(entries) AS len(entries)",
+    "struct(a, b) AS row(a, b)",
+    "timestamp_micros(micros) AS make_timestamp(micros)",
+    "unix_micros(instant) AS epoch_us(instant)",
+    "unix_millis(instant) AS epoch_us(instant) // 1000",
+)
+"""Functions of Spark, and of the lake (`lag_time_ms`), by what this engine has for them."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +62,15 @@ class ArrowSql:
     Parameters
     ----------
     macros : iterable of str
-        ``CREATE MACRO`` statements that queries rely on.
+        More functions, as ``name(parameters) AS expression``.
     """
 
     def __init__(self, macros: Iterable[str] = ()) -> None:
         import duckdb  # a large library, which most processes that import this module do not use
 
         self._engine = duckdb.connect(":memory:", config=_OPTIONS)
-        for text in (*_FUNCTIONS, *macros):
-            self._engine.execute(text)
+        for text in (*_SPARKS, *macros):
+            self._engine.execute(f"CREATE MACRO {text}")
 
     def __enter__(self) -> Self:
         return self

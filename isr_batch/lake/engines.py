@@ -29,19 +29,6 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 
-_MACROS: Final = (
-    "CREATE MACRO unix_micros(instant) AS epoch_us(instant)",
-    "CREATE MACRO timestamp_micros(micros) AS make_timestamp(micros)",
-    "CREATE MACRO get_json_object(document, path) AS json_extract_string(document, path)",
-    "CREATE MACRO percentile(number, share) AS quantile_cont(number, share)",
-    "CREATE MACRO explode(list) AS unnest(list)",
-    "CREATE MACRO struct(a, b) AS row(a, b)",
-    "CREATE MACRO array_sort(list) AS list_sort(list)",
-    "CREATE MACRO array_intersect(a, b) AS list_intersect(a, b)",
-    "CREATE MACRO collect_list(item) AS coalesce(list(item) FILTER (WHERE item IS NOT NULL), [])",
-    "CREATE MACRO conv(digits, from_base, to_base) AS CAST('0x' || digits AS BIGINT)",
-)
-
 Rows = Any
 """Rows of a table or an answer, in the form of an engine, which alone has a use for them."""
 Days = tuple[date, date]
@@ -136,7 +123,7 @@ class InProcess:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._sql = ArrowSql(_MACROS)
+        self._sql = ArrowSql()
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +153,7 @@ class InProcess:
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
         """As `LakeEngine.fetches`."""
-        if not self._reads(FETCH_LOG.name):
+        if not self.reads(FETCH_LOG.name):
             return without_zones(BySpark(self._lake).fetches(self._lake.spark.createDataFrame(spans), days).toArrow())
         # Of a run only its first and last fetch are looked at until it is known to be near.
         names = [*_FOLLOWER, *(f"{name}_time" for name in _INSTANTS), *_FIGURES, "run_length", "later_by", "event_date"]
@@ -195,7 +182,7 @@ class InProcess:
 
     def appends(self, spans: Rows, days: Days) -> Rows:
         """As `LakeEngine.appends`."""
-        if not self._reads(APPEND_LOG.name):
+        if not self.reads(APPEND_LOG.name):
             return without_zones(BySpark(self._lake).appends(self._lake.spark.createDataFrame(spans), days).toArrow())
         names = [*_FOLLOWER[:-1], "append_time", "event_date"]
         return self(_appends(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
@@ -210,7 +197,8 @@ class InProcess:
         done = [work(table.slice(start, end - start)) for start, end in pairwise(ends)]
         return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in done)])
 
-    def _reads(self, name: str) -> bool:
+    def reads(self, name: str) -> bool:
+        """Whether a table can be read without Spark."""
         return not self._lake.has(name) or (self._lake.folder(name) is not None and self._lake.is_plain(name))
 
     def __call__(self, text: str, **tables: Rows) -> Rows:

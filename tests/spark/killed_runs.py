@@ -167,7 +167,7 @@ def content(lake: Path) -> dict[str, list[str]]:
             rows = _stored(lake, name)
             told = (fetch for row in rows.to_pylist() for fetch in (_fetches(row) if name == "fetch_log" else [row]))
             found[name] = sorted(map(_cells, told))
-    with ArrowSql(["CREATE MACRO unix_micros(instant) AS epoch_us(instant)"]) as sql:
+    with ArrowSql() as sql:
         for view, (_, names) in VIEWS.items():
             if (lake / names[0] / "_delta_log").is_dir():
                 rows = sql(f"FROM ({sql_texts()[view]})", **{name: _stored(lake, name) for name in names})

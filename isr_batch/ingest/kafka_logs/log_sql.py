@@ -9,24 +9,24 @@ BUCKET_US = 50_000
 
 _MACROS = (
     # Partitions and brokers in a line in the form that lines have since 1.0.
-    r"""CREATE MACRO in_new_words(line) AS
+    r"""in_new_words(line) AS
     CASE WHEN contains(line, ',') AND regexp_matches(line, 'artition \[[^\],]+,\d+\]')
     THEN regexp_replace(
         regexp_replace(line, '\bpartition \[([^\],]+),(\d+)\]', 'partition \1-\2', 'g'),
         'Partition \[([^\],]+),(\d+)\] on broker (\d+):', '[Partition \1-\2 broker=\3]', 'g')
     ELSE line END""",
-    r"""CREATE MACRO int_list(line) AS
+    r"""int_list(line) AS
     CAST(list_filter(string_split_regex(coalesce(line, ''), '[,\s]+'), lambda number: number != '') AS INTEGER[])""",
-    "CREATE MACRO once_each(entries) AS list_filter(entries, lambda entry, i: list_position(entries, entry) = i)",
-    "CREATE MACRO list_union(a, b) AS once_each(list_concat(a, b))",
-    "CREATE MACRO list_without(a, b) AS once_each(list_filter(a, lambda entry: NOT list_contains(b, entry)))",
-    "CREATE MACRO positive_modulo(a, b) AS ((a % b) + b) % b",
+    "once_each(entries) AS list_filter(entries, lambda entry, i: list_position(entries, entry) = i)",
+    "list_union(a, b) AS once_each(list_concat(a, b))",
+    "list_without(a, b) AS once_each(list_filter(a, lambda entry: NOT list_contains(b, entry)))",
+    "positive_modulo(a, b) AS ((a % b) + b) % b",
     # The number of the broker process at a time; 0 is before the first logged start.
-    "CREATE MACRO process_of(starts_us, at_us) AS CAST(len(list_filter(starts_us, lambda s: s <= at_us)) AS INTEGER)",
-    f"""CREATE MACRO process_of_bucket(starts_us, at_us) AS
+    "process_of(starts_us, at_us) AS CAST(len(list_filter(starts_us, lambda s: s <= at_us)) AS INTEGER)",
+    f"""process_of_bucket(starts_us, at_us) AS
     CAST(len(list_filter(starts_us, lambda s: s // {BUCKET_US} <= at_us // {BUCKET_US})) AS INTEGER)""",
     # The leader epoch at a time; -1 before the first known term of the leader.
-    """CREATE MACRO epoch_at(in_force, at_us) AS
+    """epoch_at(in_force, at_us) AS
     coalesce(list_filter(in_force, lambda term: term.in_force_us <= at_us)[-1].leader_epoch, -1)""",
 )
 

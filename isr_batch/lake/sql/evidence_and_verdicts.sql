@@ -4,7 +4,7 @@ WITH own AS (
     PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, change_time ORDER BY params_json
   ) AS nth
   FROM shrink_verdicts
-  LEFT SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
+  SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
 ), caught_up AS (
   SELECT
     cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id, last_caught_up_time_ms,
@@ -13,7 +13,7 @@ WITH own AS (
       ORDER BY last_caught_up_time_ms
     ) AS next_time_ms
   FROM replica_timeline
-  LEFT SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
+  SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
   GROUP BY cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id, last_caught_up_time_ms
 ), judged AS (
   SELECT own.*, next_time_ms - own.last_caught_up_time_ms AS avoiding_lag_time_ms

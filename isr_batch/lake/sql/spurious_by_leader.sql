@@ -10,6 +10,6 @@ SELECT
   percentile(leader_held_ms, 0.5) AS leader_held_ms_p50,
   percentile(leader_silent_ms, 0.5) AS leader_silent_ms_p50
 FROM shrink_verdicts
-LEFT SEMI JOIN replayed_days USING (rule, event_date)
+SEMI JOIN replayed_days USING (rule, event_date)
 WHERE verdict = 'spurious'
 GROUP BY cluster_id, leader_id, rule, params_json

@@ -14,5 +14,5 @@ SELECT
   count_if(primary_cause = 'slow_leader') AS slow_leader,
   count_if(primary_cause = 'unacked_only') AS unacked_only
 FROM shrink_verdicts
-LEFT SEMI JOIN replayed_days USING (rule, event_date)
+SEMI JOIN replayed_days USING (rule, event_date)
 GROUP BY cluster_id, rule, params_json, event_date

@@ -1,4 +1,4 @@
 -- Shrinks that should not have been made. This and the views of its kind show days whose replay is complete.
 SELECT * FROM shrink_verdicts
-LEFT SEMI JOIN replayed_days USING (rule, event_date)
+SEMI JOIN replayed_days USING (rule, event_date)
 WHERE verdict = 'spurious'

@@ -12,7 +12,7 @@ SELECT
   min(change_time) AS first_time,
   max(change_time) AS last_time
 FROM shrink_verdicts
-LEFT SEMI JOIN replayed_days USING (rule, event_date)
+SEMI JOIN replayed_days USING (rule, event_date)
 WHERE verdict = 'spurious'
 GROUP BY cluster_id, topic, partition_id, rule, params_json
 ORDER BY spurious DESC, out_of_isr_ms DESC

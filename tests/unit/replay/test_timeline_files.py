@@ -83,7 +83,7 @@ def seen(folder: Path, view: str, told: list[dict[str, Any]]) -> list[dict[str, 
         for n, (rule, params) in enumerate(each["runs"])
     ]
     states = ds.dataset(folder / view.replace("timeline", "states"), partitioning="hive")
-    with ArrowSql(["CREATE MACRO unix_micros(instant) AS epoch_us(instant)"]) as sql:
+    with ArrowSql() as sql:
         tables = {view.replace("timeline", "states"): states, "rule_runs": pa.Table.from_pylist(runs)}
         return list(sql(sql_texts()[view], **tables).to_pylist())
 
