@@ -92,7 +92,7 @@ def of_the_scanner(rounds: int) -> Section:
     load_kernels()
     contestants = [
         Contestant("cut and scanned: every field that is read", _scanned(block)),
-        Contestant("to Arrow rows", lambda: request_log.requests_of(block)),
+        Contestant("to Arrow rows", lambda: request_log.parse_requests(block)),
     ]
     if importlib.util.find_spec("simdjson"):
         contestants.append(Contestant("pysimdjson, parsed and no value taken", _parsed(text)))

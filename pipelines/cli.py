@@ -214,7 +214,7 @@ def experiment(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Simulate a scenario under each rule and parameter set, with the rule in the loop, and tell how it went."""
-    from isr_batch.simulation.experiments import load_experiment, outcome, run_experiment
+    from isr_batch.simulation.experiments import experiment_outcome, load_experiment, run_experiment
 
     experiments = {file.stem: load_experiment(file) for file in files}
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
@@ -222,8 +222,10 @@ def experiment(
         for name, given in experiments.items():
             with job.out.step(f"experiment {name}"):
                 rows = run_experiment(job.lake, name, given)
-            told = [{"rule": row["rule"], "seed": row["seed"], "outcome": outcome(given, row)} for row in rows]
-            job.out.table(name, told, ("rule", "seed", "outcome"))
+            shown = [
+                {"rule": row["rule"], "seed": row["seed"], "outcome": experiment_outcome(given, row)} for row in rows
+            ]
+            job.out.table(name, shown, ("rule", "seed", "outcome"))
 
 
 @app.command(epilog="Example: isr-batch replay --lake build/lake --rules kafka-3.7,true-lag --date 2026-11-21")
@@ -311,7 +313,7 @@ def compare(
     """Count the shrinks that one rule makes and the other does not, by primary cause."""
     require_rules(first, second)
     from isr_batch.scoring.disagreements import COMPARED
-    from isr_batch.scoring.disagreements import compare as count
+    from isr_batch.scoring.disagreements import compare_rules as count
 
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     rows = count(job.lake, first, second)

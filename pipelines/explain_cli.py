@@ -51,32 +51,32 @@ def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Pat
     from dataclasses import asdict
 
     from isr_batch.explain.shrink_facts import explain as find
-    from isr_batch.explain.shrink_text import tell
-    from isr_batch.explain.swimlane import draw
-    from isr_batch.explain.swimlane_data import scene
+    from isr_batch.explain.shrink_text import shrink_text
+    from isr_batch.explain.swimlane import draw_swimlane
+    from isr_batch.explain.swimlane_data import swimlane_scene
 
     with job.out.step("look"):
         story = find(job.lake, topic, partition, at_us, rule)
     if job.out.as_json:
         job.out.say(**asdict(story))
     else:
-        job.out.text(tell(story))
+        job.out.text(shrink_text(story))
     if file:
         with job.out.step(f"draw {file}"):
-            draw(scene(job.lake, story), story, file)
+            draw_swimlane(swimlane_scene(job.lake, story), story, file)
 
 
 def _list(job: Job, broker: int | None, at_us: int | None) -> None:
-    from isr_batch.incidents.listing import chosen, listing
+    from isr_batch.incidents.listing import chosen_incidents, listed_incidents
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.words import story
 
     with job.out.step("look"):
         own = own_shrinks(job.lake)
-        found = chosen(own, broker, at_us)
+        found = chosen_incidents(own, broker, at_us)
     if job.out.as_json:
         for one in found:
             job.out.say(**one, story=story(one))
     else:
         whole = broker is not None or at_us is not None
-        job.out.text("\n".join(listing(own, found, job.lake.root, whole=whole)))
+        job.out.text("\n".join(listed_incidents(own, found, job.lake.root, whole=whole)))

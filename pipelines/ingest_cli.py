@@ -65,7 +65,7 @@ def find_logs_of_clusters(
         what = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
         raise NoInputError(what, "give the folder that holds a folder for each broker")
     from isr_batch.ingest.clusters import find_clusters
-    from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable
+    from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable_logs
     from isr_batch.ingest.kafka_logs.settings_files import require_release
     from isr_batch.ingest.kafka_logs.time_zones import require_utc
 
@@ -73,7 +73,7 @@ def find_logs_of_clusters(
     options = LogOptions.parse(stamp_format, zones or [])
     clusters = find_clusters(folder, cluster, options)
     for name, (_, found) in clusters.items():
-        require_readable(found)
+        require_readable_logs(found)
         require_utc(found.files, name if len(clusters) > 1 else None)
     return FoundLogs(clusters, release, options)
 
@@ -122,14 +122,14 @@ def look(
     if not logs.is_dir():
         raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
     from isr_batch.ingest.clusters import find_clusters
-    from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable
+    from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable_logs
     from isr_batch.ingest.kafka_logs.time_zones import require_utc
 
     clusters = find_clusters(logs, cluster, LogOptions.parse(stamp_format, time_zone or []))
     for name, (_, found) in clusters.items():
         show_files(out, name, found)
     for name, (_, found) in clusters.items():
-        require_readable(found)
+        require_readable_logs(found)
         require_utc(found.files, name if len(clusters) > 1 else None)
 
 
@@ -187,13 +187,13 @@ def table(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "ingest") as done:
         from isr_batch.ingest.broker_logs import require_clean
-        from isr_batch.ingest.own_table.ingest import ingest_table, lacking
+        from isr_batch.ingest.own_table.ingest import ingest_table, lacking_input
 
         with job.out.step(f"ingest {path}") as facts:
             counts = ingest_table(job.lake, path, mapping)
             done.add(counts)
             facts |= {"rows": counts.rows_in, "written": counts.rows_out, "quarantined": counts.rows_quarantined}
-        missing = lacking(mapping)
+        missing = lacking_input(mapping)
         if missing:
             job.out.table("What the input does not tell", missing, LACKING_COLUMNS)
         require_clean(counts, job.settings.ingest.max_quarantine_ratio)

@@ -37,7 +37,7 @@ def diff_rules(
     as_json: Json = False,
 ) -> None:
     """Say where two rules part: in words, and on a worked log."""
-    from isr_batch.simulation.rule_difference import DECISIONS, WORDS, parting, words
+    from isr_batch.simulation.rule_difference import DECISIONS, WORDS, difference_words, first_difference
     from udfs.rules import REGISTRY
 
     for name in (first, second):
@@ -45,8 +45,8 @@ def diff_rules(
             raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
     a, b = REGISTRY[first], REGISTRY[second]
     out = Output(as_json=as_json)
-    out.table(f"a: {first}, b: {second}, where they differ", words(a, b), WORDS)
-    found = parting(a, b)
+    out.table(f"a: {first}, b: {second}, where they differ", difference_words(a, b), WORDS)
+    found = first_difference(a, b)
     if found is None:
         out.say(worked_log="none tells them apart")
         return

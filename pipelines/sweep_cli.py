@@ -30,8 +30,8 @@ def sweep(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "sweep") as done:
         from isr_batch.lake.run_log import Counts
-        from isr_batch.scoring.sweep import other_params
         from isr_batch.scoring.sweep import sweep as run
+        from isr_batch.scoring.sweep import swept_params
 
         with job.out.step(f"replay {len(named.runs)} parameter sets") as facts:
             found = run(job.lake, named, job.settings.replay.elr)
@@ -43,5 +43,5 @@ def sweep(
 
             with job.out.step(f"write {file}"):
                 write_sweep_page(job.lake, named, found, file)
-        rows = [{**row, "other_params": other_params(row["other_params_json"], named.grid)} for row in found.advice]
+        rows = [{**row, "other_params": swept_params(row["other_params_json"], named.grid)} for row in found.advice]
         job.out.table("Smallest lag times within the budgets", rows, (*COLUMNS, *FIGURES) if as_json else COLUMNS)

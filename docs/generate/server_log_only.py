@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 
 import deltalake
 
-from isr_batch.evidence.table import rows_of
+from isr_batch.evidence.table import evidence_rows
 from isr_batch.ingest.clusters import find_clusters
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_folder import SERVER
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
-from isr_batch.ingest.kafka_logs.read import survey
+from isr_batch.ingest.kafka_logs.read import survey_logs
 
 PAGE: Final = Path(__file__).parents[1] / "server-log-only.md"
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
@@ -62,9 +62,11 @@ def pairs(lake: Path, logs: Path) -> Iterator[Pair]:
 def _of_server_logs(folder: Path, cluster: str) -> list[Row]:
     with log_sql() as sql:
         engine = Here(sql)
-        found = survey(engine, folder)
+        found = survey_logs(engine, folder)
         server_logs = replace(found, files=[file for file in found.files if file.kind == SERVER])
-        rows: list[Row] = rows_of(find_evidence(read_lines_of_interest(engine, sql, server_logs)), cluster).to_pylist()
+        rows: list[Row] = evidence_rows(
+            find_evidence(read_lines_of_interest(engine, sql, server_logs)), cluster
+        ).to_pylist()
     return rows
 
 

@@ -37,7 +37,7 @@ class Troubles:
         return None
 
 
-def after_event(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
+def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
     """Find what came shortly before: topic_created, restart or election, and how many ms before.
 
     Shortly is two lag times, or a minute where the lag time is not known: a follower leaves at most 1.5 lag times after

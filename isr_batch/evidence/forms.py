@@ -69,7 +69,7 @@ class _Line(NamedTuple):
     text: str
 
 
-def find(lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
+def find_forms(lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
     """Find the evidence in the lines of all brokers.
 
     Parameters

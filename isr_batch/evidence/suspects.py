@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from isr_batch.evidence.before import Troubles, after_event
+from isr_batch.evidence.before import Troubles, event_before
 from isr_batch.evidence.checks import SAME_START_MS, Burst, ExpirationCheck, checks_of
 from isr_batch.evidence.lines import FoundLines, Place, Trouble
 from isr_batch.evidence.shrinks import CONTROLLER, LEADER, Shrink
@@ -60,7 +60,7 @@ class Finding(NamedTuple):
     everyone: bool = False
 
 
-def weigh(rows: Sequence[Shrink], found: FoundLines) -> list[Evidence]:
+def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[Evidence]:
     """Weigh all shrinks of a cluster; the order stays."""
     checks = checks_of((row for row in rows if row.made_by == LEADER and not row.retry), found)
     troubles, scales = Troubles(found), _Scales(checks, _leaders(found))
@@ -68,7 +68,7 @@ def weigh(rows: Sequence[Shrink], found: FoundLines) -> list[Evidence]:
     weighed = []
     for row in rows:
         one = Evidence(row, check_of.get(id(row)), trouble=troubles.before(row), lines=list(row.lines))
-        one.after_event, one.after_ms = after_event(row, found)
+        one.after_event, one.after_ms = event_before(row, found)
         if one.check:
             scales.weigh(one, one.check)
         elif row.made_by == CONTROLLER:

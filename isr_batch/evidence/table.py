@@ -6,17 +6,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from isr_batch.evidence.forms import find
+from isr_batch.evidence.forms import find_forms
 from isr_batch.evidence.lines import FoundLines
 from isr_batch.evidence.shrinks import lag_time_ms, shrinks
-from isr_batch.evidence.suspects import Evidence, weigh
+from isr_batch.evidence.suspects import Evidence, weigh_suspects
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 
 SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
-def evidence_of(lines: pa.Table, cluster_id: str) -> pa.Table:
+def evidence_table(lines: pa.Table, cluster_id: str) -> pa.Table:
     """Find every replica that left an ISR in the lines, and weigh what it looks like.
 
     Parameters
@@ -32,12 +32,12 @@ def evidence_of(lines: pa.Table, cluster_id: str) -> pa.Table:
     pa.Table
         Columns of table shrink_evidence, in the order of time.
     """
-    return rows_of(find(lines), cluster_id)
+    return evidence_rows(find_forms(lines), cluster_id)
 
 
-def rows_of(found: FoundLines, cluster_id: str) -> pa.Table:
-    """Make the rows from lines that were found; as `evidence_of`."""
-    evidence = weigh(shrinks(found), found)
+def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
+    """Make the rows from lines that were found; as `evidence_table`."""
+    evidence = weigh_suspects(shrinks(found), found)
     storms: dict[int, int] = {}
     pairs: dict[tuple[int, int], set[int]] = defaultdict(set)
     for one in evidence:

@@ -49,7 +49,7 @@ ORDER BY records DESC, appends DESC, topic, client_id
 """
 
 
-def ask(lake: Lake, cluster_id: str) -> list[Answered]:
+def ask_with_requests(lake: Lake, cluster_id: str) -> list[Answered]:
     """Answer every question about a cluster's shrinks from all that the lake has: lines, and request logs.
 
     Parameters

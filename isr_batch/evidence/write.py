@@ -21,7 +21,7 @@ def write_evidence(small: SmallTables, cluster_id: str, evidence: pa.Table, foun
         Of the lake.
     cluster_id : str
     evidence : pa.Table
-        Rows of that cluster, as `isr_batch.evidence.table.rows_of` gives them.
+        Rows of that cluster, as `isr_batch.evidence.table.evidence_rows` gives them.
     found : FoundLines
         What the rows were made of; its ``span_us`` is the time of the logs.
 

@@ -79,12 +79,12 @@ def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> St
             min_insync_replicas=_param(one, "min_insync_replicas"), broker_version=term["broker_version"],
             change_us=one["change_us"], isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
             high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
-            silences=silences(engine, one, _blamed_from_us(one, term, dropped), one["change_us"]),
+            silences=leader_silences(engine, one, _blamed_from_us(one, term, dropped), one["change_us"]),
             dropped=dropped,
         )  # fmt: skip
 
 
-def silences(engine: LakeEngine, key: Row, from_us: int, until_us: int) -> tuple[tuple[int, int], ...]:
+def leader_silences(engine: LakeEngine, key: Row, from_us: int, until_us: int) -> tuple[tuple[int, int], ...]:
     """List the silences of the leader that overlap a time range."""
     text = f"""
         SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}

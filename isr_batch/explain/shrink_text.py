@@ -134,7 +134,7 @@ def headline(story: Story) -> str:
     return f"{maker} drops {who} from the ISR of {story.topic}-{story.partition_id} at {utc(story.change_us)} UTC"
 
 
-def tell(story: Story) -> str:
+def shrink_text(story: Story) -> str:
     """Write the whole explanation, with line ends."""
     leads = f"broker {story.leader_id} leads in epoch {story.leader_epoch}"
     least = f"min.insync.replicas {story.min_insync_replicas}"

@@ -39,7 +39,7 @@ def require_picture(file: Path) -> None:
         raise UsageError(f"--out {file}: not the name of a picture", f"use one of {', '.join(PICTURES)}")
 
 
-def draw(scene: Scene, story: Story, file: Path) -> None:
+def draw_swimlane(scene: Scene, story: Story, file: Path) -> None:
     """Write the picture to a file; an HTML page needs no network."""
     chart = swimlane(scene, story)
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
@@ -154,7 +154,7 @@ def _stays(scene: Scene, story: Story) -> alt.LayerChart:
         {"row": f"fetches of {replica}", "what": what, "from": max(start, scene.from_us) / 1000, "until": end / 1000}
         for replica, fetches in scene.fetches.items()
         for fetch in fetches
-        for what, start, end in phases(fetch)
+        for what, start, end in fetch_phases(fetch)
         # Thinner than half a pixel: thousands of them would only make the file large.
         if end - start >= least_us and end > scene.from_us
     ]
@@ -190,7 +190,7 @@ def _stays(scene: Scene, story: Story) -> alt.LayerChart:
     return lane
 
 
-def phases(fetch: Fetch) -> list[tuple[str, int, int]]:
+def fetch_phases(fetch: Fetch) -> list[tuple[str, int, int]]:
     """Split a fetch into its phases in the leader, with start and end."""
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     return [(what, *stay) for what, stay in zip(PHASES, pairwise(instants), strict=True)]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from isr_batch.explain.shrink_facts import FETCH, Row, fetches_of, released, rows_of, silences, term_of
+from isr_batch.explain.shrink_facts import FETCH, Row, fetches_of, leader_silences, released, rows_of, term_of
 from isr_batch.explain.shrink_text import Fetch, Story
 from isr_batch.incidents.coverage import unlogged
 from isr_batch.lake.arrow_read import read_columns
@@ -50,9 +50,9 @@ class Scene:
     members: dict[tuple[int, str], tuple[Span, ...]]
 
 
-def scene(lake: Lake, story: Story) -> Scene:
+def swimlane_scene(lake: Lake, story: Story) -> Scene:
     """Collect the data to draw for an explanation."""
-    within = stretch(story)
+    within = swimlane_span(story)
     followers = [follower.replica_id for follower in story.dropped]
     names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
     coverage = read_columns(lake, "coverage", names, {"cluster_id": story.cluster_id}).to_pylist()
@@ -62,13 +62,13 @@ def scene(lake: Lake, story: Story) -> Scene:
             *within,
             leader=_leader(engine, story, within),
             fetches={replica: _fetches(engine, term, replica, story.change_us, within) for replica in followers},
-            silences=silences(engine, term, *within),
+            silences=leader_silences(engine, term, *within),
             unlogged=unlogged(coverage, term["leader_id"], within),
             members=_members(engine, term, followers, within),
         )
 
 
-def stretch(story: Story) -> Span:
+def swimlane_span(story: Story) -> Span:
     """Choose the time range: from before the followers were caught up until they are back, within some lag times."""
     lag_us = 1000 * story.lag_time_ms
     begun = [
@@ -82,7 +82,7 @@ def stretch(story: Story) -> Span:
     return from_us - margin_us, until_us + margin_us
 
 
-def spans(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
+def isr_spans(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
     """Compute when a follower was in the ISR, from its initial membership and its shrinks and expands in order."""
     found = []
     since, until_us = min([within[0], *(at_us for at_us, _ in changes)]), within[1]
@@ -155,7 +155,7 @@ def _members(
                 changes.setdefault((row["replica_id"], name), []).append((row["at_us"], row["kind"]))
     names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=released)}
     return {
-        (replica, name): spans(member=replica in isr, changes=changes.get((replica, name), []), within=within)
+        (replica, name): isr_spans(member=replica in isr, changes=changes.get((replica, name), []), within=within)
         for replica in followers
         for name, isr in names.items()
     }

@@ -14,7 +14,7 @@ PARTITIONS: Final = 5
 """Partitions that are listed."""
 
 
-def chosen(own: OwnShrinks, broker: int | None = None, at_us: int | None = None) -> list[Row]:
+def chosen_incidents(own: OwnShrinks, broker: int | None = None, at_us: int | None = None) -> list[Row]:
     """Choose incidents: all, those that point at a broker, or the one that is nearest to an instant.
 
     Parameters
@@ -30,14 +30,14 @@ def chosen(own: OwnShrinks, broker: int | None = None, at_us: int | None = None)
     return [min(found, key=lambda one: max(one["since_us"] - at_us, at_us - one["last_us"], 0))]
 
 
-def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False) -> list[str]:
+def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False) -> list[str]:
     """List incidents in the order of time, the worst MOST of them, then the worst partitions among their clusters.
 
     Parameters
     ----------
     own : OwnShrinks
     incidents : sequence of dict
-        Of `chosen`.
+        Of `chosen_incidents`.
     lake : str
         As the commands name it.
     whole : bool
@@ -54,7 +54,7 @@ def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool
         one_story = storm(own, one) if whole else [f"{when(one)}: {story(one)}"]
         lines += [f"{one['cluster_id'] + ', ' if named else ''}{one_story[0]}", *one_story[1:]]
         if one["rule"]:
-            lines.append(f"  {command(one, lake)}")
+            lines.append(f"  {explain_command(one, lake)}")
     if len(incidents) > len(shown):
         lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
     worst = worst_partitions(own) if len(incidents) > 1 and not whole else []
@@ -63,7 +63,7 @@ def listing(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool
         for one in worst:
             of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"
             lines.append(f"{one['cluster_id'] + ', ' if named else ''}{one['topic']}-{one['partition_id']}: {of}")
-            lines.append(f"  {command(one, lake)}")
+            lines.append(f"  {explain_command(one, lake)}")
     return lines
 
 
@@ -72,7 +72,7 @@ def worst_partitions(own: OwnShrinks) -> list[Row]:
     return ask("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 
-def command(one: Row, lake: str = "LAKE") -> str:
+def explain_command(one: Row, lake: str = "LAKE") -> str:
     """Write the command that explains a drop of an incident or a partition.
 
     Parameters

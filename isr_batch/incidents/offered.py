@@ -47,7 +47,7 @@ def _price(best: Choice, yours: Choice) -> list[str]:
     said += [
         _instead("under min ISR", _seconds(best.under_min_isr_s), _seconds(yours.under_min_isr_s)),
         _instead("offline if leaders had died", _seconds(best.offline_s), _seconds(yours.offline_s)),
-        _instead("acknowledged records lost then", records(best.lost_records), records(yours.lost_records)),
+        _instead("acknowledged records lost then", lost_records(best.lost_records), lost_records(yours.lost_records)),
     ]
     if best.relinquishes:
         said.append(f"leadership given up {often(best.relinquishes)}")
@@ -75,6 +75,6 @@ def _seconds(span: Span | None) -> str:
     return "not known" if span is None else f"{span[0]:.3g} s"
 
 
-def records(number: int | None) -> str:
+def lost_records(number: int | None) -> str:
     """Write how many records are lost at most."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"

@@ -78,10 +78,10 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
     tables["shrink_verdicts"] = read_columns(
         lake, "shrink_verdicts", COLUMNS["shrink_verdicts"], {"rule": ran or BASELINE}
     )
-    return find(tables)
+    return own_shrinks_in(tables)
 
 
-def find(tables: Tables) -> OwnShrinks:
+def own_shrinks_in(tables: Tables) -> OwnShrinks:
     """Do the same with tables that were read.
 
     Parameters

@@ -26,7 +26,7 @@ _CAUSES: Final = {
 }
 
 
-def tell(
+def shrink_words(
     facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
 ) -> tuple[str, list[str]]:
     """Tell a shrink: a headline, a sentence or three of each follower, and what other rules do.

@@ -12,31 +12,31 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.errors import QualityGateError
-from isr_batch.evidence.table import rows_of
+from isr_batch.evidence.table import evidence_rows
 from isr_batch.evidence.write import write_evidence
 from isr_batch.ingest.ingested_files import (
     Ingested,
     Plan,
-    beginnings,
+    beginnings_of_file,
     days_of_files,
-    kept_time,
-    overlaps,
-    plan,
-    records,
-    remaining,
+    overlaps_of_files,
+    plan_ingest,
+    records_of_files,
+    remaining_files,
     rows_of_files,
+    time_of_gone_files,
 )
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows, engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, packets_at_once
-from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
+from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total_lines
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_folder import LogOptions
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
-from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey
+from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
 from isr_batch.ingest.log_files.content import text_bytes
-from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
+from isr_batch.ingest.replace_rows import CUT_BY, replace_covered, rows_of_cluster
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import literal
 from isr_batch.lake.fetch_log import take_runs_apart
@@ -113,7 +113,7 @@ def _ingest(
     lake = small.lake
     known = _known(small, cluster_id)
     engine = engine_for(lake.spark, small.sql, text_bytes(folder))
-    work = plan(survey(engine, folder, lambda file: beginnings(known, file), options), known)
+    work = plan_ingest(survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options), known)
     if release:
         work.found.given = replace(work.found.given, release=release)
     # What the operator says may be new though no file is.
@@ -137,28 +137,28 @@ def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: Plan
     times = logs.times()
     rows_out, broken = _write(small, logs.tables, work, times, cluster_id)
     _weigh(small, logs.lines, cluster_id)
-    now = records(work, times, lake.run_id, datetime.now(UTC))
+    now = records_of_files(work, times, lake.run_id, datetime.now(UTC))
     rows = pa.Table.from_pylist(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
     )
     # Last: an ingest that was cut off before is done again.
     if small.takes(INGESTED_FILES):
-        small.replace(INGESTED_FILES, rows, of_cluster(cluster_id))
+        small.replace(INGESTED_FILES, rows, rows_of_cluster(cluster_id))
     else:
-        lake.replace(INGESTED_FILES, lake.spark.createDataFrame(rows), of_cluster(cluster_id))
-    return Ingest(Counts(total(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
+        lake.replace(INGESTED_FILES, lake.spark.createDataFrame(rows), rows_of_cluster(cluster_id))
+    return Ingest(Counts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
 
 
 def _weigh(small: SmallTables, lines: LinesOfInterest, cluster_id: str) -> None:
     """Write what server.log and state-change.log alone tell about shrinks."""
     found = find_evidence(lines)
-    write_evidence(small, cluster_id, rows_of(found, cluster_id), found)
+    write_evidence(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 
 def _known(small: SmallTables, cluster_id: str) -> list[Ingested]:
     if not small.lake.has(INGESTED_FILES.name):
         return []
-    rows = small.read(INGESTED_FILES, of_cluster(cluster_id)).drop_columns("cluster_id")
+    rows = small.read(INGESTED_FILES, rows_of_cluster(cluster_id)).drop_columns("cluster_id")
     return [Ingested(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
 
 
@@ -168,11 +168,11 @@ def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
         return []
     of_term = ["leader_id", "topic", "partition_id", "leader_epoch"]
     times = {f"{name}_us": F.unix_micros(f"{name}_time") for name in ("start", "end")}
-    terms = lake.read(LEADER_EPOCHS.name).where(of_cluster(cluster_id)).withColumns(times)
+    terms = lake.read(LEADER_EPOCHS.name).where(rows_of_cluster(cluster_id)).withColumns(times)
     # Only what ends with its leader's log may go on.
     log_ends_us = F.max("end_us").over(Over.partitionBy("leader_id"))
     last = terms.withColumn("log_ends_us", log_ends_us).where(f"end_us >= log_ends_us - {LAST_US}")
-    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(of_cluster(cluster_id))
+    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(rows_of_cluster(cluster_id))
     isr = changes.groupBy(*of_term).agg(F.max_by("isr_after", "change_time").alias("isr"))
     rows: list[dict[str, Any]] = (
         last.join(isr, of_term, "left")
@@ -190,18 +190,18 @@ def _write(
     cluster_id: str,
 ) -> tuple[int, int]:
     """Write the rows; return how many, and how many no table took."""
-    still = {record.source_file for record in remaining(work, times)} - {
+    still = {record.source_file for record in remaining_files(work, times)} - {
         refused.source_file for refused in work.found.refused
     }
-    for of_file, span in overlaps(work, times):
-        take_runs_apart(small.lake, f"{of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
+    for of_file, span in overlaps_of_files(work, times):
+        take_runs_apart(small.lake, f"{rows_of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
     written, broken = replace_covered(
         small.lake, tables, cluster_id, small=small, replaced_days=days_of_files(work, times),
         replaced={QUARANTINE.name: others}
         | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
         left_alone={
-            table.name: kept_time(work, times, _BROKER[table.name], time)
+            table.name: time_of_gone_files(work, times, _BROKER[table.name], time)
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip

@@ -54,7 +54,7 @@ class Ingested:
         return (self.first_time, self.last_time) if self.first_time and self.last_time else None
 
 
-def beginnings(known: Iterable[Ingested], file: LogFile) -> list[int]:
+def beginnings_of_file(known: Iterable[Ingested], file: LogFile) -> list[int]:
     """Lengths at which ``file`` may have been ingested before."""
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
@@ -87,7 +87,7 @@ class Plan:
     nothing_new: bool
 
 
-def plan(found: LogFolder, known: list[Ingested]) -> Plan:
+def plan_ingest(found: LogFolder, known: list[Ingested]) -> Plan:
     """Compare a folder with what the lake holds of its cluster."""
     superseded = [record for record in known if any(_began_as(file, record) for file in found.files)]
     gone = [record for record in known if record not in superseded and record.kind != PROPERTIES]
@@ -120,7 +120,7 @@ def _identity(name: str, size: int, content_hash: str) -> tuple[str, int, str]:
     return name, size, content_hash
 
 
-def records(work: Plan, times: dict[str, dict[str, Any]], run_id: str, now: datetime) -> list[Ingested]:
+def records_of_files(work: Plan, times: dict[str, dict[str, Any]], run_id: str, now: datetime) -> list[Ingested]:
     """Rows of ``ingested_files`` after an ingest: of the files that were read, and of those that are gone.
 
     A day keeps the time at which it last changed, unless a file tells more of it now than it did.
@@ -151,10 +151,10 @@ def records(work: Plan, times: dict[str, dict[str, Any]], run_id: str, now: date
             file.name, file.kind, file.broker_id, file.held.size_bytes, file.held.content_bytes, file.held.content_hash,
             file.held.lines, time["first_time"], time["last_time"], days, __version__, run_id,
         ))  # fmt: skip
-    return rows + remaining(work, times)
+    return rows + remaining_files(work, times)
 
 
-def remaining(work: Plan, times: dict[str, dict[str, Any]]) -> list[Ingested]:
+def remaining_files(work: Plan, times: dict[str, dict[str, Any]]) -> list[Ingested]:
     """Files that are gone and still have rows: no file that is read tells of all of their time."""
     read = _read_spans(work, times)
     return [record for record in work.gone if not any(_swallows(file, span, record) for file, span in read)]
@@ -173,14 +173,14 @@ def rows_of_files(work: Plan, times: dict[str, dict[str, Any]], done_at: Sequenc
     work : Plan
         What is done.
     times : dict
-        As for `records`, of the files that are read.
+        As for `records_of_files`, of the files that are read.
     done_at : sequence of str
         Column with the time at which the request was done; then the one that stands for it where that is null.
     """
     names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
     days = _days(work, times)
     condition = f"source_file IN ({', '.join(map(literal, sorted(names)))})"
-    overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in overlaps(work, times)]
+    overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in overlaps_of_files(work, times)]
     if days:  # says nothing new, but spares Delta the files of all other days
         condition = f"({condition}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'"
     return " OR ".join([condition, *overlapping])
@@ -189,7 +189,7 @@ def rows_of_files(work: Plan, times: dict[str, dict[str, Any]], done_at: Sequenc
 def days_of_files(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
     """First and last event_date of the rows of which `rows_of_files` is the condition; None: they may have any."""
     days = _days(work, times)
-    return (str(days[0]), str(days[1])) if days and not overlaps(work, times) else None
+    return (str(days[0]), str(days[1])) if days and not overlaps_of_files(work, times) else None
 
 
 def _days(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[date, date] | None:
@@ -198,7 +198,7 @@ def _days(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[date, date] | N
     return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
 
-def overlaps(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
+def overlaps_of_files(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
     """Where copies overlap: rows of files that are gone, as SQL, and the time that a file which is read tells of."""
     return [
         (f"leader_id = {file.broker_id} AND source_file = {literal(record.source_file)}", span)
@@ -208,7 +208,7 @@ def overlaps(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[str, Sp
     ]
 
 
-def kept_time(work: Plan, times: dict[str, dict[str, Any]], broker: str, time: str) -> str:
+def time_of_gone_files(work: Plan, times: dict[str, dict[str, Any]], broker: str, time: str) -> str:
     """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL."""
     kept = []
     for broker_id in sorted(
@@ -216,12 +216,12 @@ def kept_time(work: Plan, times: dict[str, dict[str, Any]], broker: str, time: s
     ):
         gone = sorted(r.span for r in work.gone if r.kind == REQUEST and r.broker_id == broker_id and r.span)
         read = sorted(span for file, span in _read_spans(work, times) if file.broker_id == broker_id)
-        told = [_within(time, *bounds) for bounds in covered(read, gone)]
+        told = [_within(time, *bounds) for bounds in covered_by_files(read, gone)]
         kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(told)}))" if told else ")"))
     return " OR ".join(kept) or "false"
 
 
-def covered(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
+def covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
     """Share out the time between the files that are read and those that are gone.
 
     What lies between two files belongs to the second: a term begins before its first request. Where both tell of

@@ -98,10 +98,10 @@ def replace_covered(  # noqa: PLR0913 four of them have a default
             others = f"NOT ({left_alone.get(table.name, 'false')})"
             own = spans.get(table.name)
             covers = [*served, *([own] if own else [])]
-            where = replaced.get(table.name) or between(time, covers)
+            where = replaced.get(table.name) or rows_between(time, covers)
             if table is FETCH_LOG and table.name not in replaced and covers:
-                take_runs_apart(lake, of_cluster(cluster_id), time, whole_of(covers))
-            whole = f"{of_cluster(cluster_id)} AND ({where}) AND {others}"
+                take_runs_apart(lake, rows_of_cluster(cluster_id), time, whole_of(covers))
+            whole = f"{rows_of_cluster(cluster_id)} AND ({where}) AND {others}"
             if table.name in frames or not small:
                 return lake.replace(table, frames[table.name].where(others), whole)
             days = replaced_days if table.name in replaced else _days(covers)
@@ -201,7 +201,7 @@ def _folder_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -
     """Say where workers can write the rows of a table; None where only Spark can, or writes rows again that stay."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
-    whole = f"{of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
+    whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
     return small.lake.folder(table.name) if small.takes(table, replaced.days, whole) else None
 
 
@@ -232,7 +232,7 @@ def _in_spark(lake: Lake, rows: Given) -> DataFrame:
     return lake.spark.createDataFrame(pa.Table.from_arrays(rows.columns, names=rows.column_names))
 
 
-def of_cluster(cluster_id: str) -> str:
+def rows_of_cluster(cluster_id: str) -> str:
     """As SQL: the rows of this cluster."""
     return f"cluster_id = {literal(cluster_id)}"
 
@@ -301,7 +301,7 @@ def _days(spans: list[Span]) -> Days | None:
     return first[:10], last[:10]
 
 
-def between(time: str, spans: list[Span]) -> str:
+def rows_between(time: str, spans: list[Span]) -> str:
     """As SQL: in the time that all the spans cover together; all rows if there is none."""
     if not spans:
         return "true"

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from isr_batch.incidents.avoided import Choice, Span, avoided
-from isr_batch.incidents.listing import command
-from isr_batch.incidents.offered import later_than, offered, records
+from isr_batch.incidents.listing import explain_command
+from isr_batch.incidents.offered import later_than, lost_records, offered
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.words import (
     brief,
@@ -62,14 +62,14 @@ def _screen(
         "name": name, "place": f"cluster-{number}", "headline": [*headline(own, cluster), *offered(own, scores, name)],
         "brief": " ".join(brief(own, cluster)),
         "when": span(cluster),
-        "timeline": timeline(own, cluster, targets), "matrix": matrix(own.pairs, name),
+        "timeline": timeline(own, cluster, targets), "matrix": drop_matrix(own.pairs, name),
         "incidents": [cell for _, cell in shown],
         "more": cells[SHOWN:MOST], "count": len(incidents),
         "choices": [_cells(one, choices[0]) for one in choices], "bound": lag_time_bound(incidents, cluster),
     }  # fmt: skip
 
 
-def matrix(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
+def drop_matrix(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
     """Lay out who dropped whom: a row for each leader, a column for each follower, drops by verdict in each cell.
 
     Parameters
@@ -120,7 +120,7 @@ def _incident(one: Row, number: int, shrink: ShrinkOnPage | None) -> dict[str, A
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink,
         "when": when(one), "story": story(one),
         "partitions": count_of(one["partitions"], "partition"), "whole": whole if judged else "",
-        "command": command(one) if one["rule"] else "",
+        "command": explain_command(one) if one["rule"] else "",
     }  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def _cells(one: Choice, yours: Choice) -> dict[str, str]:
         "failures noticed within": noticed,
         "under min ISR": _span(one.under_min_isr_s),
         "offline if leaders died": _span(one.offline_s),
-        "acknowledged records lost then": records(one.lost_records),
+        "acknowledged records lost then": lost_records(one.lost_records),
         "high watermark stalled": _span(one.stalled_s),
     }
 

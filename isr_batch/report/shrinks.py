@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from isr_batch.incidents.avoided import LAG_TIME
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
-from isr_batch.incidents.shrink_words import tell
+from isr_batch.incidents.shrink_words import shrink_words
 from isr_batch.incidents.words import at, worst_first
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.report.pictures import sql_of
@@ -76,7 +76,7 @@ def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[
         lane = swim_lane(
             lanes[one.id], (one.from_us, one.until_us), one.change_us, _lag_time(one), rules[one.cluster_id]
         )
-        headline, sentences = tell(
+        headline, sentences = shrink_words(
             facts[one.id], f"{one.topic}-{one.partition_id}", one.rule, _lag_time(one), lane.stands
         )
         found[key_of(incident)] = ShrinkOnPage(

@@ -8,7 +8,7 @@ from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.report.charts import frontier
 from isr_batch.report.page import scope, write_page
 from isr_batch.scoring.lag_time_advice import Row, curve
-from isr_batch.scoring.sweep import Sweep, other_params
+from isr_batch.scoring.sweep import Sweep, swept_params
 from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
 
 FIGURES = (
@@ -59,13 +59,13 @@ def _place(row: Row) -> str:
 
 
 def _whose(row: Row, grid: Grid) -> str:
-    others = other_params(row["other_params_json"], grid)
+    others = swept_params(row["other_params_json"], grid)
     chosen = f" {LAG_TIME}={row['recommended_lag_time_max_ms']}" if row["recommended_lag_time_max_ms"] else ""
     return f"{_place(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
 
 
 def _curve(row: Row, grid: Grid) -> str:
-    return f"{row['rule']} {other_params(curve(row)[-1], grid)}".rstrip()
+    return f"{row['rule']} {swept_params(curve(row)[-1], grid)}".rstrip()
 
 
 def _mark(row: Row, grid: Grid) -> dict[str, Any]:

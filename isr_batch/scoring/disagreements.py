@@ -210,7 +210,7 @@ def stands(engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, change
     )  # fmt: skip
 
 
-def compare(lake: Lake, first: str, second: str) -> Rows:
+def compare_rules(lake: Lake, first: str, second: str) -> Rows:
     """Count the shrinks that one rule makes, that the other makes, and that both make, by primary cause.
 
     Only days that both were replayed for count. A rule that does not make a shrink may have dropped the follower

@@ -15,7 +15,7 @@ from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.replay.terms import JOINED
 from isr_batch.scoring import heir_offsets
-from isr_batch.scoring.rule_path import SPANS, Cluster, Word, spans
+from isr_batch.scoring.rule_path import SPANS, Cluster, Word, spans_outside_isr
 from udfs.rules import REGISTRY
 
 Elr = Literal["auto", "off", "on"]
@@ -56,10 +56,10 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
     """
     tables = {name: engine.table(name) for name in TABLES if not results or name not in results} | dict(results or {})
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
-    found = engine.by_key(rows, PARTITION, partial(spans, clusters=clusters(engine, elr)), SPANS)
+    found = engine.by_key(rows, PARTITION, partial(spans_outside_isr, clusters=elr_clusters(engine, elr)), SPANS)
     if results is None:
         timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
-        found = heir_offsets.with_offsets(engine, engine.keep(found), timelines)
+        found = heir_offsets.with_heir_offsets(engine, engine.keep(found), timelines)
     else:
         found = engine(f"SELECT *, {heir_offsets.NOTHING_TELLS} FROM {{found}}", found=found)
     times = {f"{name}_time": f"timestamp_micros({name}_us)" for name in ("from", "until", "lost")}
@@ -69,7 +69,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
 
 
 def _path(engine: LakeEngine) -> str:
-    """What `spans` is given, of the partitions where a rule run ever had a replica outside the ISR."""
+    """What `spans_outside_isr` is given, of the partitions where a rule run ever had a replica outside the ISR."""
     in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
     return f"""
         WITH runs AS (
@@ -109,13 +109,13 @@ def _path(engine: LakeEngine) -> str:
     """
 
 
-def clusters(engine: LakeEngine, elr: Elr) -> dict[str, Cluster]:
+def elr_clusters(engine: LakeEngine, elr: Elr) -> dict[str, Cluster]:
     """Collect what the controllers said of whole clusters, and find out whether these have the feature."""
     words: dict[str, list[Word]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables(engine))):
         words.setdefault(row.pop("cluster_id"), []).append(Word(**row))
-    return {name: cluster_of(sorted(words.get(name, []), key=_in_order), row, elr) for name, row in facts.items()}
+    return {name: elr_cluster(sorted(words.get(name, []), key=_in_order), row, elr) for name, row in facts.items()}
 
 
 def _tables(engine: LakeEngine) -> dict[str, EngineRows]:
@@ -148,7 +148,7 @@ _WORDS: Final = """
 """
 
 
-def cluster_of(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Cluster:
+def elr_cluster(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Cluster:
     """Find out whether a cluster has eligible leader replicas, and from when on.
 
     Parameters

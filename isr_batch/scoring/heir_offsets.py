@@ -25,14 +25,14 @@ NOTHING_TELLS: Final = ", ".join(
 _KEY: Final = ", ".join(SPAN)
 
 
-def with_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
+def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
     """Add ``lost_records_max``, ``lost_us`` and ``elr_below_high_watermark`` to spans.
 
     Parameters
     ----------
     engine : LakeEngine
     spans : EngineRows
-        Of `isr_batch.scoring.rule_path.spans`.
+        Of `isr_batch.scoring.rule_path.spans_outside_isr`.
     tables : dict of str to EngineRows
         TABLES.
     """

@@ -25,7 +25,7 @@ SPANS: Final = pa.schema([
     ("elr_source", pa.string()), ("elr", _INTS), ("heir_id", pa.int32()), ("offline_if_leader_dies", pa.bool_()),
     ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()),
 ])  # fmt: skip
-"""Columns of `spans`: times in epoch microseconds."""
+"""Columns of `spans_outside_isr`: times in epoch microseconds."""
 
 
 class Word(NamedTuple):
@@ -122,7 +122,7 @@ class _State:
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 
-def spans(rows: pa.Table, clusters: Mapping[str, Cluster]) -> pa.Table:
+def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, Cluster]) -> pa.Table:
     """Give the spans of time in which a replica is outside the ISR, of one partition under each rule run.
 
     Parameters
@@ -162,7 +162,7 @@ def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Cluster]) -> Iter
         of_term = [row for row in rows if row["kind"] != "term" and _is_of(row, term)]
         changes = sorted((row for row in of_term if row["kind"] != "write"), key=_in_turn)
         writes = {row["at_us"]: row["end_us"] for row in of_term if row["kind"] == "write"}
-        events: list[tuple[int, int, Any]] = [(at_us, 1, isr) for at_us, isr in commits(changes, term, writes)]
+        events: list[tuple[int, int, Any]] = [(at_us, 1, isr) for at_us, isr in isr_commits(changes, term, writes)]
         while heard < len(words) and words[heard].at_us <= term["at_us"]:
             _hear(words[heard], known, state)
             heard += 1
@@ -187,7 +187,7 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
 
-def commits(
+def isr_commits(
     changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
 ) -> Iterator[tuple[int, frozenset[int]]]:
     """Give the instants at which an ISR is committed, and that ISR.

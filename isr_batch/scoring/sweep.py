@@ -74,7 +74,7 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
     return Sweep(events_in(lake), rows, answers)
 
 
-def other_params(params_json: str, grid: Grid) -> str:
+def swept_params(params_json: str, grid: Grid) -> str:
     """Format the parameters that the grid varies, except the lag time, for display."""
     values = json.loads(params_json)
     varied = [name for name, of_grid in grid.grid.items() if len(of_grid) > 1 and name != LAG_TIME]

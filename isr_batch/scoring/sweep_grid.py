@@ -126,7 +126,7 @@ def load_grid(file: Path) -> NamedGrid:
         raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", hint) from error
     except ValidationError as error:
         raise UsageError(f"{file}:" + "".join(f"\n  {_mistake(dict(e))}" for e in error.errors()), hint) from error
-    runs = runs_of(grid)
+    runs = grid_runs(grid)
     if len(runs) > MOST_RUNS:
         raise UsageError(
             f"{file} has {len(runs)} runs of rules, and one pass takes at most {MOST_RUNS}",
@@ -148,7 +148,7 @@ def require_lag_times(file: Path, named: NamedGrid) -> NamedGrid:
     return named
 
 
-def runs_of(grid: Grid) -> list[RuleRun]:
+def grid_runs(grid: Grid) -> list[RuleRun]:
     """List the rule runs: every rule with every combination of its parameters, without duplicates."""
     found = []
     for rule in grid.rules:

@@ -103,7 +103,7 @@ def load_experiment(file: Path) -> Experiment:
         raise UsageError(f"{file}: {mistakes}", "conf/experiments has examples") from error
 
 
-def cells(experiment: Experiment) -> list[Cell]:
+def experiment_cells(experiment: Experiment) -> list[Cell]:
     """List the cells: every rule with every combination of parameters and every seed."""
     names = list(experiment.grid)
     found: list[Cell] = []
@@ -125,7 +125,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     list of dict
         Its rows, in the order of the cells.
     """
-    grid = cells(experiment)
+    grid = experiment_cells(experiment)
     simulated = _simulated(lake, grid).persist(StorageLevel.DISK_ONLY)
     try:
         simulated.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
@@ -151,7 +151,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     )
 
 
-def outcome(experiment: Experiment, row: dict[str, Any]) -> str:
+def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
     """Format the result of a cell with the experiment's ``outcome`` template."""
     return experiment.outcome.format(**{name: 0 if value is None else value for name, value in row.items()})
 

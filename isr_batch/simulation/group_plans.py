@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from isr_batch.simulation.planted_faults import SECOND_US, Planted, plant
+from isr_batch.simulation.planted_faults import SECOND_US, Planted, plant_faults
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.simulation.proposal_scenarios import LOOPED, Loop
 from udfs.batches.replay import RuleRun
@@ -54,7 +54,7 @@ def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
         idle = (random.random(partitions) < fleet.idle_share) & (rank > 0)
         gap_us = np.where(idle, 0, (1 + rank) * SECOND_US / fleet.busiest_rate).astype(np.int64)
         acks = np.where(random.random(partitions) < fleet.acks_all_share, -1, 1)
-        planted = list(plant(fleet.scenario, random, start_us, end_us, fleet.replica_lag_time_max_ms * 1000))
+        planted = list(plant_faults(fleet.scenario, random, start_us, end_us, fleet.replica_lag_time_max_ms * 1000))
         seed = int(random.integers(1, 2**62))
         yield _plan(fleet, number, seed, Loop(gap_us.tolist(), acks.tolist(), planted, fleet.records), end_us)
 

@@ -174,7 +174,9 @@ MAKERS: Final[dict[str, Maker]] = {
 FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
 
 
-def plant(scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int) -> Iterator[Planted]:
+def plant_faults(
+    scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int
+) -> Iterator[Planted]:
     """Plant one fault after the other, with quiet time in between."""
     if scenario == "quiet-fleet":
         return

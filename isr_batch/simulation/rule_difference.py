@@ -43,7 +43,7 @@ class Parting:
     decisions: list[Row]
 
 
-def words(a: Rule, b: Rule) -> list[Row]:
+def difference_words(a: Rule, b: Rule) -> list[Row]:
     """What the two say where they differ, with the keys of WORDS: a row for each function and fact, and parameters."""
     rows: list[Row] = []
     for field in fields(Rule):
@@ -62,7 +62,7 @@ def _says(function: Function) -> str:
     return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
-def parting(a: Rule, b: Rule) -> Parting | None:
+def first_difference(a: Rule, b: Rule) -> Parting | None:
     """Replay worked logs, under the rules with their defaults, until the two part.
 
     A log on which they change the ISR or leadership otherwise goes before one on which only the high watermark moves

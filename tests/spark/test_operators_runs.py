@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_batch.evidence.with_requests import ask, from_requests
+from isr_batch.evidence.with_requests import ask_with_requests, from_requests
 from isr_batch.ingest.broker_logs import ingest_kafka_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay, rule_runs
@@ -37,7 +37,7 @@ def test_each_folder_is_compared_with_the_rule_and_the_lag_time_of_its_brokers(l
         "FROM partition_timeline"
     )
     assert {row["cluster_id"]: row["ms"] for row in times} == {"H2": 4000, "H5": 4000, "H8": 4000, "H9": 10_000}
-    answers = {cluster: {one.question: one for one in ask(lake, cluster)} for cluster in names}
+    answers = {cluster: {one.question: one for one in ask_with_requests(lake, cluster)} for cluster in names}
     for cluster in ("H5", "H8"):  # the same lines in other layouts
         assert [(one.answer, one.how_sure) for one in answers[cluster].values()] == [
             (one.answer, one.how_sure) for one in answers["H2"].values()

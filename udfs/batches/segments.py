@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from udfs.batches.event_chunks import Events, events_of, joined, sorted_events
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.set_order import in_order, set_of
+from udfs.batches.set_order import in_set_order, set_of
 from udfs.kernel.ledger import DAY_US
 from udfs.records import FETCH, UNKNOWN, Rows
 
@@ -261,7 +261,7 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
     ValueError
         When rows are not in order.
     """
-    return in_order(_pieces(batches))
+    return in_set_order(_pieces(batches))
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from udfs.arrow_types import arrow_columns
 from udfs.batches.fetch_runs import compressed, requests_of
-from udfs.batches.sessions import Members, in_turn, int64, missing_before, with_members
+from udfs.batches.sessions import Members, in_turn, int64, missing_session_requests, with_session_members
 from udfs.kernel.fetch_sessions import (
     NEVER_FELL,
     NOT_ANSWERED,
@@ -209,10 +209,10 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
     """
     reader = _Reader()
     for batch in in_turn(batches):
-        gaps = missing_before(batch)
+        gaps = missing_session_requests(batch)
         if gaps.num_rows:
             yield _as_read(gaps)
-        yield from reader.read(with_members(batch, members), ROWS_OUT)
+        yield from reader.read(with_session_members(batch, members), ROWS_OUT)
 
 
 def _as_read(gaps: pa.RecordBatch) -> pa.RecordBatch:

@@ -22,7 +22,7 @@ FIRST_REQUESTS = arrow_columns(
     "broker_id INT, session BIGINT, session_epoch INT, error_code INT, replica_id INT, client_id STRING, "
     "handled_us BIGINT"
 )
-"""Columns of `first_requests`."""
+"""Columns of `first_session_requests`."""
 
 Members = Mapping[tuple[int, int], Sequence[tuple[Sequence[str], str, Sequence[int]]]]
 """By broker and session, the partitions that it had before the log: ids of a topic, its name, partitions."""
@@ -66,13 +66,13 @@ def _in_turn(batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.Rec
     return pa.RecordBatch.from_pydict(columns)
 
 
-def first_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Give the first request of each session; columns as in `FIRST_REQUESTS`."""
     for batch in in_turn(batches):
         yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(FIRST_REQUESTS.names)
 
 
-def missing_before(batch: pa.RecordBatch) -> pa.RecordBatch:
+def missing_session_requests(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Find the requests whose predecessors in the session are missing, with ``reason`` and ``detail``."""
     epoch, previous = int64(batch.column("session_epoch")), int64(batch.column("previous_epoch"))
     begins = np.asarray(pc.is_null(batch.column("previous_epoch")))
@@ -93,7 +93,7 @@ def missing_before(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def with_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
+def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
     """Let the first request of a session ask for what the session had before, too."""
     if not members:
         return batch

@@ -13,7 +13,7 @@ from udfs.records import ROW_ORDER
 Key = tuple[object, ...]
 
 
-def in_order(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def in_set_order(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Merge pieces; memory is bounded by those that overlap at a time.
 
     Parameters

@@ -93,7 +93,7 @@ def _read(data, at):
 
 
 @entry
-def count(data, edges, numbers, totals):
+def count_pieces(data, edges, numbers, totals):
     """Count what the three lists of many pieces hold.
 
     Parameters
@@ -126,9 +126,9 @@ def count(data, edges, numbers, totals):
 
 @entry
 def unpack(data, edges, numbers, asked: Lists, forgotten: Lists, answered: Lists, filled):
-    """Take pieces apart into the three lists, which have room for what `count` has counted.
+    """Take pieces apart into the three lists, which have room for what `count_pieces` has counted.
 
-    ``filled`` (int64, (3, 3)) are zeros, and then what `count` gives.
+    ``filled`` (int64, (3, 3)) are zeros, and then what `count_pieces` gives.
     """
     name, topic, row = filled[:, 0], filled[:, 1], filled[:, 2]
     for i in range(len(edges) - 1):

@@ -121,7 +121,7 @@ def _unpacked(packed: pa.Array, numbers: tuple[int, int, int]) -> tuple[Partitio
     at = at[packed.offset : packed.offset + rows + 1] if rows else at
     text = np.frombuffer(memoryview(data or b"").toreadonly(), np.uint8)
     totals = np.empty((3, 3), np.int64)
-    pieces.count(text, at, numbers, totals)
+    pieces.count_pieces(text, at, numbers, totals)
     asked, forgotten, answered = (
         pieces.Lists(
             np.empty(size, np.uint8), np.empty(entries, np.int64), np.empty(entries, np.bool_),

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last, stretch_number
+from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last_stretch, stretch_number
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.fetch_log import DOUBTFUL, FETCHES
 from isr_batch.ingest.kafka_logs.in_spark import Query, meeting
@@ -39,7 +39,7 @@ PRODUCED = arrow_columns(
     "handled_us BIGINT, base_offset BIGINT, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
     "size BIGINT, answered BOOLEAN, source_file STRING, source_line BIGINT, repeated BOOLEAN"
 )
-"""Columns of `produced`."""
+"""Columns of `append_requests`."""
 APPENDS = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
     "base_offset BIGINT, log_end_offset BIGINT, log_end_source STRING, log_end_error BIGINT, acks INT, "
@@ -52,7 +52,7 @@ _OF_FETCHES = (
 )  # fmt: skip
 
 
-def produced(
+def append_requests(
     engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
 ) -> Rows:
     """List the produce requests, as `PRODUCED`, one row per partition of each request.
@@ -118,7 +118,7 @@ SENT_AGAIN = Query(
     """,
     DOUBTFUL,
 )
-"""Of `produced`: the repeated rows."""
+"""Of `append_requests`: the repeated rows."""
 ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
@@ -143,7 +143,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     ----------
     engine : Engine
     produced : Rows
-        As `produced` gives them.
+        As `append_requests` gives them.
     asked : Rows
         What `ASKED` says of the fetches.
     shrinks, terms : pa.Table
@@ -158,7 +158,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     )
     of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
     starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset"])
-    last = is_last(stretches, "leader_id", "log_stretch")
+    last = is_last_stretch(stretches, "leader_id", "log_stretch")
     return engine.by_key(
         PARTITION, partial(_appends, starts=starts, last=last), APPENDS,
         rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms,

@@ -17,7 +17,7 @@ class Note(NamedTuple):
     next_time: str
 
 
-def notes(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
+def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
     """List what the rows of an ingest are based on: covered time, inferred and assumed values.
 
     Parameters

@@ -16,7 +16,7 @@ _TOGETHER_US = 100_000
 _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
-def silences(sources: Sources, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
+def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
     """Find silences, when a broker did nothing though it had to: broker_id, process, from_us, until_us.
 
     One of these shows it:
@@ -34,7 +34,7 @@ def silences(sources: Sources, pauses: pa.Table, activity: pa.Table, signs: pa.T
     ----------
     sources : Sources
     pauses : pa.Table
-        As `isr_batch.ingest.kafka_logs.request_summary.pauses` gives them.
+        As `isr_batch.ingest.kafka_logs.request_summary.request_pauses` gives them.
     activity : pa.Table
         Times of lines of server.log: broker_id, at_us. All that are a silence or more apart from others of their
         broker are there.
@@ -104,7 +104,7 @@ def checks_seen(sources: Sources, silent: pa.Table) -> pa.Table:
     )
 
 
-def processes(sources: Sources, pauses: pa.Table, activity: pa.Table, checks: pa.Table) -> pa.Table:
+def broker_processes(sources: Sources, pauses: pa.Table, activity: pa.Table, checks: pa.Table) -> pa.Table:
     """Describe each broker process: broker_id, process, last_led_us, broker_version, check_origin.
 
     A replay ends at ``last_led_us``, the last request or Shrinking line: a process that was killed while it was paused
@@ -199,5 +199,5 @@ def broker_events(sources: Sources, silent: pa.Table, checks: pa.Table) -> pa.Ta
         starts=server_log.process_starts(sources.sql, sources.server),
         silent=silent,
         checks=checks,
-        changes=metadata_log.broker_changes(sources.sql, sources.metadata),
+        changes=metadata_log.broker_records(sources.sql, sources.metadata),
     )

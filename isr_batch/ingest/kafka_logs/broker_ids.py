@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from isr_batch.ingest.kafka_logs.settings_files import int_of
+from isr_batch.ingest.kafka_logs.settings_files import int_setting
 from isr_batch.ingest.log_files.look import Look, Seen
 
 
@@ -64,7 +64,7 @@ class Candidate:
             # kafka-1, my-kafka-1_uid, b-1.cluster.example.com
             found = re.search(r"(\d+)$", text) or re.search(r"[-_](\d+)(?=[_.])", text)
             if found:
-                return int_of(found[1])
+                return int_setting(found[1])
         return None
 
 
@@ -91,7 +91,7 @@ class Owner(NamedTuple):
     remarks: list[Refused]
 
 
-def owners(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[str, str]]) -> list[Owner]:
+def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[str, str]]) -> list[Owner]:
     """Find the broker of each candidate.
 
     In this order: its own lines; the lines of the other files in its folder, if they all name one broker; the lines of
@@ -117,7 +117,7 @@ def owners(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[st
         # Only in a folder that brokers share does a file's name stand for its broker.
         alike = set(by_stem.get(each.stem, ())) if len(stems[each.folder]) > 1 else set()
         own = properties.get(each.folder)
-        stated = int_of(id_of(own)) if own else None
+        stated = int_setting(broker_id_of(own)) if own else None
         by_lines = each.seen.broker_id
         for numbers in (beside, alike):
             if by_lines is None and len(numbers) == 1:
@@ -157,6 +157,6 @@ def _remarks(
         yield Refused(label, "a name with another number", detail)
 
 
-def id_of(properties: Mapping[str, str]) -> str:
+def broker_id_of(properties: Mapping[str, str]) -> str:
     """Read the broker's id in its properties; empty if they have none."""
     return properties.get("node.id") or properties.get("broker.id") or ""

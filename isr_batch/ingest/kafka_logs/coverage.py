@@ -187,13 +187,13 @@ def with_stretch_number(table: pa.Table, stretches: Sequence[Stretch], broker: s
     return table.append_column("log_stretch", pa.array(numbers))
 
 
-def is_last(stretches: Sequence[Stretch], broker: str, number: str) -> str:
+def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
     """Whether a stretch is the last one of its broker's log, in SQL."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _holes(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
 
-def covered(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
+def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
     """Build the columns of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
 
     Parameters

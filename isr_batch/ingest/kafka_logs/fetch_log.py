@@ -44,9 +44,9 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     ----------
     engine : Engine
     sessions : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.in_sessions` gives them.
+        As `isr_batch.ingest.kafka_logs.request_log.requests_in_sessions` gives them.
     topic_names, terms : pa.Table
-        topic_id, topic; all terms, as `isr_batch.ingest.kafka_logs.leader_epochs.in_force` gives them.
+        topic_id, topic; all terms, as `isr_batch.ingest.kafka_logs.leader_epochs.epochs_in_force` gives them.
     members : mapping
         What sessions had that were opened before the log (`isr_batch.ingest.kafka_logs.session_partitions`).
     stretches : sequence of Stretch
@@ -113,7 +113,7 @@ FOLLOWERS = Query(
 """Of `fetches_of`: the followers that fetched in each term, and the first of their fetches."""
 
 
-def not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:
+def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:
     """Find the followers that fetched a partition which they were not assigned in that term; one row per follower.
 
     This may happen for a moment after a reassignment; the rows are kept.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isr_batch.errors import NothingToReplayError
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder
-from isr_batch.ingest.log_files.content import BadFileError, chunks
+from isr_batch.ingest.log_files.content import BadFileError, content_chunks
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST
 
 LOOK_AT_BYTES = 64 << 20
@@ -49,7 +49,7 @@ def has_follower_fetch(path: str) -> bool:
     """Whether a follower's fetch is in the first lines of a file."""
     read, tail = 0, b""
     try:
-        for chunk in chunks(path):
+        for chunk in content_chunks(path):
             if _FOLLOWER.search(tail + chunk):
                 return True
             tail = chunk[-_OVERLAP_BYTES:]

@@ -18,7 +18,7 @@ OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
     """Let this process load their machine code, and save what it compiles."""
-    keep_compiled((cut.cut_lines, requests.read_requests, pieces.count, pieces.unpack), digest_of("request_log"))
+    keep_compiled((cut.cut_lines, requests.read_requests, pieces.count_pieces, pieces.unpack), digest_of("request_log"))
     keep_compiled((read_partitions,), digest_of())
 
 
@@ -35,9 +35,9 @@ def _with_kernels(function: OfBatches, batches: Iterator[pa.RecordBatch]) -> Ite
 def compile_ingest() -> None:
     """Read no lines, so that the functions are compiled for what an ingest gives them."""
     from isr_batch.ingest.kafka_logs.lines import LINES
-    from isr_batch.ingest.kafka_logs.request_log import requests_of
+    from isr_batch.ingest.kafka_logs.request_log import parse_requests
 
-    unpacked.fetches(requests_of(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))
+    unpacked.fetches(parse_requests(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ ACCEPTED = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
     "leads BOOLEAN, leader_id INT, leader_epoch INT, isr ARRAY<INT>, partition_epoch INT, replicas ARRAY<INT>"
 )
-"""Columns of `accepted_requests`, as those of `isr_batch.ingest.kafka_logs.server_log_zookeeper.accepted`."""
+"""Columns of `accepted_requests`, as those of `isr_batch.ingest.kafka_logs.server_log_zookeeper.zookeeper_accepted`."""
 
 PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
 """Columns of `partly_read`, those of doubtful lines in quarantine."""

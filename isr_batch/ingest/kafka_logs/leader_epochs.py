@@ -32,7 +32,7 @@ TERMS = pa.schema([
     ("broker_version", pa.string()), ("version", pa.string()), ("check_origin_ms", pa.int64()),
     ("isr_write_ms", pa.int64()), ("metadata_delay_ms", pa.int64()), ("check_origin_source", pa.string()),
 ])  # fmt: skip
-"""Columns of `terms`."""
+"""Columns of `leader_epochs`."""
 _TERM_START = "broker_id, topic, partition_id, leader_epoch, stamp_us"
 _SHOWN = arrow_columns(
     "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, replica_id INT, "
@@ -75,7 +75,7 @@ class Sources:
     @cached_property
     def isr_writes(self) -> pa.Table:
         """`server_log_zookeeper.isr_writes`."""
-        return server_log_zookeeper.isr_writes(self.sql, self.server)
+        return server_log_zookeeper.zookeeper_isr_writes(self.sql, self.server)
 
     @cached_property
     def led(self) -> pa.Table:
@@ -108,18 +108,20 @@ class Sources:
                 AND o.partition_id = l.partition_id AND o.leader_epoch = l.leader_epoch
                 AND o.stamp_us + {LINE_LATE_US} >= l.stamp_us
             """,
-            accepted=server_log_zookeeper.accepted(self.sql, self.state_changes),
+            accepted=server_log_zookeeper.zookeeper_accepted(self.sql, self.state_changes),
             from_controller=self.from_controller,
-            begun=server_log_zookeeper.start_lines(self.sql, self.server),
+            begun=server_log_zookeeper.zookeeper_start_lines(self.sql, self.server),
         )
 
     @cached_property
     def history(self) -> pa.Table:
         """`metadata_log.partition_history`."""
-        return metadata_log.partition_history(self.sql, self.metadata, self.topics)
+        return metadata_log.partition_records(self.sql, self.metadata, self.topics)
 
 
-def terms(sources: Sources, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table) -> pa.Table:
+def leader_epochs(
+    sources: Sources, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table
+) -> pa.Table:
     """List all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
     ``in_force_us`` is the earliest time the term may have begun: some ms before its line, but after the previous term.
@@ -135,7 +137,7 @@ def terms(sources: Sources, starts: pa.Table, begun: pa.Table, followers: pa.Tab
     followers : pa.Table
         broker_id, topic, partition_id, leader_epoch, ``fetched``: replicas that fetched the partition.
     processes : pa.Table
-        As `isr_batch.ingest.kafka_logs.broker_events.processes` gives them.
+        As `isr_batch.ingest.kafka_logs.broker_events.broker_processes` gives them.
 
     Returns
     -------
@@ -229,7 +231,7 @@ def term_starts(sources: Sources) -> pa.Table:
         led=sources.led,
         followed=server_log.follower_lines(sources.sql, sources.state_changes),
         accepted=sources.accepted,
-        lines=server_log_zookeeper.start_lines(sources.sql, sources.server),
+        lines=server_log_zookeeper.zookeeper_start_lines(sources.sql, sources.server),
     )
 
 
@@ -377,7 +379,7 @@ def _assignments(sources: Sources) -> pa.Table:
     )
 
 
-def in_force(sql: ArrowSql, terms_: pa.Table) -> pa.Table:
+def epochs_in_force(sql: ArrowSql, terms_: pa.Table) -> pa.Table:
     """Collect the terms of each partition and leader in a list ``in_force``, for the macro ``epoch_at`` to search."""
     partition = ", ".join(PARTITION)
     return sql(

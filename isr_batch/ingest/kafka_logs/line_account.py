@@ -30,7 +30,7 @@ class Tally:
     lines: int
 
 
-def total(account: Iterable[Tally], became: str) -> int:
+def total_lines(account: Iterable[Tally], became: str) -> int:
     """Sum the lines of all logs with an outcome."""
     return sum(tally.lines for tally in account if tally.became == became)
 
@@ -53,7 +53,7 @@ def require_balance(account: Iterable[Tally]) -> None:
     account = list(account)
     for log in dict.fromkeys(tally.log for tally in account):
         of_log = [tally for tally in account if tally.log == log]
-        read = total(of_log, READ)
+        read = total_lines(of_log, READ)
         parts = [tally for tally in of_log if tally.became != READ]
         there = sum(tally.lines for tally in parts)
         if read != there:
@@ -64,7 +64,7 @@ def require_balance(account: Iterable[Tally]) -> None:
             )
 
 
-def account_of(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
+def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
     """Count the lines of all logs.
 
     Parameters
@@ -72,7 +72,7 @@ def account_of(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refu
     found : LogFolder
         Its files' fingerprints say how many lines there are.
     by_file : pa.Table
-        Of the request logs, as `isr_batch.ingest.kafka_logs.request_summary.by_file` gives it.
+        Of the request logs, as `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
     lines : LinesOfInterest
         Of the other logs.
     refused_lines : pa.Table

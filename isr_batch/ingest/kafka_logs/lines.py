@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.log_folder import LogFile, with_lines
-from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, Fingerprinter, chunks, fingerprint
+from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, Fingerprinter, content_chunks, fingerprint
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, Codes, KindFinder
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Converter, Layout, Lines
 from udfs.arrow_types import arrow_columns
@@ -80,7 +80,7 @@ class LongLine:
     number: int = 0
 
 
-def look_at(engine: Engine, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
+def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
     """Compute the fingerprints of all files, each with hashes of the prefixes whose lengths are asked for.
 
     Returns
@@ -115,7 +115,7 @@ def look_at(engine: Engine, files: list[LogFile], beginnings: list[list[int]]) -
 def _fingerprints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for file in batch.to_pylist():
-            held, counts = counted(
+            held, counts = count_lines(
                 file["path"], file["beginnings"],
                 Selection(Layout.from_text(file["layout"]), file["default"], None, file["source"]),
             )  # fmt: skip
@@ -128,7 +128,7 @@ def _fingerprints(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             yield pa.RecordBatch.from_pylist([row], schema=_LOOKED_AT)
 
 
-def counted(path: str, beginnings: Sequence[int], selected: Selection) -> tuple[Fingerprint, Counter[str]]:
+def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tuple[Fingerprint, Counter[str]]:
     """Compute the fingerprint of a file, and count its lines by log, in one pass."""
     taken = Fingerprinter(path, beginnings)
     counts: Counter[str] = Counter()
@@ -217,7 +217,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
     """Yield the numbered lines of a file or of a range of it in Kafka's own layout, and a row for each problem."""
     wanted = None if selected.kind is None else BROKER_KINDS.index(selected.kind)
     empty = part.first_line == 1
-    stream = chunks(path, part.start, part.end)
+    stream = content_chunks(path, part.start, part.end)
     for found, codes in _sorted_lines(stream, selected, part.first_line, block_bytes, is_mixed=wanted is not None):
         if isinstance(found, BadFileError):
             if selected.first:

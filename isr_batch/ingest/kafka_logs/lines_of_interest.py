@@ -79,7 +79,7 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
         _once(sql, of_kind[kind]) if _overlapping(found.of_kind(kind)) else of_kind[kind]
         for kind in (SERVER, STATE_CHANGE)
     )
-    records = metadata_log.parse_metadata(sql, metadata_log.records_of(sql, of_kind[METADATA]))
+    records = metadata_log.parse_metadata(sql, metadata_log.metadata_records(sql, of_kind[METADATA]))
     used = {
         SERVER: server.num_rows - server["message"].null_count,
         STATE_CHANGE: state_changes.num_rows - state_changes["message"].null_count + _others(sql, figures),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
-from isr_batch.ingest.kafka_logs.broker_ids import Candidate, Refused, id_of, owners
+from isr_batch.ingest.kafka_logs.broker_ids import Candidate, Refused, broker_id_of, broker_ids
 from isr_batch.ingest.kafka_logs.partition_listing import is_listing
 from isr_batch.ingest.kafka_logs.settings_files import (
     FETCHERS,
@@ -16,16 +16,16 @@ from isr_batch.ingest.kafka_logs.settings_files import (
     MIN_ISR,
     Broker,
     ClusterSettings,
-    int_of,
-    number_of,
+    int_setting,
+    number_setting,
     read_cluster_settings,
     read_properties,
 )
-from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, is_archive, members
+from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, archive_members, is_archive
 from isr_batch.ingest.log_files.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, Unreadable
 from isr_batch.ingest.log_files.look import look_at
-from isr_batch.ingest.log_files.stamps import form_of, zone_of
+from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
 
 PROPERTIES, SNAPSHOT = "properties", "snapshot"
 __all__ = ["KINDS", "METADATA", "REQUEST", "SERVER", "STATE_CHANGE"]
@@ -62,7 +62,7 @@ class LogFile:
     name : str
         Path relative to the folder; with the source in brackets if the file has several.
     path : str
-        Of the file; of a member of an archive, as `isr_batch.ingest.log_files.content.members` gives it.
+        Of the file; of a member of an archive, as `isr_batch.ingest.log_files.content.archive_members` gives it.
     held : Fingerprint, optional
         None until it has been computed; its lines are those of this log.
     layout : Layout
@@ -141,14 +141,14 @@ class LogOptions:
             When one of them cannot be read.
         """
         if stamp_format is not None:
-            form_of(stamp_format)
+            stamp_form(stamp_format)
         of_broker: dict[int | None, str] = {}
         for text in zones:
             broker, equals, zone = text.partition("=")
-            zone_of(zone if equals else text)
-            if equals and int_of(broker) is None:
+            stamp_zone(zone if equals else text)
+            if equals and int_setting(broker) is None:
                 raise UsageError(f"{broker} is not the id of a broker", "write it like --time-zone 1=Europe/Helsinki")
-            of_broker[int_of(broker) if equals else None] = zone if equals else text
+            of_broker[int_setting(broker) if equals else None] = zone if equals else text
         return cls(stamp_format, of_broker)
 
 
@@ -222,7 +222,7 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
     paths = [str(path.resolve())]
     if is_archive(path.name):
         try:
-            paths = members(paths[0])
+            paths = archive_members(paths[0])
         except BadFileError as bad:
             found.refused.append(Refused(_name(folder, path), bad.reason, bad.detail))
             return
@@ -257,21 +257,21 @@ def _add_candidates(
     properties: dict[Path, dict[str, str]],
     options: LogOptions,
 ) -> None:
-    of_folder = {path.parent: own for path, own in properties.items() if id_of(own)}
-    for each, owner in zip(candidates, owners(candidates, of_folder), strict=True):
+    of_folder = {path.parent: own for path, own in properties.items() if broker_id_of(own)}
+    for each, owner in zip(candidates, broker_ids(candidates, of_folder), strict=True):
         found.refused += owner.remarks
         broker_id = owner.broker_id
         if broker_id is None:
             continue
         own = of_folder.get(each.folder, {})
-        own = own if int_of(id_of(own)) == broker_id else {}
+        own = own if int_setting(broker_id_of(own)) == broker_id else {}
         if own or broker_id not in found.brokers:
-            numbers = (number_of(own, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
+            numbers = (number_setting(own, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
             found.brokers[broker_id] = Broker(broker_id, *numbers)
         _add_candidate(found, each, broker_id, options)
     used = {each.folder for each in candidates}
     for path in sorted(properties):
-        broker_id = int_of(id_of(properties[path]))
+        broker_id = int_setting(broker_id_of(properties[path]))
         if path.parent in used and broker_id is not None and broker_id in found.brokers:
             _add_file(found, PROPERTIES, broker_id, folder, path)
 
@@ -297,7 +297,7 @@ def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: L
         ))  # fmt: skip
 
 
-def require_readable(found: LogFolder) -> None:
+def require_readable_logs(found: LogFolder) -> None:
     """Fail if a broker log is in a layout that is not read.
 
     Raises

@@ -227,7 +227,7 @@ class Led(NamedTuple):
     assigned: tuple[int, ...]
 
 
-def isr_at(
+def mid_term_isr(
     term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
     """Infer the ISR at the time where the log begins to cover a term.
@@ -321,7 +321,7 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
     return fetch.sent and nothing_new and any(each >= most for each in watermarks)
 
 
-def log_end_at(
+def mid_term_log_end(
     asked: Iterable[int], first_appended: int | None, printed_ends: Sequence[int], high_watermarks: Iterable[int]
 ) -> int | None:
     """Infer the leader's log end offset at the start of a stretch; None if no line names an offset.
@@ -340,7 +340,9 @@ def log_end_at(
     return max([*asked, *high_watermarks, *printed_ends[:1]], default=None)
 
 
-def high_watermark_at(log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]) -> int | None:
+def mid_term_high_watermark(
+    log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]
+) -> int | None:
     """Infer the high watermark then: at most the log end offset of each ISR member, and at most any later value."""
     return None if log_end_offset is None else min([log_end_offset, *held, *high_watermarks])
 

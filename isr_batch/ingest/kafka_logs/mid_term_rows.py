@@ -99,7 +99,7 @@ def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def as_begun(begun: Iterable[Begun]) -> pa.Table:
-    """Turn terms in progress into the table that `isr_batch.ingest.kafka_logs.leader_epochs.terms` takes."""
+    """Turn terms in progress into the table that `isr_batch.ingest.kafka_logs.leader_epochs.leader_epochs` takes."""
     return pa.Table.from_pylist([each._asdict() | {"source_line": 0} for each in begun], BEGUN)
 
 
@@ -153,7 +153,7 @@ def _assigned(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, 
     return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
 
 
-def settle(  # noqa: PLR0913, PLR0917 all that tells of a term's beginning
+def settle_mid_term(  # noqa: PLR0913, PLR0917 all that tells of a term's beginning
     engine: Engine,
     led: list[dict[str, Any]],
     stretches: Sequence[Stretch],
@@ -196,7 +196,7 @@ def _settle_one(
     watermarks = [fetch["first_high_watermark"] for fetch in asked if fetch["first_high_watermark"] is not None]
     watermarks += [s["high_watermark"] for s in shrinks if s["high_watermark"] is not None]
     ends = [s["leader_log_end_offset"] for s in shrinks if s["leader_log_end_offset"] is not None]
-    end = mid_term.log_end_at(offsets.values(), appended["base_offset"] if appended else None, ends, watermarks)
+    end = mid_term.mid_term_log_end(offsets.values(), appended["base_offset"] if appended else None, ends, watermarks)
     record = evidence.by_records(key, start_us)
     if record:
         isr, source = sorted({*record.after, row["leader_id"]}), record.source
@@ -207,14 +207,14 @@ def _settle_one(
         first = {fetch["replica_id"]: _first(fetch) for fetch in asked if fetch["first_us"] < first_change}
         seems_in = {f: not mid_term.is_passed(fetch, end, appended_us) for f, fetch in first.items()}
         span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
-        isr, source = mid_term.isr_at(span, lines, holes, seems_in)
+        isr, source = mid_term.mid_term_isr(span, lines, holes, seems_in)
     held = [offset for follower, offset in offsets.items() if follower in isr]
     # The order is the leader's: that of the assignment.
     row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
     row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
     row["isr_source"] = source
     row["held_at_start"] = _held_at_start(row, evidence, asked, shrinks, end)
-    row["start_offset"], row["start_high_watermark"] = end, mid_term.high_watermark_at(end, held, watermarks)
+    row["start_offset"], row["start_high_watermark"] = end, mid_term.mid_term_high_watermark(end, held, watermarks)
     row["start_offset_source"] = INFERRED
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from isr_batch.ingest.kafka_logs.first_look import has_follower_fetch
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder
-from isr_batch.ingest.log_files.content import file_of
+from isr_batch.ingest.log_files.content import file_on_disk
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.look import Seen, look_at
 from isr_batch.ingest.log_files.vendors import named_release
@@ -41,7 +41,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
             "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
             "layout": str(file.layout) if file.kind in BROKER_KINDS else "",
             "from": _to_the_second(seen.first), "until": _until(seen),
-            "mb": round(Path(file_of(file.path)).stat().st_size / 1e6, 1),
+            "mb": round(Path(file_on_disk(file.path)).stat().st_size / 1e6, 1),
         })  # fmt: skip
     return rows
 

@@ -87,7 +87,9 @@ class Earlier(NamedTuple):
     controller_us: int | None
 
 
-def gather(sources: Sources, starts: pa.Table, earlier: Earlier, stretches: Sequence[Stretch]) -> PartitionEvidence:
+def gather_partition_lines(
+    sources: Sources, starts: pa.Table, earlier: Earlier, stretches: Sequence[Stretch]
+) -> PartitionEvidence:
     """Collect all evidence about leaders, replicas and ISRs.
 
     Parameters

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from isr_batch.ingest.log_files.content import BadFileError, chunks
+from isr_batch.ingest.log_files.content import BadFileError, content_chunks
 
 MAX_BYTES = 256 << 20
 LOOK_AT_BYTES = 1 << 14
@@ -65,13 +65,13 @@ def read_listing(path: Path) -> tuple[Listing, BadFileError | None]:
         What is wrong with the file.
     """
     text, bad = _read(path, MAX_BYTES)
-    return listing_of(text.splitlines()), bad
+    return parse_listing(text.splitlines()), bad
 
 
 def _read(path: Path, most_bytes: int) -> tuple[str, BadFileError | None]:
     data, bad = b"", None
     try:
-        for chunk in chunks(str(path)):
+        for chunk in content_chunks(str(path)):
             data += chunk
             if len(data) >= most_bytes:
                 break
@@ -80,7 +80,7 @@ def _read(path: Path, most_bytes: int) -> tuple[str, BadFileError | None]:
     return data[:most_bytes].decode(errors="replace"), bad
 
 
-def listing_of(lines: Iterable[str]) -> Listing:
+def parse_listing(lines: Iterable[str]) -> Listing:
     """Parse the lines of a listing."""
     found = Listing([], {}, {})
     for line in lines:

@@ -31,11 +31,11 @@ from isr_batch.ingest.kafka_logs import (
     server_log,
     session_partitions,
 )
-from isr_batch.ingest.kafka_logs.assumptions import Note, notes
+from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions
 from isr_batch.ingest.kafka_logs.broker_ids import Refused
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.input_rows import conformed
-from isr_batch.ingest.kafka_logs.line_account import Tally, account_of, require_balance
+from isr_batch.ingest.kafka_logs.line_account import Tally, line_account, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.quarantine import REFUSED_REQUESTS, quarantine, refused_folders, refused_lines
@@ -73,7 +73,7 @@ class KafkaLogs:
     found : LogFolder
         What the folder holds, with fingerprints.
     requests : pa.Table
-        The request logs by file, as `isr_batch.ingest.kafka_logs.request_summary.by_file` gives it.
+        The request logs by file, as `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
     lines : LinesOfInterest
         Of the other logs.
     refused : pa.Table
@@ -97,7 +97,7 @@ class KafkaLogs:
         AccountError
             When they do not add up to the lines that there are.
         """
-        tallies = account_of(self.found, self.requests, self.lines, self.refused)
+        tallies = line_account(self.found, self.requests, self.lines, self.refused)
         require_balance(tallies)
         return tallies
 
@@ -124,7 +124,7 @@ def _instant(us: int) -> datetime:
     return _EPOCH + max(timedelta(microseconds=us), timedelta(_FIRST_DAY))
 
 
-def survey(
+def survey_logs(
     engine: Engine,
     folder: Path,
     beginnings: Callable[[log_folder.LogFile], list[int]] = lambda _: [],
@@ -152,7 +152,7 @@ def survey(
         When the folder holds no broker log.
     """
     found = log_folder.find_logs(folder, options)
-    looked_at = lines.look_at(engine, found.files, [beginnings(file) for file in found.files])
+    looked_at = lines.fingerprint_files(engine, found.files, [beginnings(file) for file in found.files])
     seen: dict[tuple[str, int | None, str | None, str], str] = {}
     found.files = []
     for file in looked_at:
@@ -188,7 +188,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     run_id : str
         Put into the rows of quarantine.
     found : LogFolder, optional
-        What `survey` found in the folder, by default asked here.
+        What `survey_logs` found in the folder, by default asked here.
     sql : ArrowSql, optional
         As `isr_batch.ingest.kafka_logs.log_sql.log_sql` opens it, by default one of its own.
 
@@ -200,29 +200,29 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     if sql is None:
         with log_sql() as own:
             return read_kafka_logs(engine, folder, cluster_id, run_id, found=found, sql=own)
-    found = found or survey(engine, folder)
+    found = found or survey_logs(engine, folder)
 
     read_lines = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
     requests, said = engine.keep_with(read_lines, _OF_REQUESTS)
-    without_copies = request_log.once(engine, requests, said["hashes"])
+    without_copies = request_log.refuse_duplicate_requests(engine, requests, said["hashes"])
     if without_copies is not None:
         requests, said = engine.keep_with(without_copies, _OF_REQUESTS)
     of_interest = read_lines_of_interest(engine, sql, found)
-    by_file = request_summary.by_file(engine, sql, said["files"])
+    by_file = request_summary.requests_by_file(engine, sql, said["files"])
     controller_lines = engine.collect(said["controller"])
     from_controller = leader_and_isr.accepted_requests(controller_lines)
     sources, listings = _sources(
         sql, engine, requests, from_controller, of_interest, found, releases.oldest_release(by_file)
     )
 
-    pauses = request_summary.pauses(engine, said["buckets"], sources.settings)
+    pauses = request_summary.request_pauses(engine, said["buckets"], sources.settings)
     signs = coverage.numbered(engine, said["numbers"])
     stretches = coverage.with_process_starts(
         coverage.coverage(by_file, pauses, signs), of_interest.files, sources.settings
     )  # fmt: skip
-    silent = broker_events.silences(sources, pauses, of_interest.activity, signs)
+    silent = broker_events.broker_silences(sources, pauses, of_interest.activity, signs)
     checks = broker_events.checks_seen(sources, silent)
-    processes = broker_events.processes(sources, pauses, of_interest.activity, checks)
+    processes = broker_events.broker_processes(sources, pauses, of_interest.activity, checks)
     starts = leader_epochs.term_starts(sources)
     seen = mid_term_rows.followers_seen(sources, stretches)
     log_ends_us = max((stretch.until_us for stretch in stretches), default=0)
@@ -230,32 +230,32 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     listed = [partition for listing in listings for partition in listing.partitions]
     earlier = partition_lines.Earlier(listed, found.earlier, controller_us)
     begun, evidence = _begun_before(sources, stretches, starts, seen, earlier)
-    known = leader_epochs.terms(
+    known = leader_epochs.leader_epochs(
         sources, starts, mid_term_rows.as_begun(begun), mid_term_rows.as_followers(seen), processes
     )  # fmt: skip
     rows = mid_term_rows.vouched_for(known.to_pylist(), stretches, evidence)
     releases.with_releases(rows, releases.oldest_release(by_file), found.given.release)
 
     number = coverage.stretch_number(stretches, "broker_id", "completed_us")
-    sessions = request_log.in_sessions(engine, requests, number)
+    sessions = request_log.requests_in_sessions(engine, requests, number)
     threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
     members = session_partitions.members_before(engine, sessions, rows, sources.topics, threads) if begun else {}
-    in_force = leader_epochs.in_force(sql, known)
+    in_force = leader_epochs.epochs_in_force(sql, known)
     read, of_fetches = engine.keep_with(
         fetch_log.fetches_of(engine, sessions, sources.topics, in_force, members, stretches), _OF_FETCHES
     )
     produced, of_produced = engine.keep_with(
-        append_log.produced(engine, requests, sources.topics, in_force, stretches), _OF_PRODUCED
+        append_log.append_requests(engine, requests, sources.topics, in_force, stretches), _OF_PRODUCED
     )
     fetched = engine.where(read, "reason IS NULL")
-    mid_term_rows.settle(engine, rows, stretches, evidence, fetched, produced)
+    mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced)
     led = pa.Table.from_pylist(rows, schema=_settled(known.schema))
-    shrinks = isr_changes.led_shrinks(sources, known, stretches)
+    shrinks = isr_changes.shrinks_by_term(sources, known, stretches)
     doubtful = [
         of_fetches["gaps"],
         of_produced["again"],
         of_fetches["back"],
-        fetch_log.not_assigned(engine, of_fetches["followers"], led),
+        fetch_log.fetchers_not_assigned(engine, of_fetches["followers"], led),
         leader_and_isr.partly_read(controller_lines),
     ]
     refused = refused_lines(sql, of_interest)
@@ -272,7 +272,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         contracts.BROKER_EVENTS.name: broker_events.broker_events(
             sources, silent, broker_events.check_events(sql, checks, processes)
         ),
-        COVERAGE.name: coverage.covered(sql, stretches, of_interest.files),
+        COVERAGE.name: coverage.coverage_rows(sql, stretches, of_interest.files),
         CONTROLLER_RECORDS.name: controller_records.controller_records(
             sources, listed if rows else [], min((row["start_us"] for row in rows), default=0)
         ),
@@ -284,7 +284,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     constants = {"cluster_id": cluster_id, "ingest_run": run_id}
     return KafkaLogs(
         {table.name: conformed(engine, tables[table.name], table, constants) for table in contracts.INPUT_TABLES},
-        found, by_file, of_interest, refused, notes(stretches, rows, _unnamed(rows, sources.topics)),
+        found, by_file, of_interest, refused, assumptions(stretches, rows, _unnamed(rows, sources.topics)),
     )  # fmt: skip
 
 
@@ -312,13 +312,13 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
         SELECT topic_id, max(topic) AS topic FROM (
             SELECT * FROM recorded UNION ALL SELECT * FROM noted UNION ALL SELECT * FROM listed) GROUP BY topic_id
         """,
-        recorded=metadata_log.topic_names(sql, records),
+        recorded=metadata_log.topic_records(sql, records),
         noted=server_log.topic_ids(sql, state_changes),
         listed=_pairs(listed_ids, topic_id=pa.string(), topic=pa.string()),
     )
     min_isr = sql(
         "SELECT * FROM recorded UNION ALL BY NAME SELECT * FROM listed",
-        recorded=metadata_log.min_isr_settings(sql, records),
+        recorded=metadata_log.min_isr_records(sql, records),
         listed=_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
     )
     settings = server_log.broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
@@ -345,7 +345,7 @@ def _begun_before(
     ).to_pylist()  # fmt: skip
     if not mid_term.may_begin_before(stretches, start_rows, seen):
         return [], partition_lines.PartitionEvidence()
-    evidence = partition_lines.gather(sources, starts, earlier, stretches)
+    evidence = partition_lines.gather_partition_lines(sources, starts, earlier, stretches)
     process_starts = {row["broker_id"]: row["starts_us"] for row in sources.settings.to_pylist()}
     served = [row for row in seen if row["fetches"]]
     signs = mid_term.Signs(start_rows, process_starts, served, evidence.named, evidence.led)

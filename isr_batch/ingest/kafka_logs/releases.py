@@ -43,7 +43,7 @@ def oldest_release(by_file: pa.Table) -> str | None:
     Parameters
     ----------
     by_file : pa.Table
-        As `isr_batch.ingest.kafka_logs.request_summary.by_file` gives it.
+        As `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
     """
     asked = max(
         (row["api_version"] for row in by_file.to_pylist()

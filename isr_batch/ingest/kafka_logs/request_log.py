@@ -16,7 +16,7 @@ from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.ingest.kafka_logs.leader_and_isr import LEADER_AND_ISR, are_leader_and_isr
 from isr_batch.ingest.kafka_logs.log_folder import LogFile
-from isr_batch.ingest.kafka_logs.request_log_text import text_as_json
+from isr_batch.ingest.kafka_logs.request_log_text import request_text_as_json
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.batches.session_requests import REQUEST_COLUMNS
 from udfs.batches.sessions import INSTANTS, STRETCH_OF_SESSION
@@ -59,7 +59,7 @@ def _columns(names: Sequence[str]) -> pa.Schema:
 IN_SESSIONS = _columns([name for name in (*REQUEST_COLUMNS, "client_id") if name != "session"]).append(
     pa.field("session", pa.int64())
 )
-"""Columns of `in_sessions`."""
+"""Columns of `requests_in_sessions`."""
 
 _OUTCOMES = (
     FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER, "no readable time stamp", "time out of range", "malformed JSON",
@@ -85,10 +85,10 @@ def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
 
 def _requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for block in lines.lines_of_ranges(batches):
-        yield requests_of(block)
+        yield parse_requests(block)
 
 
-def requests_of(block: pa.RecordBatch) -> pa.RecordBatch:
+def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
     """Parse every line into one row, as `REQUESTS`.
 
     Parameters
@@ -141,7 +141,7 @@ class _Block:
         parts, size = [whole], len(whole)
         for i in np.flatnonzero(self.cut.line_class == cut.TEXT):
             body = whole[self.cut.begin[i] : self.ends[i]]
-            as_json, problem = text_as_json(body.decode())
+            as_json, problem = request_text_as_json(body.decode())
             if problem is None:
                 parts.append(as_json.encode() + (cut.MARK if cut.MARK in body else b""))
                 self.begins[i], self.ends[i] = size, size + len(parts[-1])
@@ -242,10 +242,10 @@ HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _columns(("line_hash", *_SAME_LINE)),
 )
-"""Of requests: what `once` tells duplicates by."""
+"""Of requests: what `refuse_duplicate_requests` tells duplicates by."""
 
 
-def once(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:
+def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:
     """Refuse all but the first of duplicate lines, as in overlapping copies of a log, or written by two appenders.
 
     A line has the connection, the request's number on it and the millisecond, so equal text means the same request.
@@ -285,7 +285,7 @@ def _refuse_copies(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     )
 
 
-def in_sessions(engine: Engine, requests: Rows, stretch: str) -> Rows:
+def requests_in_sessions(engine: Engine, requests: Rows, stretch: str) -> Rows:
     """Assign follower fetches to their fetch sessions.
 
     Parameters

@@ -110,7 +110,7 @@ _ANSWERED: tuple[Step, ...] = (
 )
 
 
-def text_as_json(text: str) -> tuple[str, str | None]:
+def request_text_as_json(text: str) -> tuple[str, str | None]:
     """Convert what follows ``Completed request:`` in a line into the object that a later release would have logged.
 
     Returns

@@ -41,10 +41,10 @@ FILES = Query(
     """,
     _BY_FILE,
 )
-"""Of requests: what `by_file` sums up."""
+"""Of requests: what `requests_by_file` sums up."""
 
 
-def by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
+def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
     """Count the lines of each file by outcome.
 
     Parameters
@@ -89,10 +89,10 @@ BUCKETS = Query(
     """,
     _BUCKETS,
 )
-"""Of requests: what `pauses` are found in."""
+"""Of requests: what `request_pauses` are found in."""
 
 
-def pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Table:
+def request_pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Table:
     """Find the times in which a broker did nothing about requests, or completed none.
 
     Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row is

@@ -46,7 +46,7 @@ _STARTS = (
 )
 
 
-def accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
+def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
     """List the LeaderAndIsr requests that a broker acted on, one row per partition.
 
     Parameters
@@ -104,7 +104,7 @@ def accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
     )
 
 
-def start_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
+def zookeeper_start_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """Parse the start offsets of terms in server.log: broker_id, topic, partition_id, leader_epoch and offsets."""
     columns = (
         "topic VARCHAR, partition_id INTEGER, leader_epoch INTEGER, start_offset BIGINT, start_high_watermark BIGINT"
@@ -121,7 +121,7 @@ def start_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     )
 
 
-def isr_writes(sql: ArrowSql, server: pa.Table) -> pa.Table:
+def zookeeper_isr_writes(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """List the Shrinking and Expanding lines with their outcome: isr_before, isr_after, ``shrinks``, failed, repeated.
 
     ``failed``: the conditional write to ZooKeeper found another version, so the ISR did not change. The leader retries

@@ -9,7 +9,7 @@ import pyarrow as pa
 from isr_batch.ingest.kafka_logs import mid_term
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from udfs.batches.session_requests import REQUEST_COLUMNS
-from udfs.batches.sessions import FIRST_REQUESTS, Members, first_requests
+from udfs.batches.sessions import FIRST_REQUESTS, Members, first_session_requests
 
 _FETCHER = r"(?:fetcher|ReplicaFetcherThread)-(\d{1,4})\b"
 
@@ -30,7 +30,7 @@ def members_before(
     ----------
     engine : Engine
     sessions : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.in_sessions` gives them.
+        As `isr_batch.ingest.kafka_logs.request_log.requests_in_sessions` gives them.
     led : sequence of dict
         Terms, with ``assigned``.
     topic_names : pa.Table
@@ -72,7 +72,7 @@ def members_before(
 def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
     """Find the first requests of such sessions, and ``thread``, the number of the fetcher thread; '' if unknown."""
     requests = engine.select(sessions, [*REQUEST_COLUMNS[:-1], "client_id"])
-    first = engine.map(requests, first_requests, FIRST_REQUESTS)
+    first = engine.map(requests, first_session_requests, FIRST_REQUESTS)
     opened = engine.sql(
         first,
         f"""

@@ -58,7 +58,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
         if name not in stated:
             continue
         text = str(stated[name])
-        values[field_name] = text if name == "release" else int_of(text)
+        values[field_name] = text if name == "release" else int_setting(text)
         if name == "release" and not is_release(text):
             mistakes.append(f"release: {text} does not look like 3.6.2")
         elif values[field_name] is None:
@@ -97,11 +97,11 @@ def read_properties(path: Path) -> dict[str, str]:
     return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
 
-def number_of(settings: dict[str, str], name: str) -> int | None:
+def number_setting(settings: dict[str, str], name: str) -> int | None:
     """Read a setting as a number; None if it is missing or none."""
-    return int_of(settings.get(name, ""))
+    return int_setting(settings.get(name, ""))
 
 
-def int_of(text: str) -> int | None:
+def int_setting(text: str) -> int | None:
     """Read a Kafka INT that is not negative; None if the text is none."""
     return int(text) if re.fullmatch("[0-9]{1,10}", text) and int(text) <= MAX_INT else None

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from isr_batch.errors import UsageError
 from isr_batch.ingest.kafka_logs.log_folder import LogFile
-from isr_batch.ingest.log_files.content import BadFileError, chunks
+from isr_batch.ingest.log_files.content import BadFileError, content_chunks
 from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.layouts import Converter
 
@@ -47,7 +47,7 @@ class Shift:
         return f"{'-' if self.minutes < 0 else '+'}{hours:02}:{minutes:02}"
 
 
-def shifts(files: Iterable[LogFile]) -> list[Shift]:
+def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
     """Find the brokers whose stamps are not in UTC, from the first lines of their logs.
 
     Parameters
@@ -84,7 +84,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
     UsageError
         With the shift, its evidence and the option that puts it right.
     """
-    found = shifts(files)
+    found = time_zone_shifts(files)
     if not found:
         return
     zones = {shift.zone for shift in found}
@@ -102,7 +102,7 @@ def _lines_with(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
     lines: list[str] = []
     read, tail = 0, b""
     try:
-        for chunk in chunks(file.path):
+        for chunk in content_chunks(file.path):
             text = tail + chunk
             cut = text.rfind(b"\n") + 1
             if mark in text:

@@ -84,7 +84,7 @@ _NEWLINE = ord("\n")
 MAX_MEMBERS = 10_000
 
 
-def file_of(path: str) -> str:
+def file_on_disk(path: str) -> str:
     """Give the path of the file on disk: that of the archive, for a member of one."""
     return path.partition(_MEMBER)[0]
 
@@ -99,8 +99,8 @@ def is_packed(path: str) -> bool:
     return path.endswith(PACKED) or _MEMBER in path
 
 
-def members(path: str) -> list[str]:
-    """List the files in an archive, each as a path that `chunks` reads.
+def archive_members(path: str) -> list[str]:
+    """List the files in an archive, each as a path that `content_chunks` reads.
 
     Raises
     ------
@@ -125,7 +125,7 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZ
             RuntimeError, NotImplementedError)  # fmt: skip
 
 
-def chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file; of an uncompressed file, those from ``start`` to before ``end``.
 
     Raises
@@ -135,7 +135,7 @@ def chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]
     """
     try:
         unpacked = 0
-        limit = os.stat(file_of(path)).st_size * MAX_RATIO  # noqa: PTH116 (os.stat, like the readers, follows links)
+        limit = os.stat(file_on_disk(path)).st_size * MAX_RATIO  # noqa: PTH116 (os.stat, like the readers, follows links)
         for chunk in _packed(path) if is_packed(path) else _plain(path, start, end):
             if start + unpacked == 0 and b"\0" in chunk.partition(b"\n")[0]:
                 raise BadFileError("binary file", "a zero byte in its first line")
@@ -229,7 +229,7 @@ class Fingerprinter:
         self.cuts = [(0, 1)]
         self.last = b"\n"
         try:
-            self.size_bytes = os.stat(file_of(path)).st_size  # noqa: PTH116
+            self.size_bytes = os.stat(file_on_disk(path)).st_size  # noqa: PTH116
         except OSError:
             self.size_bytes = 0
 
@@ -241,7 +241,7 @@ class Fingerprinter:
         BadFileError
             After the last good chunk.
         """
-        for chunk in chunks(self.path, end=self.size_bytes):
+        for chunk in content_chunks(self.path, end=self.size_bytes):
             self._take(chunk)
             yield chunk
 

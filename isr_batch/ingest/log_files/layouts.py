@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.log_files import prefixes
 from isr_batch.ingest.log_files.prefixes import ENVELOPE, Joiner, read_fields
-from isr_batch.ingest.log_files.stamps import AMBIGUOUS, FORMS, TIME_ALONE, StampForm, form_of, in_kafkas_form
+from isr_batch.ingest.log_files.stamps import AMBIGUOUS, FORMS, TIME_ALONE, StampForm, in_kafkas_form, stamp_form
 
 _LEVEL = "(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|trace|debug|info|warn|warning|error)"
 _LOGGER = r"(?P<logger>[A-Za-z_$][\w$]*(?:\.[\w$]+)*)"
@@ -145,7 +145,7 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
     names: list[str] = []
     while len(names) < 4 and (name := prefixes.prefix_of(lines)):  # noqa: PLR2004 deeper is no log
         name = prefixes.envelope_of(lines) if name == ENVELOPE else name
-        stripped = prefixes.strip(name, pa.array(lines, pa.string()))
+        stripped = prefixes.strip_prefix(name, pa.array(lines, pa.string()))
         names.append(name)
         values = stripped.values
         if stripped.goes_on is not None:
@@ -165,7 +165,7 @@ def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadabl
     if events:
         return events
     best, most = None, 0
-    forms = [form_of(stamp_format)] if stamp_format else list(FORMS)
+    forms = [stamp_form(stamp_format)] if stamp_format else list(FORMS)
     stamped = 0
     for form in forms:
         begins = re.compile(rf"(?:\[?{_LEVEL}\]?[ \t]+)?{_BRACKETS}[\[(]?{form.text}[\])]?[ \t,]")
@@ -207,7 +207,7 @@ def _without_zone(stamp: str) -> str:
 
 
 def _events(lines: Sequence[str]) -> Layout | None:
-    objects = [each for line in lines if line.startswith("{") and isinstance(each := prefixes.load(line), dict)]
+    objects = [each for line in lines if line.startswith("{") and isinstance(each := prefixes.load_json(line), dict)]
     if not objects or len(objects) < _FITS * len(lines):
         return None
     fields = []
@@ -255,7 +255,7 @@ class Converter:
         self.source = source
         self.last_source: str | None = None
         self.joiners = [Joiner() for _ in layout.prefixes]
-        self.form = form_of(layout.stamp)
+        self.form = stamp_form(layout.stamp)
         self.pattern = ARRANGEMENTS.get(layout.arrangement, "").replace("STAMP", self.form.text)
         self.plain = ARRANGEMENTS[NO_LOGGER].replace("STAMP", self.form.text)
 
@@ -270,7 +270,7 @@ class Converter:
         for prefix in self.layout.prefixes:
             if self.layout.coloured:
                 values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
-            stripped = prefixes.strip(prefix, values)
+            stripped = prefixes.strip_prefix(prefix, values)
             if stripped.sources is not None:
                 return set(pc.unique(stripped.sources.drop_null()).to_pylist())
             values = stripped.values
@@ -290,7 +290,7 @@ class Converter:
         if self.layout.coloured:
             values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
         for number in range(start, len(self.layout.prefixes)):
-            stripped = prefixes.strip(self.layout.prefixes[number], values)
+            stripped = prefixes.strip_prefix(self.layout.prefixes[number], values)
             values, goes_on = stripped.values, stripped.goes_on
             if stripped.sources is not None and not is_own:
                 own = self._is_own(stripped.sources)  # before parts are joined: those of several sources are mixed

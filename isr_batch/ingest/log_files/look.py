@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.log_files.content import BadFileError, chunks, file_of, is_packed
+from isr_batch.ingest.log_files.content import BadFileError, content_chunks, file_on_disk, is_packed
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, KindFinder
 from isr_batch.ingest.log_files.layouts import Converter, Layout, Unreadable, layout_of
 
@@ -86,7 +86,7 @@ def look_at(path: str, default: str = SERVER, stamp_format: str | None = None, z
     stamp_format, zone : str, optional
         Of its stamps, as the operator gave them.
     """
-    file = Path(file_of(path))
+    file = Path(file_on_disk(path))
     stat = file.stat() if file.exists() else None
     key = (stat.st_size, stat.st_mtime_ns) if stat else None
     return _look(path, default, stamp_format, zone, key)
@@ -161,7 +161,7 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
 def _first_lines(path: str) -> tuple[list[str], bool]:
     read = b""
     try:
-        for chunk in chunks(path):
+        for chunk in content_chunks(path):
             read += chunk
             if len(read) > HEAD_BYTES:
                 break
@@ -181,7 +181,7 @@ def _lines(data: bytes) -> list[str]:
 def _all_lines(path: str) -> Iterable[list[str]]:
     pending = b""
     try:
-        for chunk in chunks(path):
+        for chunk in content_chunks(path):
             pending += chunk
             cut = pending.rfind(b"\n")
             if cut >= 0:

@@ -92,7 +92,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
     return begins > own
 
 
-def strip(name: str, values: pa.StringArray) -> Stripped:
+def strip_prefix(name: str, values: pa.StringArray) -> Stripped:
     """Take a prefix off; a line without it stays as it is."""
     if name.startswith(ENVELOPE):
         return _unwrapped(name.removeprefix(ENVELOPE).strip(), values)
@@ -107,7 +107,7 @@ def strip(name: str, values: pa.StringArray) -> Stripped:
 
 
 def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
-    objects = [each for line in lines if line.startswith("{") and isinstance(each := load(line), dict)]
+    objects = [each for line in lines if line.startswith("{") and isinstance(each := load_json(line), dict)]
     if not objects or len(objects) < MOST * len(lines):
         return None
     for field in _LINE_FIELDS:
@@ -171,7 +171,7 @@ def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArra
             return [_as_text(_column(read, path)) for path in paths]
     except pa.ArrowInvalid:
         pass  # a damaged line, or a number where others have a text
-    parsed = [load(each) for each in objects.to_pylist()]
+    parsed = [load_json(each) for each in objects.to_pylist()]
     return [pa.array([text_at(each, path) for each in parsed], pa.string()) for path in paths]
 
 
@@ -201,7 +201,7 @@ def _as_text(column: pa.Array) -> pa.StringArray:
     return column if pa.types.is_string(column.type) else column.cast(pa.string())
 
 
-def load(line: str) -> object:
+def load_json(line: str) -> object:
     """Parse a line as JSON; None if it is none."""
     try:
         return json.loads(line)

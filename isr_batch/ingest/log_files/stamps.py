@@ -63,7 +63,7 @@ AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\
 TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
 
 
-def form_of(name: str) -> StampForm:
+def stamp_form(name: str) -> StampForm:
     """Look a form up by its name, or make one of an operator's format.
 
     Raises
@@ -92,7 +92,7 @@ def form_of(name: str) -> StampForm:
     return StampForm(name, pattern)
 
 
-def zone_of(text: str) -> tzinfo:
+def stamp_zone(text: str) -> tzinfo:
     """Parse a time zone: ``Europe/Helsinki``, ``UTC``, ``+02:00``.
 
     Raises
@@ -165,7 +165,7 @@ def in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = N
     else:
         shift = pa.nulls(len(stamps), pa.int64())
     if zone is not None and shift.null_count:
-        local = _zone_shift_us(us, zone_of(zone))
+        local = _zone_shift_us(us, stamp_zone(zone))
         shift = pc.coalesce(shift, local)
     return _printed(pc.subtract(us, pc.fill_null(shift, 0)).cast(pa.timestamp("us")).cast(pa.timestamp("ms")))
 

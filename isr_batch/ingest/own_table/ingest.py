@@ -21,7 +21,7 @@ from isr_batch.ingest.own_table.mapping import (
     TableMapping,
     mapped_columns,
 )
-from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
+from isr_batch.ingest.replace_rows import CUT_BY, replace_covered, rows_of_cluster
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, QUARANTINE
@@ -80,7 +80,7 @@ def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
     return counts
 
 
-def lacking(mapping: TableMapping) -> list[dict[str, str]]:
+def lacking_input(mapping: TableMapping) -> list[dict[str, str]]:
     """List what results will lack because of missing input: rows of ``missing`` and ``what_the_results_lack``."""
     columns = mapping.fetches.columns
     rows = []
@@ -157,7 +157,7 @@ def _write(
     )
     if not any(clean for clean, _ in outcome.values()):
         # Rows that cover no time replace nothing.
-        return Counts(rows_quarantined=lake.replace(QUARANTINE, quarantine, of_cluster(cluster_id)))
+        return Counts(rows_quarantined=lake.replace(QUARANTINE, quarantine, rows_of_cluster(cluster_id)))
     frames = _frames({name: rows.where("problem IS NULL") for name, rows in of_this.items()}, mapping)
     for table, time in CUT_BY:
         rows = frames.get(table.name)

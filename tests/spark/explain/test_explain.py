@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.explain.shrink_facts import LAST_FETCHES, explain
-from isr_batch.explain.shrink_text import Fetch, Stand, tell
-from isr_batch.explain.swimlane import draw, phases, require_picture
-from isr_batch.explain.swimlane_data import BROKERS, scene, spans, stretch
+from isr_batch.explain.shrink_text import Fetch, Stand, shrink_text
+from isr_batch.explain.swimlane import draw_swimlane, fetch_phases, require_picture
+from isr_batch.explain.swimlane_data import BROKERS, isr_spans, swimlane_scene, swimlane_span
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
@@ -109,7 +109,7 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
 
 
 def test_story_says_what_decides(slept: Lake) -> None:
-    told = tell(explain(slept, "t", 0, us(0), "kafka-3.7"))
+    told = shrink_text(explain(slept, "t", 0, us(0), "kafka-3.7"))
     for line in (
         "kafka-3.7 drops broker 3 from the ISR of t-0 at 2026-01-01 12:00:10.000 UTC",
         "log end offset: follower 50, leader 100; high watermark 50",
@@ -143,8 +143,8 @@ def test_scene_and_picture(slept: Lake, tmp_path: Path) -> None:
     story = explain(slept, "t", 0, us(10_000), "kafka-3.7")
     # From the fetch before the last one until it is back, and a tenth of that on either side.
     within = (us(4801 - 1535.2), us(20_153 + 1535.2))
-    assert stretch(story) == within
-    drawn = scene(slept, story)
+    assert swimlane_span(story) == within
+    drawn = swimlane_scene(slept, story)
     assert (drawn.from_us, drawn.until_us) == within
     assert drawn.members == {
         (3, BROKERS): ((within[0], us(10_002)),),
@@ -157,21 +157,21 @@ def test_scene_and_picture(slept: Lake, tmp_path: Path) -> None:
     assert drawn.leader[0][0] < within[0] < drawn.leader[1][0]
     fetches = drawn.fetches[3]
     assert (fetches[0].arrival_us, fetches[-1].arrival_us) == (us(3301), us(21_651))
-    assert phases(fetches[0])[2:] == [
+    assert fetch_phases(fetches[0])[2:] == [
         ("wait", us(3303), us(3341)),
         ("overdue or sent", us(3341), us(3342)),
     ]
     for suffix, start in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".html", b"<!DOCTYPE html>")):
         file = tmp_path / f"picture{suffix}"
         require_picture(file)
-        draw(drawn, story, file)
+        draw_swimlane(drawn, story, file)
         assert file.read_bytes().lstrip().startswith(start)
     svg = (tmp_path / "picture.svg").read_text()
     for text in ("kafka-3.7 drops broker 3", "broker 3 in the ISR", "kafka-10853-hw", BROKERS, "caught up", "12:00:10"):
         assert text in svg
     members = drawn.members | {(3, run): (within,) for run in ("majority", "peer-outlier")}
     late = replace(drawn, members=members, unlogged=((within[0], us(5000)),))
-    draw(late, story, tmp_path / "late.svg")
+    draw_swimlane(late, story, tmp_path / "late.svg")
     grey = (tmp_path / "late.svg").read_text()
     assert "kafka-10853-hw, majority and 1 more" in grey
     assert grey.count("#d9d9d9") >= svg.count("#d9d9d9") + 3, "a band in each of three lanes"
@@ -180,11 +180,11 @@ def test_scene_and_picture(slept: Lake, tmp_path: Path) -> None:
 
 
 def test_spans_of_membership() -> None:
-    assert spans(member=True, changes=[], within=(10, 20)) == ((10, 20),)
-    assert spans(member=False, changes=[], within=(10, 20)) == ()
+    assert isr_spans(member=True, changes=[], within=(10, 20)) == ((10, 20),)
+    assert isr_spans(member=False, changes=[], within=(10, 20)) == ()
     changes = [(5, "shrink"), (8, "expand"), (12, "shrink"), (15, "expand")]
-    assert spans(member=True, changes=changes, within=(10, 20)) == ((10, 12), (15, 20))
-    assert spans(member=True, changes=changes[:1], within=(10, 20)) == ()
+    assert isr_spans(member=True, changes=changes, within=(10, 20)) == ((10, 12), (15, 20))
+    assert isr_spans(member=True, changes=changes[:1], within=(10, 20)) == ()
 
 
 def test_command(slept: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import lines as reading
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
-from isr_batch.ingest.kafka_logs.line_account import refused_as_bad, total
+from isr_batch.ingest.kafka_logs.line_account import refused_as_bad, total_lines
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
 from isr_batch.ingest.kafka_logs.request_log import read_requests
 from isr_batch.lake.fetch_log import single_fetches
@@ -52,7 +52,7 @@ def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> N
     logs, count = hostile
     account = logs.account()
     assert count >= sum(MUTATED.values())
-    assert total(account, "read") == count
+    assert total_lines(account, "read") == count
     assert sum(tally.lines for tally in account if tally.became != "read") == count
     told: Counter[str] = Counter()
     for tally in account:
@@ -65,7 +65,7 @@ def test_every_mutated_line_is_counted_once(hostile: tuple[KafkaLogs, int]) -> N
         "values out of range", "malformed metadata record",
     }  # fmt: skip
     assert told["leader or follower line of an unknown form"] > 0
-    assert total(account, "used") > count / 10
+    assert total_lines(account, "used") > count / 10
     assert refused_as_bad(account) == sum(told.values()) - told["duplicate line"]
 
 
@@ -106,7 +106,7 @@ def test_lines_that_might_bring_the_reader_down(spark: SparkSession, tmp_path: P
         fetch.replace('"requestApiKey": 1', '"requestApiKey": 1, "requestApiVersion": 19'),
         case.produce(12, 6).replace(f'"{case.topic_id}"', json_name("a'; DROP TABLE x; --<script>\"\\\n../../etc")),
     )
-    found = reading.look_at(InSpark(spark), reading_files(case), [[]])
+    found = reading.fingerprint_files(InSpark(spark), reading_files(case), [[]])
     table = InSpark(spark).collect(read_requests(InSpark(spark), found)).sort_by("source_line")
     rows = table.to_pylist()
     assert [(row["kind"], row["reason"]) for row in rows if row["source_line"]][2] == ("refused", "line too long")

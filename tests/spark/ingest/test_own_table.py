@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
-from isr_batch.ingest.own_table.ingest import ingest_table, lacking
+from isr_batch.ingest.own_table.ingest import ingest_table, lacking_input
 from isr_batch.ingest.own_table.mapping import TableMapping, load_mapping
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts
@@ -157,7 +157,7 @@ def test_exported_logs_come_back_and_are_replayed_alike(lake: Lake, tmp_path: Pa
     bare = mapping_of(tmp_path, BARE)
     made_up = ingest_table(lake, str(tmp_path / "parquet" / "fetches.parquet"), bare)
     assert made_up == Counts(FETCHES, FETCHES + TERM_ROWS, 0)
-    assert [row["missing"] for row in lacking(bare)] == [
+    assert [row["missing"] for row in lacking_input(bare)] == [
         "appends",
         "epochs",
         "check_origin_ms",

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.explain.shrink_facts import explain
-from isr_batch.explain.shrink_text import tell
-from isr_batch.explain.swimlane_data import scene
+from isr_batch.explain.shrink_text import shrink_text
+from isr_batch.explain.swimlane_data import swimlane_scene
 from isr_batch.lake import arrow_read, engines
 from isr_batch.lake.engines import BySpark, InProcess, LakeEngine
 from isr_batch.lake.lake import Lake
@@ -36,16 +36,16 @@ def test_what_commands_show_takes_no_spark(sample_lake: Lake) -> None:
     assert len({row["rule"] for row in rules_side_by_side(lake)}) == len(REGISTRY)
     story = explain(lake, "busy", 3, AT_US, "kafka-3.7")
     assert {follower.verdict for follower in story.dropped} == {"spurious"}
-    assert scene(lake, story).fetches
+    assert swimlane_scene(lake, story).fetches
 
 
 def test_spark_explains_alike(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     story = explain(sample_lake, "busy", 3, AT_US, "kafka-3.7")
-    drawn = scene(sample_lake, story)
+    drawn = swimlane_scene(sample_lake, story)
     for module in ("shrink_facts", "swimlane_data"):
         monkeypatch.setattr(f"isr_batch.explain.{module}.engine_for_a_partition", BySpark)
-    assert tell(explain(sample_lake, "busy", 3, AT_US, "kafka-3.7")) == tell(story)
-    assert scene(sample_lake, story) == drawn
+    assert shrink_text(explain(sample_lake, "busy", 3, AT_US, "kafka-3.7")) == shrink_text(story)
+    assert swimlane_scene(sample_lake, story) == drawn
 
 
 def test_files_that_cannot_be_read_here(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES
 from isr_batch.scoring.disagreements import (
-    compare,
+    compare_rules,
     disagreements,
     replayed_runs,
     shrink_events,
@@ -236,7 +236,7 @@ def test_two_rules_compared(lake: Lake, capsys: pytest.CaptureFixture[str]) -> N
         shrink(a, MIDNIGHT + 1),
     )  # fmt: skip
     names = ("cause", "only_a", "only_b", "both_by_a", "both_by_b")
-    counted = [tuple(row[name] for name in names) for row in compare(lake, a, b)]
+    counted = [tuple(row[name] for name in names) for row in compare_rules(lake, a, b)]
     assert counted == [
         ("caught_up", 1, 0, 0, 0),
         ("keeping_pace", 0, 0, 0, 1),
@@ -245,9 +245,9 @@ def test_two_rules_compared(lake: Lake, capsys: pytest.CaptureFixture[str]) -> N
         ("total", 1, 1, 2, 2),
     ]
     with pytest.raises(UsageError, match="same shrinks"):
-        compare(lake, a, a)
+        compare_rules(lake, a, a)
     with pytest.raises(NoInputError, match=r"no replay of kafka-0\.8"):
-        compare(lake, a, "kafka-0.8")
+        compare_rules(lake, a, "kafka-0.8")
     with pytest.raises(SystemExit) as exited:
         cli.main(["compare", a, b, "--lake", lake.root, "--quiet", "--json"])
     assert not exited.value.code

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.ingest.broker_logs import ingest_kafka_logs
-from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total
+from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total_lines
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay
@@ -70,7 +70,7 @@ def found(
 def test_every_line_is_read(found: Found) -> None:
     cluster = CLUSTERS[found.name]
     account = [tally for tally in found.account if tally.log == "request"]
-    assert (total(account, READ), refused_as_bad(account)) == (cluster.lines, 0)
+    assert (total_lines(account, READ), refused_as_bad(account)) == (cluster.lines, 0)
     assert sum(tally.lines for tally in account if tally.what == "produce") == cluster.produced
     terms = found.lake.read("leader_epochs").toArrow().to_pylist()
     assert len(terms) == 52

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from isr_batch.lake.lake import Lake
-from isr_batch.simulation.experiments import load_experiment, outcome, run_experiment
+from isr_batch.simulation.experiments import experiment_outcome, load_experiment, run_experiment
 from tests.unit.simulation.test_experiments import SHIPPED
 
 Rows = dict[str, dict[str, Any]]
@@ -19,7 +19,7 @@ def test_a_story_goes_as_told(lake: Lake, file: Path, record_property: Any) -> N
     assert [row["rule"] for row in found] == experiment.rules
     STORIES[file.stem]({row["rule"]: row for row in found})
     record_property("story", file.stem)
-    record_property("outcomes", [(row["rule"], outcome(experiment, row).strip()) for row in found])
+    record_property("outcomes", [(row["rule"], experiment_outcome(experiment, row).strip()) for row in found])
 
 
 def idle_churn(rows: Rows) -> None:

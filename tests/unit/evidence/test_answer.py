@@ -5,13 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from isr_batch.evidence.answer import COLUMNS, answer, shown_rows
-from isr_batch.evidence.table import evidence_of
+from isr_batch.evidence.table import evidence_table
 from isr_batch.report.evidence_page import write_evidence_page
 from tests.log_lines import SERVER_LOG_ONLY, of_brokers, of_folder
 
 
 def evidence(lines: pa.Table) -> pa.Table:
-    return evidence_of(lines, "c")
+    return evidence_table(lines, "c")
 
 
 def test_the_answer_names_both_kinds_and_what_cannot_be_said() -> None:

@@ -3,14 +3,14 @@
 import pyarrow as pa
 
 from isr_batch.evidence.questions import NOT_IN_LOGS, Answered, FromRequests, questions
-from isr_batch.evidence.table import evidence_of
+from isr_batch.evidence.table import evidence_table
 from tests.log_lines import SERVER_LOG_ONLY, of_brokers, of_folder
 
 SHRINK = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
 
 
 def asked(lines: pa.Table) -> dict[str, Answered]:
-    return {one.question: one for one in questions(evidence_of(lines, "c"))}
+    return {one.question: one for one in questions(evidence_table(lines, "c"))}
 
 
 def test_recorded_logs_of_release_4_1() -> None:
@@ -67,7 +67,7 @@ def test_request_logs_add_verdicts_clients_and_the_lag_time_that_is_enough() -> 
         [verdict, spurious | {"avoiding_lag_time_ms": 6000}, verdict | {"avoiding_lag_time_ms": None}],
         [client, client | {"client_id": None, "records": 2}],
     )
-    lines = evidence_of(of_brokers(b1=[(0, SHRINK)]), "c")
+    lines = evidence_table(of_brokers(b1=[(0, SHRINK)]), "c")
     found = {one.question: one for one in questions(lines, requests)}
     assert found["Leader, follower, or the link?"].answer.endswith(
         "By the replay: 2 genuine (follower_slow), 1 spurious (caught_up)"
@@ -88,7 +88,7 @@ def test_request_logs_add_verdicts_clients_and_the_lag_time_that_is_enough() -> 
 def test_appends_without_a_logged_request_name_nobody() -> None:
     nobody = {"client_id": None, "topic": "t", "appends": 3, "records": 7, "drops": 1, "first": None}
     verdict = {"verdict": "genuine", "primary_cause": "follower_slow", "true_lag_ms": 1, "avoiding_lag_time_ms": None}
-    lines = evidence_of(of_brokers(b1=[(0, SHRINK)]), "c")
+    lines = evidence_table(of_brokers(b1=[(0, SHRINK)]), "c")
     for verdicts, reason in (([], "only request logs"), ([verdict], "could be tied to a logged produce request")):
         found = {one.question: one for one in questions(lines, FromRequests(verdicts, [nobody]))}
         wrote = found["Which client wrote when it happened?"]

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isr_batch.evidence.forms import find
-from isr_batch.evidence.table import SCHEMA, evidence_of
+from isr_batch.evidence.forms import find_forms
+from isr_batch.evidence.table import SCHEMA, evidence_table
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, of_brokers, of_folder
 
 NOT_LOGGED = (None, None)
 
 
 def rows(lines: pa.Table) -> list[dict[str, Any]]:
-    table = evidence_of(lines, "c")
+    table = evidence_table(lines, "c")
     assert table.schema == SCHEMA
     found: list[dict[str, Any]] = table.to_pylist()
     return found
@@ -95,7 +95,7 @@ def test_every_release_prints_a_shrink_that_is_read(line: str, offsets: tuple[in
 
 def test_a_shrinking_line_of_an_unknown_form_is_listed() -> None:
     lines = of_brokers(b1=[(0, "[Partition t-0 broker=1] Shrinking ISR to 1")])
-    assert find(lines).unread == [("b1/server.log", 1)]
+    assert find_forms(lines).unread == [("b1/server.log", 1)]
     assert rows(lines) == []
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.evidence.table import evidence_of
+from isr_batch.evidence.table import evidence_table
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, of_brokers, of_folder
 
 
 def rows(lines: pa.Table) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = evidence_of(lines, "c").to_pylist()
+    found: list[dict[str, Any]] = evidence_table(lines, "c").to_pylist()
     return found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isr_batch.evidence.forms import find
+from isr_batch.evidence.forms import find_forms
 from isr_batch.evidence.lines import Place
 from isr_batch.evidence.trouble import trouble_of
 from tests.log_lines import of_brokers
@@ -34,5 +34,5 @@ def test_the_kind_of_trouble(text: str, kind: str | None) -> None:
 
 
 def test_lines_of_trouble_are_found_among_all_lines() -> None:
-    found = find(of_brokers(b2=[(n, text) for n, text in enumerate(LINES)]))
+    found = find_forms(of_brokers(b2=[(n, text) for n, text in enumerate(LINES)]))
     assert [trouble.kind for trouble in found.troubles] == [kind for kind in LINES.values() if kind]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from isr_batch.errors import UsageError
-from isr_batch.explain.shrink_text import Dropped, Fetch, Stand, Story, headline, tell, utc
+from isr_batch.explain.shrink_text import Dropped, Fetch, Stand, Story, headline, shrink_text, utc
 from isr_batch.window import parse_instant
 
 SECOND = 1_000_000
@@ -28,7 +28,7 @@ STORY = Story(
 
 def lines(**facts: object) -> list[str]:
     """The story with other facts about its follower."""
-    return [line.strip() for line in tell(replace(STORY, dropped=(replace(FOLLOWER, **facts),))).splitlines()]  # type: ignore[arg-type]
+    return [line.strip() for line in shrink_text(replace(STORY, dropped=(replace(FOLLOWER, **facts),))).splitlines()]  # type: ignore[arg-type]
 
 
 def cause(told: list[str], name: str) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.incidents.listing import chosen, listing
-from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, find
+from isr_batch.incidents.listing import chosen_incidents, listed_incidents
+from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_in
 from isr_batch.incidents.words import answer, headline, link, often, story, worst_first
 from isr_batch.lake.arrow_read import contract_schema
-from isr_batch.report.screen import lag_time_bound, matrix
+from isr_batch.report.screen import drop_matrix, lag_time_bound
 from isr_batch.report.timeline import Target, timeline
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,7 +60,7 @@ class Log:
                      primary_cause=cause, restored_time=at(seconds + back_s), lag_ms=lag_ms)  # fmt: skip
 
     def found(self) -> OwnShrinks:
-        return find(
+        return own_shrinks_in(
             {name: pa.Table.from_pylist(rows, contract_schema(name, COLUMNS[name])) for name, rows in self.rows.items()}
         )
 
@@ -265,7 +265,7 @@ def test_drops_near_in_time_are_one_incident(log: Log, apart_s: float, lag_ms: i
 
 def test_the_matrix_has_leaders_in_rows_and_followers_in_columns(log: Log) -> None:
     leader_was_silent(log)
-    assert matrix(log.found().pairs, "c") == {
+    assert drop_matrix(log.found().pairs, "c") == {
         "brokers": [1, 2, 3],
         "rows": [
             {"leader": 1, "cells": [[], [("spurious", 2)], [("spurious", 2)]]},
@@ -311,20 +311,20 @@ def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
     log.shrink(50, 1, 3, "genuine", "follower_stopped")
     log.shrink(80, 2, 3, "genuine", "follower_stopped")
     own = log.found()
-    assert [(one["fault_id"], one["incident"]) for one in chosen(own)] == [(1, 1), (3, 1), (3, 2)]
-    assert [one["incident"] for one in chosen(own, broker=3)] == [1, 2]
+    assert [(one["fault_id"], one["incident"]) for one in chosen_incidents(own)] == [(1, 1), (3, 1), (3, 2)]
+    assert [one["incident"] for one in chosen_incidents(own, broker=3)] == [1, 2]
     for seconds, first_s in ((0, 14.5), (49, 50), (70, 80), (99, 80)):
-        (one,) = chosen(own, at_us=int(at(seconds).timestamp() * 1e6))
+        (one,) = chosen_incidents(own, at_us=int(at(seconds).timestamp() * 1e6))
         assert one["first_us"] == int(at(first_s).timestamp() * 1e6)
-    assert chosen(own, broker=2, at_us=0) == []
-    assert listing(own, [], "LAKE") == ["No follower was dropped for which these logs point at such a broker."]
+    assert chosen_incidents(own, broker=2, at_us=0) == []
+    assert listed_incidents(own, [], "LAKE") == ["No follower was dropped for which these logs point at such a broker."]
 
 
 def test_a_list_has_the_command_for_each_incident_and_the_worst_partitions(log: Log) -> None:
     leader_was_silent(log)
     log.shrink(50, 1, 3, None, partition=2)
     own = log.found()
-    lines = listing(own, chosen(own), "/my lake")
+    lines = listed_incidents(own, chosen_incidents(own), "/my lake")
     assert lines[0].startswith("2026-01-01 00:00:10 to 00:00:16: Broker 1 was silent for 6 s")
     shrink = f"--topic t --partition 0 --at {int(at(16).timestamp() * 1000)} --rule kafka-3.7"
     assert lines[1] == f"  isr-batch explain {shrink} --lake '/my lake'"

@@ -1,6 +1,6 @@
 """An incident told with what is behind it: each query has the rows that its statement counts."""
 
-from isr_batch.incidents.listing import chosen, listing
+from isr_batch.incidents.listing import chosen_incidents, listed_incidents
 from isr_batch.incidents.own_shrinks import OwnShrinks
 from isr_batch.incidents.storm import storm
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -54,10 +54,12 @@ def test_many_lines_are_counted_and_what_no_line_tells_has_none() -> None:
     assert unknown[:2] == [
         "2026-01-01 00:01:00: 1 follower dropped; the logs do not say why.", "    broker-2/server.log line 106"
     ]  # fmt: skip
-    assert listing(own, chosen(own, broker=3), "LAKE", whole=True)[: len(told)] == told
+    assert listed_incidents(own, chosen_incidents(own, broker=3), "LAKE", whole=True)[: len(told)] == told
 
 
 def test_a_lake_without_terms_has_nothing_to_tell() -> None:
     log = Log()
     log.rows["leader_epochs"] = []
-    assert listing(log.found(), [], "LAKE") == ["This lake has no terms of leaders, so there is nothing to tell."]
+    assert listed_incidents(log.found(), [], "LAKE") == [
+        "This lake has no terms of leaders, so there is nothing to tell."
+    ]

@@ -49,7 +49,7 @@ def signs(*asked_again: tuple[int, float, float], sign: str = "spanned") -> pa.T
 
 def silent(sql: ArrowSql, activity: pa.Table, heard: pa.Table | None = None, **pause: float) -> list[Any]:
     known = sources(sql, lines((0, STARTED), (30, STARTED)))
-    rows = broker_events.silences(known, pauses(pause), activity, heard or signs()).to_pylist()
+    rows = broker_events.broker_silences(known, pauses(pause), activity, heard or signs()).to_pylist()
     return [(row["from_us"] / SECOND, row["until_us"] / SECOND) for row in rows]
 
 
@@ -84,7 +84,7 @@ def test_a_line_of_the_server_log_ends_a_silence(sql: ArrowSql) -> None:
 def test_a_pause_is_a_silence_if_a_check_was_late_for_it(sql: ArrowSql) -> None:
     def found(until: float, *shrinks: float) -> list[tuple[float, float]]:
         known = sources(sql, lines((0, STARTED), *((at, SHRINK) for at in (2, 4, *shrinks))))
-        rows = broker_events.silences(
+        rows = broker_events.broker_silences(
             known, pauses({"before_us": 10, "first_us": until}), acts(*shrinks), signs()
         ).to_pylist()
         return [(row["from_us"] / SECOND, row["until_us"] / SECOND) for row in rows]
@@ -110,19 +110,21 @@ def test_checks_and_their_origin(sql: ArrowSql) -> None:
         (0, STARTED), (2.1, SCHEDULED), (20.1, SHRINK), (20.2, SHRINK), (26.13, SHRINK), (30.7, SHRINK), level="INFO"
     )  # fmt: skip
     known = sources(sql, server)
-    silences = broker_events.silences(
+    silences = broker_events.broker_silences(
         known, pauses({"before_us": 27.7, "first_us": 30.695, "waiting_since_us": 27.7}), acts(), signs()
     )
     checks = broker_events.checks_seen(known, silences)
     seen = [(row["at_us"] / SECOND, row["silent_from_us"], row["period_ms"]) for row in checks.to_pylist()]
     assert sorted(seen) == [(20.1, None, 2000), (26.13, None, 2000), (30.7, 27_700_000, 2000)]
     last = pauses({"before_us": 27.7, "first_us": 31, "last_us": 31.5, "is_last": True})
-    (process,) = broker_events.processes(known, last, acts(0, 40), checks).to_pylist()
+    (process,) = broker_events.broker_processes(known, last, acts(0, 40), checks).to_pylist()
     assert process == {
         "broker_id": 1, "process": 1, "last_led_us": 31_500_000, "broker_version": None, "check_origin_ms": 20_100,
         "check_origin_source": "shrinks",
     }  # fmt: skip
-    events = broker_events.check_events(sql, checks, broker_events.processes(known, last, acts(), checks)).to_pylist()
+    events = broker_events.check_events(
+        sql, checks, broker_events.broker_processes(known, last, acts(), checks)
+    ).to_pylist()
     due = sorted((row["at_us"] / SECOND, row["end_us"] / SECOND) for row in events)
     assert due == [(20.1, 20.1), (26.1, 26.13), (28.1, 30.7)]
 
@@ -134,14 +136,16 @@ def test_processes_end_with_their_last_request_or_shrink(sql: ArrowSql) -> None:
         {"before_us": 20, "first_us": 33, "process": 2},
         {"before_us": 34, "first_us": 36, "last_us": 36.01, "process": 2, "process_before": 2, "is_last": True},
     )
-    none = broker_events.checks_seen(sources(sql), broker_events.silences(sources(sql), pauses(), acts(), signs()))
-    rows = broker_events.processes(known, restarted, acts(0, 31, 50), none).sort_by("process").to_pylist()
+    none = broker_events.checks_seen(
+        sources(sql), broker_events.broker_silences(sources(sql), pauses(), acts(), signs())
+    )
+    rows = broker_events.broker_processes(known, restarted, acts(0, 31, 50), none).sort_by("process").to_pylist()
     facts = [(row["process"], row["last_led_us"], row["check_origin_source"], row["check_origin_ms"]) for row in rows]
     assert facts == [(1, 25 * SECOND, "startup", 2000), (2, 36_010_000, "unknown", 0)]
 
 
 def test_a_process_without_requests_is_known_by_its_lines(sql: ArrowSql) -> None:
     known = sources(sql, lines((10, STARTED)))
-    none = broker_events.checks_seen(known, broker_events.silences(known, pauses(), acts(), signs()))
-    rows = broker_events.processes(known, pauses(), acts(5, 10), none).sort_by("process").to_pylist()
+    none = broker_events.checks_seen(known, broker_events.broker_silences(known, pauses(), acts(), signs()))
+    rows = broker_events.broker_processes(known, pauses(), acts(5, 10), none).sort_by("process").to_pylist()
     assert [(row["process"], row["last_led_us"]) for row in rows] == [(0, None), (1, None)]

@@ -9,7 +9,7 @@ from isr_batch.ingest.kafka_logs.coverage import (
     NUMBERS,
     Stretch,
     coverage,
-    covered,
+    coverage_rows,
     numbered,
     stretches_of,
     with_stretch_number,
@@ -124,7 +124,7 @@ def test_the_table_has_the_time_of_each_log(sql: ArrowSql) -> None:
             [("kind", pa.string()), ("broker_id", pa.int32()), ("first_us", pa.int64()), ("last_us", pa.int64())]
         ),
     )
-    rows = covered(sql, [Stretch(1, 3, 4, False)], files).to_pylist()
+    rows = coverage_rows(sql, [Stretch(1, 3, 4, False)], files).to_pylist()
     assert [tuple(row.values()) for row in rows] == [(1, "request", 3, 4, True), (1, "server", 2, 9, None)]
 
 

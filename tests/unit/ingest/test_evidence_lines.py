@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.evidence.lines import FoundLines
-from isr_batch.evidence.table import evidence_of, rows_of
+from isr_batch.evidence.table import evidence_rows, evidence_table
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
-from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey
+from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.inputs import OBSERVED_ISR_CHANGES, QUARANTINE
 from tests.log_lines import SERVER_LOG_ONLY, of_folder
@@ -20,7 +20,7 @@ SETTINGS = "\tmin.insync.replicas = 2"
 
 
 def found_in(sql: ArrowSql, folder: Path) -> FoundLines:
-    return find_evidence(read_lines_of_interest(Here(sql), sql, survey(Here(sql), folder)))
+    return find_evidence(read_lines_of_interest(Here(sql), sql, survey_logs(Here(sql), folder)))
 
 
 def write(folder: Path, **logs: list[str]) -> None:
@@ -30,7 +30,7 @@ def write(folder: Path, **logs: list[str]) -> None:
 
 
 def test_they_give_the_evidence_that_all_lines_give(sql: ArrowSql) -> None:
-    assert rows_of(found_in(sql, SERVER_LOG_ONLY), "c").equals(evidence_of(of_folder(SERVER_LOG_ONLY), "c"))
+    assert evidence_rows(found_in(sql, SERVER_LOG_ONLY), "c").equals(evidence_table(of_folder(SERVER_LOG_ONLY), "c"))
 
 
 def test_the_time_of_the_logs_is_that_of_all_lines(sql: ArrowSql, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_the_time_of_the_logs_is_that_of_all_lines(sql: ArrowSql, tmp_path: Path
 
 def test_a_line_of_two_copies_counts_once(sql: ArrowSql, tmp_path: Path) -> None:
     write(tmp_path, server=[SHRINK], **{"server-2": [SHRINK, "[2026-11-21 17:00:00,999] INFO c"]})
-    assert rows_of(found_in(sql, tmp_path), "c").num_rows == 1
+    assert evidence_rows(found_in(sql, tmp_path), "c").num_rows == 1
 
 
 HEAD = "[2026-11-21 16:30:51,034] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
@@ -82,7 +82,7 @@ def test_a_shrink_is_evidence_if_it_is_an_observed_change(
     assert isinstance(observed, pa.Table)
     assert isinstance(refused, pa.Table)
     changes = [row for row in observed.to_pylist() if row["kind"] == "shrink"]
-    rows = rows_of(find_evidence(logs.lines), "c").to_pylist()
+    rows = evidence_rows(find_evidence(logs.lines), "c").to_pylist()
     printed = "follower_log_end_offset", "last_caught_up_time_ms", "high_watermark", "isr_after"
     assert [[row[name] for name in printed] for row in rows] == [[row[name] for name in printed] for row in changes]
     assert len(rows) == is_read

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isr_batch.errors import QualityGateError, UsageError
-from isr_batch.ingest.kafka_logs.lines import Selection, counted, lines_of_file
-from isr_batch.ingest.kafka_logs.log_folder import LogOptions, find_logs, require_readable, with_lines
+from isr_batch.ingest.kafka_logs.lines import Selection, count_lines, lines_of_file
+from isr_batch.ingest.kafka_logs.log_folder import LogOptions, find_logs, require_readable_logs, with_lines
 from isr_batch.ingest.kafka_logs.time_zones import require_utc
 from isr_batch.ingest.log_files import look
 from isr_batch.ingest.log_files.layouts import Layout, Unreadable, layout_of
@@ -93,11 +93,11 @@ def written(line: str, name: str) -> str:
 def lines_by_log(folder: Path, options: LogOptions = LogOptions()) -> dict[tuple[int | None, str], Counter[str]]:  # noqa: B008
     """Everything that is read from a folder, by broker and log, as an ingest reads it."""
     found = find_logs(folder, options)
-    require_readable(found)
+    require_readable_logs(found)
     counts, held = {}, {}
     for file in found.files:
         key = file.path, file.source
-        held[key], counts[key] = counted(file.path, [], Selection(file.layout, file.default, None, file.source))
+        held[key], counts[key] = count_lines(file.path, [], Selection(file.layout, file.default, None, file.source))
     by_log: dict[tuple[int | None, str], Counter[str]] = {}
     for file in with_lines([replace(file, held=held[file.path, file.source]) for file in found.files], counts):
         selected = Selection(file.layout, file.default, None if file.alone else file.kind, file.source, file.first)
@@ -232,7 +232,7 @@ def test_a_layout_that_is_not_read_is_refused_by_name(tmp_path: Path, line: str,
     (tmp_path / "broker-1").mkdir()
     (tmp_path / "broker-1" / "server.log").write_text(f"{line}\n" * 3)
     with pytest.raises(QualityGateError, match=r"broker-1/server\.log") as error:
-        require_readable(find_logs(tmp_path))
+        require_readable_logs(find_logs(tmp_path))
     assert "--stamp-format" in error.value.hint
 
 
@@ -252,10 +252,10 @@ def test_stamps_of_whole_seconds_do_for_a_server_log_and_not_for_requests(tmp_pa
     lines = [re.sub(r",\d{3}\]", "]", line) for line in STREAM]
     own = [line for line in lines if "kafka.request.logger" not in line]
     (tmp_path / "broker-1" / "server.log").write_text("\n".join(own))
-    require_readable(find_logs(tmp_path))
+    require_readable_logs(find_logs(tmp_path))
     (tmp_path / "broker-1" / "server.log").write_text("\n".join(lines))
     with pytest.raises(QualityGateError, match="whole seconds"):
-        require_readable(find_logs(tmp_path))
+        require_readable_logs(find_logs(tmp_path))
 
 
 @pytest.mark.parametrize(("minutes", "option"), [(120, "+02:00"), (-210, "-03:30"), (330, "+05:30")])

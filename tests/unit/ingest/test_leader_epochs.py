@@ -46,7 +46,7 @@ def terms(
     seen: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     starts = leader_epochs.term_starts(known)
-    table = leader_epochs.terms(
+    table = leader_epochs.leader_epochs(
         known, starts, mid_term_rows.as_begun(begun or []), mid_term_rows.as_followers(seen or []), of
     )
     assert table.schema == leader_epochs.TERMS

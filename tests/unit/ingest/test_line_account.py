@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.line_account import account_of, require_balance
+from isr_batch.ingest.kafka_logs.line_account import line_account, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.quarantine import refused_lines
@@ -69,7 +69,7 @@ def test_all_lines_are_counted(sql: ArrowSql) -> None:
         {"kind": REFUSED, "reason": "bad", "lines": 3},
         {"kind": FILE, "reason": "damaged", "lines": 1},
     ], BY_FILE)  # fmt: skip
-    account = account_of(found, by_file, lines, refused)
+    account = line_account(found, by_file, lines, refused)
     require_balance(account)
     assert [(t.log, t.became, t.what, t.lines) for t in account] == [
         (REQUEST, "read", "", 9), (REQUEST, "used", FOLLOWER_FETCH, 4), (REQUEST, "skipped", OTHER, 2),

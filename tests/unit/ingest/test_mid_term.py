@@ -16,10 +16,10 @@ from isr_batch.ingest.kafka_logs.mid_term import (
     Led,
     Signs,
     fetcher_of,
-    high_watermark_at,
     is_passed,
-    isr_at,
-    log_end_at,
+    mid_term_high_watermark,
+    mid_term_isr,
+    mid_term_log_end,
     terms_in_progress,
 )
 from isr_batch.ingest.kafka_logs.mid_term_rows import vouched_for
@@ -132,7 +132,7 @@ def test_the_isr_is_what_the_last_line_left_and_the_next_one_found() -> None:
         IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED),
         IsrReport(BEGIN + MINUTE, (1, 2), (1,), LOGGED),
     ]
-    assert isr_at(TERM, reports, [], {}) == ([1, 2], LOGGED)
+    assert mid_term_isr(TERM, reports, [], {}) == ([1, 2], LOGGED)
 
 
 def test_who_joined_without_a_line_is_in_if_the_high_watermark_had_not_passed_it() -> None:
@@ -140,18 +140,18 @@ def test_who_joined_without_a_line_is_in_if_the_high_watermark_had_not_passed_it
         IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED),
         IsrReport(BEGIN + MINUTE, (1, 2, 3), (1, 3), LOGGED),
     ]
-    assert isr_at(TERM, reports, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
-    assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    assert mid_term_isr(TERM, reports, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
+    assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
 def test_the_next_line_alone_says_who_was_in() -> None:
     reports = [IsrReport(BEGIN + MINUTE, (1, 2, 3), (1, 2), LOGGED)]
     # Whoever has not fetched between the two cannot have joined.
-    assert isr_at(TERM, reports, [], {2: True}) == ([1, 2, 3], LOGGED)
-    assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    assert mid_term_isr(TERM, reports, [], {2: True}) == ([1, 2, 3], LOGGED)
+    assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
     # Who fetched at the log end was taken out in between.
     reports = [IsrReport(BEGIN + MINUTE, (1, 2), (1, 2, 3), LOGGED)]
-    assert isr_at(TERM, reports, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
+    assert mid_term_isr(TERM, reports, [], {2: True, 3: True}) == ([1, 2, 3], INFERRED)
 
 
 def test_a_line_that_says_only_what_came_of_it_leaves_the_rest_to_the_fetches() -> None:
@@ -159,37 +159,37 @@ def test_a_line_that_says_only_what_came_of_it_leaves_the_rest_to_the_fetches() 
         IsrReport(BEGIN + MINUTE, None, (1, 2, 3), LOGGED),
         IsrReport(BEGIN + 2 * MINUTE, (1, 2, 3), (1, 2), LOGGED),
     ]
-    assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
 def test_who_was_dropped_after_the_snapshot_is_out_if_the_high_watermark_had_passed_it() -> None:
     reports = [IsrReport(MINUTE, None, (1, 2, 3), SNAPSHOT)]
-    assert isr_at(TERM, reports, [], {2: True}) == ([1, 2, 3], SNAPSHOT)
-    assert isr_at(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
+    assert mid_term_isr(TERM, reports, [], {2: True}) == ([1, 2, 3], SNAPSHOT)
+    assert mid_term_isr(TERM, reports, [], {2: True, 3: False}) == ([1, 2], INFERRED)
 
 
 def test_a_hole_takes_what_was_known_before_it() -> None:
     reports = [IsrReport(MINUTE, (1, 2, 3), (1, 2), LOGGED)]
     hole = [(2 * MINUTE, BEGIN)]
-    assert isr_at(TERM, reports, [], {2: True, 3: True}) == ([1, 2], LOGGED)
-    assert isr_at(TERM, reports, hole, {2: True, 3: True}) == ([1, 2, 3], INFERRED)
+    assert mid_term_isr(TERM, reports, [], {2: True, 3: True}) == ([1, 2], LOGGED)
+    assert mid_term_isr(TERM, reports, hole, {2: True, 3: True}) == ([1, 2, 3], INFERRED)
 
 
 def test_the_log_ends_where_the_first_append_begins() -> None:
-    assert log_end_at([90, 100], 100, [], [88]) == 100
-    assert high_watermark_at(100, [90, 100], [88]) == 88
+    assert mid_term_log_end([90, 100], 100, [], [88]) == 100
+    assert mid_term_high_watermark(100, [90, 100], [88]) == 88
 
 
 def test_without_appends_the_furthest_follower_is_at_the_end() -> None:
-    assert log_end_at([90, 100], None, [], []) == 100
-    assert high_watermark_at(100, [100], []) == 100
-    assert high_watermark_at(100, [90, 100], []) == 90
+    assert mid_term_log_end([90, 100], None, [], []) == 100
+    assert mid_term_high_watermark(100, [100], []) == 100
+    assert mid_term_high_watermark(100, [90, 100], []) == 90
 
 
 def test_an_idle_partition_may_be_known_from_a_shrinking_line_or_not_at_all() -> None:
-    assert log_end_at([], None, [40], [40]) == 40
-    assert log_end_at([], None, [], []) is None
-    assert high_watermark_at(None, [], []) is None
+    assert mid_term_log_end([], None, [40], [40]) == 40
+    assert mid_term_log_end([], None, [], []) is None
+    assert mid_term_high_watermark(None, [], []) is None
 
 
 FETCHED = FirstFetch(BEGIN + MINUTE, offset=90, sent=False, answered=None, highest=None)

@@ -8,7 +8,7 @@ import pytest
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, SNAPSHOT, find_logs
-from isr_batch.ingest.kafka_logs.partition_listing import Listed, is_listing, listing_of, read_listing
+from isr_batch.ingest.kafka_logs.partition_listing import Listed, is_listing, parse_listing, read_listing
 from isr_batch.ingest.kafka_logs.settings_files import ClusterSettings, is_release
 
 NEW = """\
@@ -23,7 +23,7 @@ Topic:busy\tPartitionCount:1\tReplicationFactor:3\tConfigs:
 
 
 def test_a_listing_of_today_is_read() -> None:
-    found = listing_of(NEW.splitlines())
+    found = parse_listing(NEW.splitlines())
     assert found.partitions == [
         Listed("busy", 0, 1, (1, 2, 3), (1, 2, 3), (), ()),
         Listed("busy", 1, -1, (2, 3, 1), (3,), (1,), ()),
@@ -46,11 +46,11 @@ def test_eligible_leader_replicas_as_the_tool_prints_them(
     printed: str, elr: tuple[int, ...] | None, last_known: tuple[int, ...] | None
 ) -> None:
     line = f"\tTopic: busy\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1{printed}"
-    assert listing_of([line]).partitions == [Listed("busy", 0, 1, (1, 2, 3), (1,), elr, last_known)]
+    assert parse_listing([line]).partitions == [Listed("busy", 0, 1, (1, 2, 3), (1,), elr, last_known)]
 
 
 def test_a_listing_of_the_time_of_zookeeper_is_read() -> None:
-    assert listing_of(OLD.splitlines()).partitions == [Listed("busy", 0, 1, (1, 2, 3), (1, 3))]
+    assert parse_listing(OLD.splitlines()).partitions == [Listed("busy", 0, 1, (1, 2, 3), (1, 3))]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_listing_of_the_time_of_zookeeper_is_read() -> None:
     ],
 )
 def test_other_lines_are_passed_over(line: str) -> None:
-    assert listing_of([line]).partitions == []
+    assert parse_listing([line]).partitions == []
 
 
 def folder(tmp_path: Path, **files: str) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from isr_batch.ingest.kafka_logs.request_log import FILE, FOLLOWER_FETCH, PRODUCE, REFUSED, requests_of
+from isr_batch.ingest.kafka_logs.request_log import FILE, FOLLOWER_FETCH, PRODUCE, REFUSED, parse_requests
 from tests.mutated_lines import mutated
 from tests.naive_request_log import MARK, naive_request
 from tests.request_pieces import partitions_of
@@ -30,7 +30,7 @@ AS_IN_2_8 = (
 def parsed(lines: list[str | None], **columns: Any) -> pa.RecordBatch:
     rows = [{"broker_id": 2, "source_file": "f", "source_line": n, "value": text} | columns
             for n, text in enumerate(lines)]  # fmt: skip
-    return requests_of(pa.RecordBatch.from_pylist(rows, LINES))
+    return parse_requests(pa.RecordBatch.from_pylist(rows, LINES))
 
 
 def reasons(*lines: str) -> list[str | None]:
@@ -197,11 +197,11 @@ def test_lines_and_files_that_could_not_be_read() -> None:
         },
         {"broker_id": 2, "source_file": "f", "source_line": None, "value": None, "problem": "empty file"},
     ]
-    found = requests_of(pa.RecordBatch.from_pylist(rows, LINES)).to_pylist()
+    found = parse_requests(pa.RecordBatch.from_pylist(rows, LINES)).to_pylist()
     assert [(row["kind"], row["reason"], row["detail"], row["line_hash"]) for row in found] == [
         (REFUSED, "line too long", "d", None), (FILE, "empty file", None, None)
     ]  # fmt: skip
-    assert requests_of(pa.RecordBatch.from_pylist([], LINES)).num_rows == 0
+    assert parse_requests(pa.RecordBatch.from_pylist([], LINES)).num_rows == 0
 
 
 def test_bytes_that_could_be_written_to_compile_nothing_again() -> None:
@@ -209,17 +209,17 @@ def test_bytes_that_could_be_written_to_compile_nothing_again() -> None:
     made = pa.RecordBatch.from_pylist([{"source_line": 1, "value": fetch()}], LINES)
     sent = pa.ipc.read_record_batch(pa.py_buffer(made.serialize().to_pybytes()), LINES)
     assert [batch.column("value").buffers()[2].is_mutable for batch in (made, sent)] == [True, False]
-    for read in (requests_of(made), requests_of(sent)):
+    for read in (parse_requests(made), parse_requests(sent)):
         for found in (read, pa.ipc.read_record_batch(pa.py_buffer(read.serialize().to_pybytes()), read.schema)):
             assert unpacked.fetches(found.column("partitions"))
-    functions: tuple[Any, ...] = (cut.cut_lines, requests.read_requests, pieces.count, pieces.unpack)
+    functions: tuple[Any, ...] = (cut.cut_lines, requests.read_requests, pieces.count_pieces, pieces.unpack)
     assert [len(function.signatures) for function in functions] == [1, 1, 1, 1]
 
 
 def test_a_part_of_a_batch_is_read_as_such() -> None:
     lines = [fetch(), "x", fetch(request__sessionId=5), fetch(request__sessionId=6)]
     batch = pa.RecordBatch.from_pylist([{"source_line": n, "value": text} for n, text in enumerate(lines)], LINES)
-    assert requests_of(batch.slice(2, 1)).to_pylist() == requests_of(batch).slice(2, 1).to_pylist()
+    assert parse_requests(batch.slice(2, 1)).to_pylist() == parse_requests(batch).slice(2, 1).to_pylist()
 
 
 @pytest.mark.parametrize(

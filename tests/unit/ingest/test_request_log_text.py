@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER, OTHER_FETCH, PRODUCE, REFUSED, requests_of
+from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER, OTHER_FETCH, PRODUCE, REFUSED, parse_requests
 from tests.request_pieces import partitions_of
 
 LINES = pa.schema([
@@ -151,7 +151,7 @@ def parsed(bodies: Sequence[str]) -> pa.RecordBatch:
          "value": f"[2026-11-21 16:30:10,000] DEBUG Completed request:{body} (kafka.request.logger)"}
         for number, body in enumerate(bodies)
     ]  # fmt: skip
-    return requests_of(pa.RecordBatch.from_pylist(lines, LINES))
+    return parse_requests(pa.RecordBatch.from_pylist(lines, LINES))
 
 
 def test_a_line_of_every_release() -> None:
@@ -210,7 +210,7 @@ def test_a_line_that_cannot_be_used_has_its_first_fault_as_the_reason() -> None:
              f"[1926-11-21 16:30:10,000] DEBUG Completed request:{two}",
              f"[1926-11-21 16:30:10,000] DEBUG Completed request:{GOOD}"]  # fmt: skip
     batch = pa.RecordBatch.from_pylist([{"source_line": n, "value": text} for n, text in enumerate(lines)], LINES)
-    rows = requests_of(batch)
+    rows = parse_requests(batch)
     assert rows.column("reason").to_pylist() == [
         "two requests in one line", "no readable time stamp", "time out of range", "time out of range",
     ]  # fmt: skip

@@ -195,7 +195,7 @@ def test_the_least_isr_of_a_topic_as_its_logs_were_created(sql: ArrowSql) -> Non
 def test_an_attempt_made_again_after_a_failed_write_is_repeated(sql: ArrowSql) -> None:
     failed = "Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR"
     expand = "Expanding ISR for partition t-x-1 from 1,2 to 1,2,3"
-    writes = server_log_zookeeper.isr_writes(
+    writes = server_log_zookeeper.zookeeper_isr_writes(
         sql,
         lines(
             SHRINKS["0.10.1"], OLD_IDENT + failed, SHRINKS["0.10.1"], OLD_IDENT + failed, OLD_IDENT + expand,
@@ -215,7 +215,7 @@ def test_start_offsets_of_terms_before_2_5(sql: ArrowSql) -> None:
         starts + ". Previous Leader Epoch was: 3", starts + " with high watermark 8. Previous",
         starts + " with high watermark 99999999999999999999. Previous", starts.replace("Epoch 4", "Epoch 40000000000"),
     )  # fmt: skip
-    rows = server_log_zookeeper.start_lines(sql, told).sort_by("stamp_us").to_pylist()
+    rows = server_log_zookeeper.zookeeper_start_lines(sql, told).sort_by("stamp_us").to_pylist()
     assert [tuple(row.values()) for row in rows] == [
         (1, n * SECOND, "t-x", 1, 4, 9, watermark) for n, watermark in enumerate((None, 8, None))
     ]
@@ -261,7 +261,9 @@ def test_leader_and_isr_requests_that_were_acted_on(sql: ArrowSql) -> None:
         "[Broker id=1] Handling LeaderAndIsr request correlationId 3 from controller 2 epoch 1 starting the "
         "become-follower transition for partition t-x-1 with leader 2"
     )
-    rows = server_log_zookeeper.accepted(sql, lines(*texts, ignored, follows, level="TRACE")).sort_by("stamp_us")
+    rows = server_log_zookeeper.zookeeper_accepted(sql, lines(*texts, ignored, follows, level="TRACE")).sort_by(
+        "stamp_us"
+    )
     names = ("source_line", "topic", "partition_id", "leads", "leader_epoch", "isr", "partition_epoch", "replicas")
     assert [tuple(row[name] for name in names) for row in rows.to_pylist()] == [
         (line, "t-x", 1, leads, 4, [1, 2], 8, [1, 2, 3])
@@ -273,4 +275,4 @@ def test_a_request_with_an_impossible_number_begins_no_term(sql: ArrowSql) -> No
     for number in ("leaderEpoch=4", "leader=1", "zkVersion=8"):
         request, acted = ORDERS["2.1"]
         odd = request.replace(number, number.split("=")[0] + "=99999999999")
-        assert server_log_zookeeper.accepted(sql, lines(odd, acted)).num_rows == 0
+        assert server_log_zookeeper.zookeeper_accepted(sql, lines(odd, acted)).num_rows == 0

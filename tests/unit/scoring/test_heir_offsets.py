@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.lake.engines import InProcess
-from isr_batch.scoring.heir_offsets import with_offsets
+from isr_batch.scoring.heir_offsets import with_heir_offsets
 from tests import naive_heir_offsets as naive
 
 SET = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 3, "leader_id": 1}
@@ -49,7 +49,7 @@ def found(
     )
     spans = [SET | RUN | span | {"partition_id": number} for number, case in enumerate(cases) for span in case[0]]
     with InProcess(None) as engine:  # type: ignore[arg-type]  # it reads nothing of a lake
-        answer = with_offsets(engine, pa.Table.from_pylist(spans, SPANS), tables).sort_by("from_us").to_pylist()
+        answer = with_heir_offsets(engine, pa.Table.from_pylist(spans, SPANS), tables).sort_by("from_us").to_pylist()
     return [
         [{name: row[name] for name in FOUND} for row in answer if row["partition_id"] == number]
         for number in range(len(cases))

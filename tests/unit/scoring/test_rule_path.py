@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.scoring.rule_path import DAY_US, SPANS, Cluster, Word, spans
+from isr_batch.scoring.rule_path import DAY_US, SPANS, Cluster, Word, spans_outside_isr
 from tests.naive_rule_path import REPLICAS, World
 
 KEY = {"cluster_id": "c", "topic": "t", "partition_id": 0, "rule": "kafka-3.7", "params_json": "{}"}
@@ -20,7 +20,7 @@ ROWS = pa.schema([
 
 def found(rows: list[dict[str, Any]], *words: Word, enabled: bool | None = True) -> list[dict[str, Any]]:
     table = pa.Table.from_pylist([KEY | row for row in rows], ROWS)
-    return spans(table, {"c": Cluster(words, "recorded", enabled)}).to_pylist()  # type: ignore[no-any-return]
+    return spans_outside_isr(table, {"c": Cluster(words, "recorded", enabled)}).to_pylist()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("enabled", [True, False, None])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import UsageError
-from isr_batch.simulation.experiments import cells, load_experiment
+from isr_batch.simulation.experiments import experiment_cells, load_experiment
 from isr_batch.simulation.proposal_scenarios import LOOPED
 
 SHIPPED = sorted((Path(__file__).parents[3] / "conf" / "experiments").glob("*.yaml"))
@@ -32,7 +32,7 @@ def test_a_cell_for_each_rule_seed_and_combination(tmp_path: Path) -> None:
         grid: {replica.lag.time.max.ms: [10000, 30000], min-insync-replicas: [1]}
         outcome: "{shrinks}"
     """
-    found = cells(load_experiment(written(tmp_path, text)))
+    found = experiment_cells(load_experiment(written(tmp_path, text)))
     assert [cell.number for cell in found] == list(range(8))
     assert [(cell.fleet.rule, cell.fleet.seed) for cell in found[::2]] == [
         ("kafka-2.1", 1), ("kafka-2.1", 2), ("kafka-3.7", 1), ("kafka-3.7", 2),
