@@ -1,14 +1,13 @@
 """Put the shrinks of the brokers beside the replay's verdicts, and group them into incidents; without Spark jobs."""
 
-import re
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from isr_batch.lake.arrow_read import read_columns
-from isr_batch.lake.arrow_sql import ArrowSql, quoted
+from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import SET_KEY
 from udfs.rules import BASELINE
 
@@ -36,6 +35,7 @@ COLUMNS: Final = {
 """What is read of each table."""
 SLOTS: Final = 400
 """Time slots of a picture: a slot is two or three pixels wide."""
+_PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]
 Tables = dict[str, pa.Table]
@@ -90,7 +90,7 @@ def own_shrinks_in(tables: Tables) -> OwnShrinks:
         With COLUMNS; shrink_verdicts with the rules of replay_check, or the newest rule if that is empty.
     """
     with ArrowSql() as sql:
-        tables = {name: _plain(rows) for name, rows in tables.items()}
+        tables = {name: without_zones(rows) for name, rows in tables.items()}
         names = sql(
             "SELECT rule FROM replay_check GROUP BY rule ORDER BY count(*) DESC, rule",
             replay_check=tables["replay_check"],
@@ -101,12 +101,13 @@ def own_shrinks_in(tables: Tables) -> OwnShrinks:
             **tables,
         )
         known = {**tables, "brokers_logs": brokers_logs}
-        drops = sql(text("drops", rule=quoted(rule)), **known)
-        incidents = sql(text("incidents"), drops=drops, **known).to_pylist()
-        known |= {"clusters": sql(text("clusters"), **known), "drops": drops}
+        drops = sql(text_of(_PACKAGE, "drops", rule=quoted(rule)), **known)
+        incidents = sql(text_of(_PACKAGE, "incidents"), drops=drops, **known).to_pylist()
+        known |= {"clusters": sql(text_of(_PACKAGE, "clusters"), **known), "drops": drops}
         clusters = known["clusters"].to_pylist()
         pictures = (
-            sql(text(name, slots=str(SLOTS)), **known).to_pylist() for name in ("pairs", "lanes", "events", "elections")
+            sql(text_of(_PACKAGE, name, slots=SLOTS), **known).to_pylist()
+            for name in ("pairs", "lanes", "events", "elections")
         )
         return OwnShrinks(rule, tables, drops, incidents, clusters, *pictures)
 
@@ -124,19 +125,4 @@ def ask(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
         The tables that it names.
     """
     with ArrowSql() as sql:
-        return sql(text(name, **values), **tables)
-
-
-def text(name: str, **values: str) -> str:
-    """Read a query of this folder without its comments, and put values in place of ``$name``."""
-    query = (files("isr_batch.incidents") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
-    query = re.sub(r"^--.*\n", "", query, flags=re.MULTILINE)
-    return re.sub(r"\$(\w+)", lambda found: values[found[1]], query)
-
-
-def _plain(rows: pa.Table) -> pa.Table:
-    """Take the zone off UTC times, for which DuckDB would need an extension."""
-    for number, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type):
-            rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))
-    return rows
+        return sql(text_of(_PACKAGE, name, **values), **tables)

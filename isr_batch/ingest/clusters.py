@@ -1,10 +1,11 @@
-"""Find the clusters in a folder of logs; without Spark, so that a wrong folder is told at once."""
+"""Find the clusters in a folder of logs; without Spark, so that a wrong folder is found at once."""
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
 from isr_batch.errors import UsageError
-from isr_batch.ingest.kafka_logs.broker_ids import Refused, names_a_day
+from isr_batch.ingest.kafka_logs.broker_ids import DATE, Refused
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
 
 BROKER_DEPTH = 2
@@ -50,7 +51,7 @@ def find_clusters(
             of_folder[parts[0]].add(broker_id)
     shared = sum(map(len, of_folder.values())) > len(set().union(*of_folder.values()))
     lone = len(of_folder) == 1 and len(next(iter(of_folder.values()))) > 1
-    if depth > BROKER_DEPTH and (shared or lone) and not any(map(names_a_day, of_folder)):
+    if depth > BROKER_DEPTH and (shared or lone) and not any(map(_is_date, of_folder)):
         clusters = {name: (folder / name, find_logs(folder / name, options)) for name in sorted(of_folder)}
         deeper = sorted({parts[0] for parts, _ in places} - set(clusters))
         next(iter(clusters.values()))[1].left_out.extend(
@@ -65,3 +66,8 @@ def find_clusters(
         )
     (only,) = clusters.values()
     return {cluster_id: only}
+
+
+def _is_date(folder: str) -> bool:
+    """Whether a folder is named after a year, a day or an hour."""
+    return bool(re.search(DATE, folder) or re.fullmatch(r"(\w+=)?(20)?\d\d(-\d\d)?", folder))

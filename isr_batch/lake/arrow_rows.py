@@ -1,5 +1,6 @@
 """Rows of a table as Arrow has them."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -22,3 +23,13 @@ TYPES: Final = {
 def arrow_schema(table: Table) -> pa.Schema:
     """Columns of a table by their contract."""
     return pa.schema([pa.field(column.name, TYPES[column.type], column.nullable) for column in table.columns])
+
+
+def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give rows the columns and types of a schema."""
+    return rows.select(schema.names).cast(schema)
+
+
+def table_of_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Put batches together as a table with the columns and types of a schema."""
+    return pa.concat_tables([schema.empty_table(), *(cast_rows(pa.table(batch), schema) for batch in batches)])

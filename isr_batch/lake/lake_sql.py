@@ -67,7 +67,8 @@ class LakeSql:
             engine = self._spark
             tables = {name: engine.table(name) for name in tables}
         text = re.sub(r"[{}]", r"\g<0>\g<0>", text)
-        text = re.sub(r"\b(?<=FROM |JOIN )\w+", lambda name: f"{{{name[0]}}}" if name[0] in tables else name[0], text)
+        named = rf"\b(FROM|JOIN) ({'|'.join(tables) or '(?!)'})\b( AS \w+)?"
+        text = re.sub(named, lambda at: f"{at[1]} {{{at[2]}}}{at[3] or f' AS {at[2]}'}", text)
         return engine.listed(engine(_filled(text, values, engine.literal), **tables))
 
     @cached_property

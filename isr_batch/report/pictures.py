@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from isr_batch.lake.lake_sql import LakeSql, for_spark
-from isr_batch.report import charts, followers
+from isr_batch.report import charts
 from isr_batch.report.charts import Rows, Spec, in_order
 
 MOST: Final = 2_500
@@ -150,21 +150,21 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             f"lag times: red is beyond the limit, where the rule drops it. If all followers of one leader turn red "
             f"together, the leader is the likely cause; if one follower turns red with all leaders, the follower is. "
             f"Nothing is drawn where no term has the follower.",
-            followers.heat, f"There is no timeline of {own}.",
+            charts.heat, f"There is no timeline of {own}.",
         ),
         made(
             "durations", "How long mistakes last, and how long until the next",
             "The line goes from the shortest to the longest mistake, the box from the first to the third quartile, and "
             "the tick is the median. A mistake that is over in milliseconds "
             "only costs two ISR writes; one of several seconds alerts the operators.",
-            alike(followers.durations), "No rule makes a mistake that was undone in the log.",
+            alike(charts.durations), "No rule makes a mistake that was undone in the log.",
         ),
         made(
             "disagreements", "Who disagrees with whom",
             "Each number counts the shrinks that the rule of the row makes, and that the rule of the column does not "
             "make although it had the follower in the ISR. A rule with an empty column drops every follower that "
             "others drop.",
-            followers.matrix, "No two rules disagree about a shrink.",
+            charts.disagreement_matrix, "No two rules disagree about a shrink.",
         ),
         made(
             "held", "How much of the delay was the leader's",
@@ -172,7 +172,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             f"follower was caught up in which its fetches were in the leader or the leader was silent. On the upper "
             f"dashed line the leader caused all of it; above the lower one less than a lag time is left for the "
             f"follower to answer for.",
-            followers.held, "No follower was dropped whose delay is known.",
+            charts.held_by_leader, "No follower was dropped whose delay is known.",
         ),
         made(
             "costs", "What a rule costs beside its mistakes",

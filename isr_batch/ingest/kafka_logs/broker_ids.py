@@ -68,16 +68,11 @@ class Candidate:
         return None
 
 
-_DATE = r"20\d\d-?\d\d-?\d\d([-T._]?\d\d(?!\d))*"
+DATE = r"20\d\d-?\d\d-?\d\d([-T._]?\d\d(?!\d))*"
 
 
 def _without_dates(name: str) -> str:
-    return re.sub(_DATE, "", name)
-
-
-def names_a_day(folder: str) -> bool:
-    """Whether a folder is named after a year, a day or an hour."""
-    return bool(re.search(_DATE, folder) or re.fullmatch(r"(\w+=)?(20)?\d\d(-\d\d)?", folder))
+    return re.sub(DATE, "", name)
 
 
 SHARED = 2

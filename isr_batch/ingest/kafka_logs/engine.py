@@ -10,8 +10,9 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Query, Spread, cast, meeting, table_of
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Query, Spread, meeting
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
+from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
 
 Rows: TypeAlias = pa.Table | Spread
@@ -73,13 +74,13 @@ class Here:
         load_kernels()
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> pa.Table:  # noqa: D102 as `Engine`
-        return table_of(work(iter(parts.to_batches())), schema)
+        return table_of_batches(work(iter(parts.to_batches())), schema)
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> pa.Table:  # noqa: D102
-        return table_of(work(iter(_here(rows).to_batches())), schema)
+        return table_of_batches(work(iter(_here(rows).to_batches())), schema)
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> pa.Table:  # noqa: D102
-        return cast(self.engine(query, rows=_here(rows), **small), schema)
+        return cast_rows(self.engine(query, rows=_here(rows), **small), schema)
 
     def select(self, rows: Rows, names: Sequence[str]) -> pa.Table:  # noqa: D102
         return _here(rows).select(list(names))
@@ -88,7 +89,7 @@ class Here:
         return meeting(self.engine, _here(rows), condition)
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> pa.Table:  # noqa: ARG002, D102
-        return cast(work(self.engine, **tables), schema)
+        return cast_rows(work(self.engine, **tables), schema)
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> pa.Table:  # noqa: ARG002, D102
         return _here(rows).sort_by([(name, "ascending") for name in order])

@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
+from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
 
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -153,7 +154,7 @@ class InSpark:
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
         if isinstance(rows, pa.Table):
-            return table_of(work(iter(rows.to_batches())), schema)
+            return table_of_batches(work(iter(rows.to_batches())), schema)
         return Spread(rows.frame, partial(_both, rows.work, work), schema)
 
     def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
@@ -169,7 +170,7 @@ class InSpark:
 
     def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
         if isinstance(rows, pa.Table):
-            return self.spark.createDataFrame(table_of(pack(iter(rows.to_batches())), _PACKETS))
+            return self.spark.createDataFrame(table_of_batches(pack(iter(rows.to_batches())), _PACKETS))
         return _packets_of(rows, pack)
 
 
@@ -190,20 +191,10 @@ def frame_of(rows: Spread) -> DataFrame:
     return rows.frame.mapInArrow(partial(_worked, rows.work), from_arrow_schema(rows.schema))
 
 
-def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give rows the columns and types of a schema."""
-    return rows.select(schema.names).cast(schema)
-
-
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
     """Keep the rows that meet a condition; only the columns that it names go through the engine."""
     meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # which copies them
-
-
-def table_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Put batches together as a table with the columns and types of a schema."""
-    return pa.concat_tables([schema.empty_table(), *(cast(pa.table(batch), schema) for batch in batches)])
 
 
 def _packets_of(rows: Spread, pack: OfBatches) -> DataFrame:
@@ -213,7 +204,7 @@ def _packets_of(rows: Spread, pack: OfBatches) -> DataFrame:
 
 
 def _collected(packets: DataFrame, schema: pa.Schema) -> pa.Table:
-    return table_of(_unpacked(iter(packets.select("packet").toArrow().to_batches())), schema)
+    return table_of_batches(_unpacked(iter(packets.select("packet").toArrow().to_batches())), schema)
 
 
 def _counted(packets: DataFrame) -> int:
@@ -250,14 +241,14 @@ def _some(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterat
 
 def _mapped(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in work(batches):
-        yield from cast(pa.table(batch), schema).to_batches()
+        yield from cast_rows(pa.table(batch), schema).to_batches()
 
 
 def _answered(
     query: str, small: dict[str, pa.Table], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for rows in _some(batches):
-        yield from cast(worker_sql()(query, rows=rows, **small), schema).to_batches()
+        yield from cast_rows(worker_sql()(query, rows=rows, **small), schema).to_batches()
 
 
 def _meeting(condition: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -293,7 +284,7 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _packed_with(asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Make packets of rows, and of the answers of queries about them."""
     for rows in _some(batches):
-        answers = {name: cast(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
+        answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in ({"": rows} | answers).items():
             for begin in range(0, table.num_rows, PACKET_ROWS):
                 yield _packet(0, name, table.slice(begin, PACKET_ROWS))
@@ -305,7 +296,7 @@ def _in_buckets(
     """Make packets of rows whose keys have one hash."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
     for rows in _some(batches):
-        number = worker_sql()(query, rows=cast(rows, keys))["bucket"].to_numpy()
+        number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()
         sorted_ = rows.take(pa.array(np.argsort(number, kind="stable")))
         begin = 0
         for bucket, size in enumerate(np.bincount(number, minlength=buckets).tolist()):
@@ -332,14 +323,14 @@ def _of_keys(
         for name in schemas:
             parts[name] += _unpacked(iter([batch.filter(pc.equal(batch["of_table"], name))]))
     if any(parts.values()):
-        tables = {name: table_of(iter(found), schemas[name]) for name, found in parts.items()}
-        yield from cast(work(worker_sql(), **tables), schema).to_batches()
+        tables = {name: table_of_batches(iter(found), schemas[name]) for name, found in parts.items()}
+        yield from cast_rows(work(worker_sql(), **tables), schema).to_batches()
 
 
 def _sorted(
     order: list[tuple[str, str]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    rows = table_of(_unpacked(batches), schema).combine_chunks()
+    rows = table_of_batches(_unpacked(batches), schema).combine_chunks()
     places = pc.sort_indices(rows, sort_keys=order)
     for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # not twice in memory
         yield from rows.take(places.slice(begin, ROWS_AT_ONCE)).combine_chunks().to_batches()

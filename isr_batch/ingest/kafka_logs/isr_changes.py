@@ -84,7 +84,7 @@ def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table
     )
 
 
-def metadata_complete_until(sources: Sources, log_ends_us: int) -> int | None:
+def isr_changes_recorded_until(sources: Sources, log_ends_us: int) -> int | None:
     """Find the time up to which the metadata log has every ISR change, in epoch microseconds; None without such a log.
 
     A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so the dump ends

@@ -226,7 +226,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     starts = leader_epochs.term_starts(sources)
     seen = mid_term_rows.followers_seen(sources, stretches)
     log_ends_us = max((stretch.until_us for stretch in stretches), default=0)
-    controller_us = isr_changes.metadata_complete_until(sources, log_ends_us)
+    controller_us = isr_changes.isr_changes_recorded_until(sources, log_ends_us)
     listed = [partition for listing in listings for partition in listing.partitions]
     earlier = partition_lines.Earlier(listed, found.earlier, controller_us)
     begun, evidence = _begun_before(sources, stretches, starts, seen, earlier)

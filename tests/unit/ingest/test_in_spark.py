@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from isr_batch.ingest.kafka_logs import in_spark
+from isr_batch.lake.arrow_rows import table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
 
 KEYS = pa.schema([("topic", pa.string()), ("partition_id", pa.int32())])
@@ -37,7 +38,7 @@ def test_rows_come_out_of_packets_as_they_went_in(count: int) -> None:
     table = rows(count, pa.int32())
     packets = list(in_spark._packed(iter(table.to_batches(max_chunksize=777))))
     assert all(0 < packet["rows"][0].as_py() <= in_spark.PACKET_ROWS for packet in packets)
-    assert in_spark.table_of(in_spark._unpacked(iter(packets)), table.schema).equals(table)
+    assert table_of_batches(in_spark._unpacked(iter(packets)), table.schema).equals(table)
 
 
 def test_equal_keys_meet_whatever_table_they_come_from() -> None:
@@ -65,7 +66,7 @@ def test_a_function_of_keys_gets_all_tables_of_a_task() -> None:
     schemas = {"a": first.schema, "b": other.schema}
     assert not sum(batch.num_rows for batch in in_spark._of_keys(joined, schemas, schema, iter(packets)))
     packets += in_spark._in_buckets("b", KEYS, 1, iter(first.slice(7, 3).to_batches()))
-    found = in_spark.table_of(in_spark._of_keys(joined, schemas, schema, iter(packets)), schema)
+    found = table_of_batches(in_spark._of_keys(joined, schemas, schema, iter(packets)), schema)
     assert sorted(found["number"].to_pylist()) == [7, 8, 9]
 
 
@@ -96,7 +97,7 @@ def test_answers_come_along_with_the_rows_that_they_are_about() -> None:
     found = {}
     for name, columns in (("", table.schema), ("high", schema)):
         of_name = packets.filter(pc.equal(packets["of_table"], name))
-        found[name] = in_spark.table_of(in_spark._unpacked(iter(of_name.to_batches())), columns)
+        found[name] = table_of_batches(in_spark._unpacked(iter(of_name.to_batches())), columns)
     assert found[""].equals(table)
     expected = table.filter(pc.greater(table["partition_id"], 2))["number"].to_pylist()
     assert found["high"]["number"].to_pylist() == expected

@@ -186,7 +186,7 @@ def test_how_long_a_dump_of_the_metadata_log_is_complete(sql: ArrowSql) -> None:
 
     def until(server: pa.Table, *records: dict[str, Any], log_ends: int = 30) -> float | None:
         known = sources(sql, server, records=parse_metadata(sql, record_lines(*records)))
-        us = isr_changes.metadata_complete_until(known, log_ends * SECOND)
+        us = isr_changes.isr_changes_recorded_until(known, log_ends * SECOND)
         return None if us is None else us / SECOND
 
     change = record(10, 1, CHANGE, **PARTITION, isr=[1])

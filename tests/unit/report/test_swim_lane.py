@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from isr_batch.report.charts import shrinks_by_cause
-from isr_batch.report.followers import matrix
+from isr_batch.report.charts import disagreement_matrix, shrinks_by_cause
 from isr_batch.report.pictures import alike
 from isr_batch.report.swim_lane import swim_lane
 
@@ -80,10 +79,10 @@ def test_rules_with_equal_rows_share_one() -> None:
     ]  # fmt: skip
 
 
-def test_rules_that_disagree_with_others_alike_share_a_row_of_the_matrix() -> None:
+def test_rules_that_disagree_with_others_alike_share_a_row_of_the_disagreement_matrix() -> None:
     pairs = [("kafka-3.3", "true-lag"), ("kafka-3.7", "true-lag"), ("kafka-0.9", "kafka-3.3")]
     pairs.append(("kafka-0.9", "kafka-3.7"))
-    spec = matrix([{"makes": makes, "makes_not": other, "shrinks": 2} for makes, other in pairs])
+    spec = disagreement_matrix([{"makes": makes, "makes_not": other, "shrinks": 2} for makes, other in pairs])
     (drawn,) = spec["datasets"].values()
     assert [(one["makes"], one["makes_not"]) for one in drawn] == [
         ("kafka-3.3, kafka-3.7", "true-lag"), ("kafka-0.9", "kafka-3.3, kafka-3.7"),
