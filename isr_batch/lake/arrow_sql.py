@@ -1,9 +1,8 @@
 """SQL over Arrow tables by DuckDB in this process, for tables with too few rows to be worth Spark jobs."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -56,7 +55,7 @@ class ArrowView:
     schema: pa.Schema
 
 
-class ArrowSql:
+class ArrowSql(AbstractContextManager["ArrowSql"]):
     """An engine of its own (DuckDB) that reads Arrow tables without copying them, and answers with Arrow tables.
 
     Parameters
@@ -72,12 +71,7 @@ class ArrowSql:
         for text in (*_SPARKS, *macros):
             self._engine.execute(f"CREATE MACRO {text}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._engine.close()
 
     def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:

@@ -6,10 +6,10 @@ by other names has Spark's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import date
 from itertools import accumulate, pairwise
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -39,16 +39,8 @@ _INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
 _FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
 
 
-class LakeEngine(Protocol):
-    """Answers queries on the tables of a lake."""
-
-    def __enter__(self) -> Self:
-        """Begin."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Let go of what is held."""
+class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
+    """Answers queries on the tables of a lake; on leaving the context it lets go of what it holds."""
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
         """Columns of a table, by default all; of a table that the lake lacks no rows."""
@@ -118,20 +110,15 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
     return InProcess(lake) if lake.folder(FETCH_LOG.name) and lake.is_plain(FETCH_LOG.name) else BySpark(lake)
 
 
-class InProcess:
+class InProcess(LakeEngine):
     """DuckDB in this process. Tables that cannot be read here, Spark reads for it."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._sql = ArrowSql()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._sql.__exit__(kind, error, traceback)
+    def __exit__(self, *_: object) -> None:
+        self._sql.__exit__()
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
         """As `LakeEngine.table`; files that can be read here are read as a query goes on."""
@@ -228,19 +215,14 @@ class InProcess:
         return replace_arrow(self._lake, self._sql, table, arrow, where)
 
 
-class BySpark:
+class BySpark(LakeEngine):
     """The lake's own Spark session."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._kept: list[DataFrame] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for frame in self._kept:
             frame.unpersist()
 

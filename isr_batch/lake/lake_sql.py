@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from isr_batch.lake.arrow_read import stored_bytes
 from isr_batch.lake.ddl import literal
@@ -21,7 +20,7 @@ Row = dict[str, Any]
 Value = str | Sequence[tuple[object, ...]]
 
 
-class LakeSql:
+class LakeSql(AbstractContextManager["LakeSql"]):
     """Queries in what Spark and DuckDB have in common.
 
     Instants are compared by ``unix_micros``: DuckDB needs an extension to see that two types of them are alike.
@@ -35,15 +34,11 @@ class LakeSql:
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
         self._opened = ExitStack()
-        self._here = self._opened.enter_context(InProcess(lake))
+        self._here = InProcess(lake)
+        self._opened.enter_context(self._here)
         self._read: dict[str, Rows | None] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()
 
     def __call__(self, text: str, **values: Value) -> list[Row]:
@@ -72,7 +67,7 @@ class LakeSql:
         return engine.listed(engine(_filled(text, values, engine.literal), **tables))
 
     @cached_property
-    def _spark(self) -> BySpark:
+    def _spark(self) -> LakeEngine:
         for text in sql_texts("functions").values():
             self.lake.spark.sql(text)
         return self._opened.enter_context(BySpark(self.lake))
