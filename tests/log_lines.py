@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from isr_batch.evidence.forms import LINES
+from isr_batch.evidence.forms import LINES, find_forms
+from isr_batch.evidence.table import evidence_rows
 
 SERVER_LOG_ONLY = Path(__file__).parent / "golden" / "server-log-only"
 """server.log of two brokers of release 4.1.0: one that was silent, then one that another dropped."""
@@ -53,3 +54,8 @@ def time_of(seconds: float) -> str:
 def epoch_ms(seconds: float) -> int:
     """Time as Kafka prints lastCaughtUpTimeMs."""
     return (START - EPOCH) // timedelta(milliseconds=1) + round(seconds * 1000)
+
+
+def evidence_table(lines: pa.Table, cluster_id: str) -> pa.Table:
+    """Rows of table shrink_evidence, from lines of server.log and state-change.log."""
+    return evidence_rows(find_forms(lines), cluster_id)

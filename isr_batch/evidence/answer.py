@@ -65,7 +65,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.table.evidence_table` gives them.
+        Rows of one cluster, as `isr_batch.evidence.table.evidence_rows` gives them.
     """
     return _storms(used_rows(evidence))
 
@@ -119,7 +119,7 @@ def answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.table.evidence_table` gives them.
+        Rows of one cluster, as `isr_batch.evidence.table.evidence_rows` gives them.
     request_log : bool
         Whether there was a request log too, so that the rules were compared.
     """

@@ -80,7 +80,7 @@ def questions(evidence: pa.Table, requests: FromRequests = NO_REQUESTS) -> list[
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.table.evidence_table` gives them.
+        Rows of one cluster, as `isr_batch.evidence.table.evidence_rows` gives them.
     requests : FromRequests, optional
         What request logs add.
     """

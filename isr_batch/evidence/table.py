@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from isr_batch.evidence.forms import find_forms
 from isr_batch.evidence.lines import FoundLines
 from isr_batch.evidence.shrinks import lag_time_ms, shrinks
 from isr_batch.evidence.suspects import Evidence, weigh_suspects
@@ -16,27 +15,16 @@ from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
-def evidence_table(lines: pa.Table, cluster_id: str) -> pa.Table:
-    """Find every replica that left an ISR in the lines, and weigh what it looks like.
+def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
+    """List every replica that left an ISR in the lines, with what it looks like, in the order of time.
 
     Parameters
     ----------
-    lines : pa.Table
-        Lines of server.log, and of state-change.log where it is there, of all brokers: columns of
-        `isr_batch.evidence.forms.LINES`. Lines of no interest may be among them.
+    found : FoundLines
+        Of all brokers of a cluster.
     cluster_id : str
         Put into every row.
-
-    Returns
-    -------
-    pa.Table
-        Columns of table shrink_evidence, in the order of time.
     """
-    return evidence_rows(find_forms(lines), cluster_id)
-
-
-def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
-    """Make the rows from lines that were found; as `evidence_table`."""
     evidence = weigh_suspects(shrinks(found), found)
     storms: dict[int, int] = {}
     pairs: dict[tuple[int, int], set[int]] = defaultdict(set)

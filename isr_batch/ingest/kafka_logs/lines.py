@@ -66,11 +66,6 @@ class Selection(NamedTuple):
     first: bool = True
 
 
-def selection_of(file: LogFile) -> Selection:
-    """Select the lines of one log in a file."""
-    return Selection(file.layout, file.default, None if file.alone else file.kind, file.source, file.first)
-
-
 @dataclass(frozen=True)
 class LongLine:
     """A line above the size limit: its first bytes, its length in bytes, and its number."""

@@ -5,9 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from isr_batch.evidence.answer import COLUMNS, answer, shown_rows
-from isr_batch.evidence.table import evidence_table
 from isr_batch.report.evidence_page import write_evidence_page
-from tests.log_lines import SERVER_LOG_ONLY, of_brokers, of_folder
+from tests.log_lines import SERVER_LOG_ONLY, evidence_table, of_brokers, of_folder
 
 
 def evidence(lines: pa.Table) -> pa.Table:

@@ -3,8 +3,7 @@
 import pyarrow as pa
 
 from isr_batch.evidence.questions import NOT_IN_LOGS, Answered, FromRequests, questions
-from isr_batch.evidence.table import evidence_table
-from tests.log_lines import SERVER_LOG_ONLY, of_brokers, of_folder
+from tests.log_lines import SERVER_LOG_ONLY, evidence_table, of_brokers, of_folder
 
 SHRINK = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isr_batch.evidence.forms import find_forms
-from isr_batch.evidence.table import SCHEMA, evidence_table
-from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, of_brokers, of_folder
+from isr_batch.evidence.table import SCHEMA
+from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
 
 NOT_LOGGED = (None, None)
 

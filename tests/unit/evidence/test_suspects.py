@@ -5,8 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.evidence.table import evidence_table
-from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, of_brokers, of_folder
+from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
 
 
 def rows(lines: pa.Table) -> list[dict[str, Any]]:

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.evidence.lines import FoundLines
-from isr_batch.evidence.table import evidence_rows, evidence_table
+from isr_batch.evidence.table import evidence_rows
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.inputs import OBSERVED_ISR_CHANGES, QUARANTINE
-from tests.log_lines import SERVER_LOG_ONLY, of_folder
+from tests.log_lines import SERVER_LOG_ONLY, evidence_table, of_folder
 
 SHRINK = "[2026-11-21 16:30:51,034] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1 (kafka.cluster.Partition)"
 SETTINGS = "\tmin.insync.replicas = 2"

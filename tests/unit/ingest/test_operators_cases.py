@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.evidence.answer import shown_rows
-from isr_batch.evidence.table import evidence_table
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.line_account import READ, SKIPPED
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
@@ -17,7 +16,7 @@ from isr_batch.ingest.log_files.kinds import KINDS, KindFinder
 from isr_batch.ingest.log_files.vendors import apache_release
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
-from tests.log_lines import of_folder
+from tests.log_lines import evidence_table, of_folder
 from tests.unit.command_line import Run
 from udfs.rules import rule_of_release
 
