@@ -7,29 +7,11 @@ from udfs.kernel.append_history import History, missing_since
 from udfs.records import RELINQUISH
 from udfs.simulation import event_queue
 from udfs.simulation.log_rows import write_append
-from udfs.simulation.world import LINK, PACE, PAUSE_FOLLOWER, QUEUE, QUOTA, STORAGE
 
 PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT, ELECTION = np.arange(8)
 """Kinds of events; all before FAULT need the leader to be awake."""
 NOT_ENOUGH_REPLICAS = np.int64(19)
 """Kafka's error code."""
-
-
-@kernel
-def hamper(peer, kind, value):
-    """A fault that makes one broker slow, or usual again."""
-    if kind == PAUSE_FOLLOWER:
-        peer.paused_until_us = value
-    elif kind == QUEUE:
-        peer.queue_us = value
-    elif kind == STORAGE:
-        peer.storage_us = value
-    elif kind == LINK:
-        peer.link_us = value
-    elif kind == PACE:
-        peer.record_us = value
-    elif kind == QUOTA:
-        peer.most_records = value
 
 
 @kernel

@@ -29,7 +29,6 @@ from udfs.simulation.leader_requests import (
     acknowledge,
     followers_begin,
     forget_void,
-    hamper,
     is_void,
     note_changes,
     start_request,
@@ -37,10 +36,7 @@ from udfs.simulation.leader_requests import (
     thread_is_free,
 )
 from udfs.simulation.log_rows import (
-    gap_us,
     label_score,
-    moment,
-    view,
     write_append,
     write_event,
     write_fetch,
@@ -57,6 +53,10 @@ from udfs.simulation.world import (
     SILENT,
     UNDER_WAY,
     UNFENCED,
+    apply_fault,
+    next_instant_us,
+    partition_state,
+    produce_gap_us,
 )
 
 
@@ -105,7 +105,7 @@ def simulation() -> Callable[..., int]:
         partition.term_isr = isr
         partition.in_flight = 0
         partition.blocked = 0
-        begin_term(view(world, p), isr, high_watermark, True, world.out)
+        begin_term(partition_state(world, p), isr, high_watermark, True, world.out)
         if partition.gap_us > 0:
             event_queue.push(world, max(partition.next_us, now_us), PRODUCED, p, group.serial)
 
@@ -126,14 +126,14 @@ def simulation() -> Callable[..., int]:
             write_append(world, log, p, wait[0], wait[1], wait[2], -1, UNKNOWN, 0)
         write_term(world, log, p, now_us)
         label_score(world, log, p)
-        ledger.end(view(world, p), now_us, world.out)
+        ledger.end(partition_state(world, p), now_us, world.out)
         for f in range(len(world.peers)):
             world.remembered[p, group.leader, f] = world.followers[p, 0, f]
 
     @inlined
     def take_in_one(world, log, p, kind, who, offset, code, until_us, now_us):
         """A row of the log, as it happens; later instants of a fetch are not known yet."""
-        row, state = world.row, view(world, p)
+        row, state = world.row, partition_state(world, p)
         row.time_us[0] = now_us
         row.kind[0] = kind
         row.replica_id[0] = who
@@ -148,7 +148,7 @@ def simulation() -> Callable[..., int]:
     @inlined
     def fetch_step(world, log, p, f, stage, now_us):
         """An instant of a fetch."""
-        state = view(world, p)
+        state = partition_state(world, p)
         come_to(world, log, p, state, now_us)
         take_in(state, f, stage, now_us, world.out)
         schedule_giving_up(state, 0, now_us)
@@ -175,7 +175,7 @@ def simulation() -> Callable[..., int]:
             partition.in_flight += 1
         else:
             write_append(world, log, p, now_us, base_offset, log_end_offset, partition.acks, now_us, 0)
-        partition.next_us += gap_us(world, p)
+        partition.next_us += produce_gap_us(world, p)
         if partition.in_flight < group.max_in_flight:
             event_queue.push(world, max(now_us, partition.next_us), PRODUCED, p, group.serial)
         else:
@@ -239,7 +239,7 @@ def simulation() -> Callable[..., int]:
             records = min(world.term[p].log_end_offset - world.held[p, f], peer.most_records)
             world.answered[p, f] = world.held[p, f] + records
             peer.received += records
-            schedule_giving_up(view(world, p), 0, now_us)
+            schedule_giving_up(partition_state(world, p), 0, now_us)
         event_queue.push(world, now_us + group.send_us, ANSWERED, f, peer.serial)
 
     @kernel
@@ -260,7 +260,7 @@ def simulation() -> Callable[..., int]:
         """A clean election: the new leader's log counts, and all others are cut to it."""
         group = world.group[0]
         for p in range(len(world.partitions)):
-            fire_timers(view(world, p), now_us, world.out)
+            fire_timers(partition_state(world, p), now_us, world.out)
             settle(world, log, p, now_us)
             end(world, log, p, now_us)
         former = group.leader
@@ -277,7 +277,7 @@ def simulation() -> Callable[..., int]:
             world.peers[f].phase = IDLE
             event_queue.set_timer(world, len(world.partitions) + f, NEVER_US)
         forget_void(world)
-        now_us = moment(group, now_us)
+        now_us = next_instant_us(group, now_us)
         for p in range(len(world.partitions)):
             high_watermark = min(world.leaders[p, 0].high_watermark, world.held[p, to])
             for f in range(len(world.peers)):
@@ -299,7 +299,7 @@ def simulation() -> Callable[..., int]:
     @kernel
     def fault(world, log, i, now_us):
         group, this = world.group[0], world.faults[i]
-        hamper(world.peers[this.who], this.kind, this.value)
+        apply_fault(world.peers[this.who], this.kind, this.value)
         if this.kind == PAUSE_LEADER:
             group.paused_until_us = this.value
             checks_us = (this.value // 1000 + 1) * 1000  # io threads wake up before isr-expiration does
@@ -322,13 +322,13 @@ def simulation() -> Callable[..., int]:
     @kernel
     def start(world, log):
         group = world.group[0]
-        now_us = moment(group, group.now_us)
+        now_us = next_instant_us(group, group.now_us)
         group.started = 1
         for i in range(len(world.faults)):
             event_queue.push(world, world.faults[i].time_us, FAULT, i, 0)
         for p in range(len(world.partitions)):
             partition = world.partitions[p]
-            partition.next_us = now_us + (gap_us(world, p) if partition.gap_us > 0 else 0)
+            partition.next_us = now_us + (produce_gap_us(world, p) if partition.gap_us > 0 else 0)
             partition.previous_leader = UNKNOWN
             begin(world, p, partition.term_isr, world.held[p, group.leader], now_us)
             settle(world, log, p, now_us)
@@ -358,13 +358,13 @@ def simulation() -> Callable[..., int]:
         """A check, a commit or a resignation is due in a partition; or a parked fetch has waited long enough."""
         group, partitions = world.group[0], len(world.partitions)
         if which < partitions:
-            now_us = moment(group, due_us)
-            fire_timers(view(world, which), now_us, world.out)
+            now_us = next_instant_us(group, due_us)
+            fire_timers(partition_state(world, which), now_us, world.out)
             settle(world, log, which, now_us)
         elif due_us < group.paused_until_us:
             event_queue.set_timer(world, which, group.paused_until_us)
         else:
-            answer(world, which - partitions, moment(group, due_us))
+            answer(world, which - partitions, next_instant_us(group, due_us))
 
     @entry
     def advance(world, log, room):
@@ -389,10 +389,10 @@ def simulation() -> Callable[..., int]:
             if kind < FAULT and due_us < group.paused_until_us:
                 event_queue.push(world, group.paused_until_us, kind, who, serial)
                 continue
-            happen(world, log, kind, who, moment(group, due_us))
+            happen(world, log, kind, who, next_instant_us(group, due_us))
         now_us = max(group.end_us, group.now_us)
         for p in range(len(world.partitions)):
-            fire_timers(view(world, p), now_us, world.out)
+            fire_timers(partition_state(world, p), now_us, world.out)
             settle(world, log, p, now_us)
             end(world, log, p, now_us)
         return 1

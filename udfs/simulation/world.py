@@ -9,9 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from udfs.jit import inlined, kernel
 from udfs.kernel.ack_latency import new_waits
+from udfs.kernel.append_history import History
 from udfs.kernel.ledger import FOLLOWER_PAGE, PLACES, Ledger
-from udfs.kernel.state import PARAMS
+from udfs.kernel.state import PARAMS, State
 from udfs.records import (
     FETCH_STATE,
     FOLLOWER,
@@ -234,4 +236,63 @@ def new_log(partitions: int, capacity: int) -> Log:
         changes=np.zeros((1 << 14, len(WHOSE_COLUMNS)), np.int64),
         scores=np.zeros((2 * partitions, 3), np.int64),
         filled=np.zeros(4, np.int64),
+    )
+
+
+@kernel
+def apply_fault(peer, kind, value):
+    """Make one broker slow, or as it was."""
+    if kind == PAUSE_FOLLOWER:
+        peer.paused_until_us = value
+    elif kind == QUEUE:
+        peer.queue_us = value
+    elif kind == STORAGE:
+        peer.storage_us = value
+    elif kind == LINK:
+        peer.link_us = value
+    elif kind == PACE:
+        peer.record_us = value
+    elif kind == QUOTA:
+        peer.most_records = value
+
+
+@kernel
+def produce_gap_us(world, p):
+    """Time to the next produce request, by splitmix64 and the exponential distribution."""
+    mean_us = world.partitions[p].gap_us
+    if world.partitions[p].regular != 0:
+        return mean_us
+    world.random[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = world.random[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    uniform = np.float64(z >> np.uint64(11)) / 9007199254740992.0
+    return np.int64(-mean_us * np.log(1.0 - uniform)) + 1
+
+
+@kernel
+def next_instant_us(group, time_us):
+    """When an event really happens: after the one before, and not at a whole millisecond."""
+    now_us = max(time_us, group.now_us + 1)
+    if now_us % 1000 == 0:
+        now_us += 1
+    group.now_us = now_us
+    return now_us
+
+
+@inlined
+def partition_state(world, p):
+    """The state of one partition, as the steps take it."""
+    return State(
+        world.term[p : p + 1],
+        world.fetches[p],
+        world.followers[p],
+        world.leaders[p],
+        world.params,
+        world.codes,
+        world.active,
+        world.due_us[p : p + 1],
+        History(world.history_offset[p], world.history_us[p], world.history_used[p]),
+        Ledger(world.ledger.pages[p], world.ledger.followers[p], world.ledger.waits[p]),
     )
