@@ -143,16 +143,16 @@ def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
         return "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
     suspects: Counter[str] = Counter()
     for storm in found:
-        suspects[who(storm)] += storm.replicas
+        suspects[storm_suspect(storm)] += storm.replicas
     first = found[0]
     since = f"since about {clock(first.since)}" if first.since_is_printed else f"some time before {clock(first.first)}"
     most = suspects.most_common(1)[0][0]
-    also = f" Most of the shrinks point at {most}." if most != who(first) else ""
+    also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) else ""
     until = _until(first.first, max(row["change_time"] for row in rows))
     return (
         f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
         f"{first.first:%Y-%m-%d} {clock(first.first)} to {until} UTC. First to drop out was "
-        f"{who(first)}, {since} ({SUSPICION.get(first.strength, 'no evidence')}).{also}"
+        f"{storm_suspect(first)}, {since} ({SUSPICION.get(first.strength, 'no evidence')}).{also}"
     )
 
 
@@ -163,12 +163,12 @@ def _about(storm: Storm) -> str:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
     return (
         f"{clock(storm.first)}, {count_of(storm.replicas, 'replica')} of {count_of(storm.partitions, 'partition')}: "
-        f"this points at {who(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. {storm.reason} "
-        f"[{', '.join(storm.lines[:3])}]"
+        f"this points at {storm_suspect(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. "
+        f"{storm.reason} [{', '.join(storm.lines[:3])}]"
     )
 
 
-def who(storm: Storm) -> str:
+def storm_suspect(storm: Storm) -> str:
     """Name the broker that a storm points at."""
     if storm.suspect == EITHER:
         return f"broker {storm.broker} or the link to it"

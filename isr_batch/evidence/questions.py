@@ -17,10 +17,10 @@ from isr_batch.evidence.answer import (
     clock,
     count_of,
     span,
+    storm_suspect,
     storms,
     under_min_isr,
     used_rows,
-    who,
 )
 from isr_batch.evidence.before import ELECTION, RESTART, TOPIC_CREATED
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED
@@ -128,7 +128,7 @@ def _suspect(rows: Sequence[Row], requests: FromRequests) -> Answered:
 def _first(storm: Storm) -> Answered:
     since = clock(storm.since) if storm.since_is_printed else f"some time before {clock(storm.first)}"
     return Answered(
-        "Which broker dropped out first, and when?", _capital(f"{who(storm)}, {since} UTC"),
+        "Which broker dropped out first, and when?", _capital(f"{storm_suspect(storm)}, {since} UTC"),
         SUSPICION.get(storm.strength, "no evidence"), storm.lines[:MOST_LINES],
     )  # fmt: skip
 

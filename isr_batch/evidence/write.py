@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from isr_batch.evidence.lines import FoundLines
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
@@ -36,7 +36,7 @@ def write_evidence(small: SmallTables, cluster_id: str, evidence: pa.Table, foun
     last = max(last for _, last in found.span_us.values())
     leaders = sorted({*found.span_us, *evidence["leader_id"].to_pylist()})
     covered = (
-        f"cluster_id = {literal(cluster_id)} AND leader_id IN ({', '.join(map(str, leaders))}) "
+        f"cluster_id = {sql_literal(cluster_id)} AND leader_id IN ({', '.join(map(str, leaders))}) "
         f"AND change_time BETWEEN TIMESTAMP'{_text(first)}' AND TIMESTAMP'{_text(last)}'"
     )
     if small.takes(SHRINK_EVIDENCE):

@@ -70,7 +70,7 @@ def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> St
         asked = {"rule": rule, "topic": topic, "partition_id": partition}
         shrinks = _nearest(engine, lake, asked, at_us)
         one = shrinks[0]
-        term = term_of(engine, one)
+        term = term_at_change(engine, one)
         dropped = tuple(_dropped(engine, term, shrink) for shrink in shrinks)
         return Story(
             rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_ms(one),
@@ -110,7 +110,7 @@ def fetches_of(engine: LakeEngine, term: Row, replica_id: int, from_us: int, unt
     return engine(f"SELECT * FROM {{found}} WHERE {in_term}", found=found)
 
 
-def released(run: str) -> tuple[int, str]:
+def release_order(run: str) -> tuple[int, str]:
     """Sort key for names of rule runs: by release, then rules that only other versions of this program have."""
     rule = run.partition(" ")[0]
     return list(REGISTRY).index(rule) if rule in REGISTRY else len(REGISTRY), run
@@ -118,7 +118,7 @@ def released(run: str) -> tuple[int, str]:
 
 def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at_us: int) -> list[dict[str, Any]]:
     """Select the rows of ``shrink_verdicts`` of the nearest shrink, one per follower, with ``change_us``."""
-    here = rows_of(engine, "shrink_verdicts", asked)
+    here = rows_with_key(engine, "shrink_verdicts", asked)
     times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
     found = engine.listed(engine(f"SELECT *, {times} FROM {{here}}", here=here))
     if not found:
@@ -253,7 +253,9 @@ def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[Fetch, ...])
 
 
 def _observed(engine: LakeEngine, shrink: Row) -> Row | None:
-    of_follower = rows_of(engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")})
+    of_follower = rows_with_key(
+        engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")}
+    )
     text = "SELECT unix_micros(change_time) AS change_us, made_by FROM {of_follower} WHERE kind = 'shrink'"
     lag_us = 1000 * _lag_time_ms(shrink)
     near = [
@@ -269,20 +271,20 @@ def _stands(engine: LakeEngine, shrink: Row) -> tuple[Stand, ...]:
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
     of_set = {name: shrink[name] for name in SET_KEY}
-    events = shrink_events(engine, rows_of(engine, "shrink_verdicts", of_follower))
+    events = shrink_events(engine, rows_with_key(engine, "shrink_verdicts", of_follower))
     is_own = " AND ".join(f"{name} = {engine.literal(shrink[name])}" for name in RUN)
     is_own += f" AND at_us = {shrink['change_us']}"
     event = engine(
         f"SELECT * FROM {{events}} WHERE event_us IN (SELECT event_us FROM {{events}} WHERE {is_own})", events=events
     )
     replayed = replayed_runs(
-        engine, rows_of(engine, "partition_scores", of_set), rows_of(engine, "leader_epochs", of_set)
+        engine, rows_with_key(engine, "partition_scores", of_set), rows_with_key(engine, "leader_epochs", of_set)
     )
-    decided = stands(engine, event, replayed, rows_of(engine, "isr_changes", of_follower))
+    decided = stands(engine, event, replayed, rows_with_key(engine, "isr_changes", of_follower))
     text = f"SELECT run, stand, at_us, primary_cause FROM {{decided}} WHERE NOT coalesce({is_own}, false)"
     rows = engine.listed(engine(text, decided=decided))
     order = [MADE, KEPT, OUT]
-    rows.sort(key=lambda row: (order.index(row["stand"]), row["at_us"] or 0, released(row["run"])))
+    rows.sort(key=lambda row: (order.index(row["stand"]), row["at_us"] or 0, release_order(row["run"])))
     return tuple(Stand(**row) for row in rows)
 
 
@@ -293,18 +295,18 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[Dropped, ...]) -> int:
     return int(max(term["start_us"], min([one["change_us"], *signs])))
 
 
-def term_of(engine: LakeEngine, key: Row) -> dict[str, Any]:
+def term_at_change(engine: LakeEngine, key: Row) -> dict[str, Any]:
     """Find the row of ``leader_epochs`` at the time of the change, with ``start_us`` and ``end_us``.
 
     A term of which the log has several stretches has several rows.
     """
-    joined = engine(JOINED, leader_epochs=rows_of(engine, "leader_epochs", {name: key[name] for name in SET_KEY}))
+    joined = engine(JOINED, leader_epochs=rows_with_key(engine, "leader_epochs", {name: key[name] for name in SET_KEY}))
     times = "unix_micros(start_time) AS start_us, unix_micros(end_time) AS end_us"
     terms = engine.listed(engine(f"SELECT {times}, * FROM {{joined}}", joined=joined))
     return min(terms, key=lambda term: (term["start_us"] > key["change_us"], -term["start_us"]))
 
 
-def rows_of(engine: LakeEngine, name: str, key: Row) -> Rows:
+def rows_with_key(engine: LakeEngine, name: str, key: Row) -> Rows:
     """Select the rows of a table with the key's values."""
     same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
     return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})

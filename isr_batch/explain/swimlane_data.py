@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from isr_batch.explain.shrink_facts import FETCH, Row, fetches_of, leader_silences, released, rows_of, term_of
+from isr_batch.explain.shrink_facts import (
+    FETCH,
+    Row,
+    fetches_of,
+    leader_silences,
+    release_order,
+    rows_with_key,
+    term_at_change,
+)
 from isr_batch.explain.shrink_text import Fetch, Story
 from isr_batch.incidents.coverage import unlogged
 from isr_batch.lake.arrow_read import read_columns
@@ -57,7 +65,7 @@ def swimlane_scene(lake: Lake, story: Story) -> Scene:
     names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
     coverage = read_columns(lake, "coverage", names, {"cluster_id": story.cluster_id}).to_pylist()
     with engine_for_a_partition(lake) as engine:
-        term = term_of(engine, asdict(story))
+        term = term_at_change(engine, asdict(story))
         return Scene(
             *within,
             leader=_leader(engine, story, within),
@@ -110,7 +118,7 @@ def _leader(engine: LakeEngine, story: Story, within: Span) -> tuple[tuple[int, 
         WHERE at_us BETWEEN {within[0]} AND {within[1]} OR at_us IN (SELECT at_us FROM before)
         ORDER BY at_us, high_watermark
         """,
-        states=rows_of(engine, "partition_timeline", key),
+        states=rows_with_key(engine, "partition_timeline", key),
     ))  # fmt: skip
     states = [(row["at_us"], row["leader_log_end_offset"], row["high_watermark"]) for row in rows]
     # Of several states of the last instant before, the last.
@@ -133,7 +141,9 @@ def _members(
 ) -> dict[tuple[int, str], tuple[Span, ...]]:
     """Compute ISR membership by follower and rule run; the brokers first, then rules by release."""
     of_set = {name: term[name] for name in SET_KEY}
-    replayed = replayed_runs(engine, *(rows_of(engine, name, of_set) for name in ("partition_scores", "leader_epochs")))
+    replayed = replayed_runs(
+        engine, *(rows_with_key(engine, name, of_set) for name in ("partition_scores", "leader_epochs"))
+    )
     rows = engine.listed(engine("SELECT DISTINCT run, rule, params_json, isr FROM {replayed}", replayed=replayed))
     first = {row["run"]: list(row["isr"]) for row in rows}
     named = {(row["rule"], row["params_json"]): row["run"] for row in rows}
@@ -149,11 +159,11 @@ def _members(
               AND unix_micros(change_time) BETWEEN {term["start_us"]} AND {within[1]}
             ORDER BY at_us
         """
-        for row in engine.listed(engine(text, made=rows_of(engine, table, key))):
+        for row in engine.listed(engine(text, made=rows_with_key(engine, table, key))):
             name = named.get((row["rule"], row["params_json"])) if row["rule"] else BROKERS
             if name:
                 changes.setdefault((row["replica_id"], name), []).append((row["at_us"], row["kind"]))
-    names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=released)}
+    names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=release_order)}
     return {
         (replica, name): isr_spans(member=replica in isr, changes=changes.get((replica, name), []), within=within)
         for replica in followers

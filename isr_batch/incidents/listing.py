@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_incidents
 from isr_batch.incidents.storm import storm
 from isr_batch.incidents.words import NOTHING, count_of, story, when, worst_first
 
@@ -69,7 +69,7 @@ def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, wh
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:
     """Find the partitions from whose ISRs most healthy followers were dropped."""
-    return ask("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
+    return ask_incidents("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 
 def explain_command(one: Row, lake: str = "LAKE") -> str:

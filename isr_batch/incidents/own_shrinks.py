@@ -112,7 +112,7 @@ def own_shrinks_in(tables: Tables) -> OwnShrinks:
         return OwnShrinks(rule, tables, drops, incidents, clusters, *pictures)
 
 
-def ask(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
+def ask_incidents(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
     """Answer a query of this folder.
 
     Parameters

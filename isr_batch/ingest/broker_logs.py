@@ -38,7 +38,7 @@ from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.ingest.replace_rows import CUT_BY, replace_covered, rows_of_cluster
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts
@@ -195,7 +195,7 @@ def _write(
     }
     for of_file, span in overlaps_of_files(work, times):
         take_runs_apart(small.lake, f"{rows_of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
-    others = f"source_file NOT IN ({', '.join(map(literal, sorted(still)))})" if still else "true"
+    others = f"source_file NOT IN ({', '.join(map(sql_literal, sorted(still)))})" if still else "true"
     written, broken = replace_covered(
         small.lake, tables, cluster_id, small=small, replaced_days=days_of_files(work, times),
         replaced={QUARANTINE.name: others}

@@ -23,7 +23,7 @@ from typing import Any
 
 from isr_batch import __version__
 from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, REQUEST, LogFile, LogFolder
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)
 """Threads write lines some milliseconds out of order, also across a rotation."""
@@ -179,7 +179,7 @@ def rows_of_files(work: Plan, times: dict[str, dict[str, Any]], done_at: Sequenc
     """
     names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
     days = _days(work, times)
-    condition = f"source_file IN ({', '.join(map(literal, sorted(names)))})"
+    condition = f"source_file IN ({', '.join(map(sql_literal, sorted(names)))})"
     overlapping = [f"({rows} AND {_done(done_at, span)})" for rows, span in overlaps_of_files(work, times)]
     if days:  # says nothing new, but spares Delta the files of all other days
         condition = f"({condition}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'"
@@ -201,7 +201,7 @@ def _days(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[date, date] | N
 def overlaps_of_files(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
     """Where copies overlap: rows of files that are gone, as SQL, and the time that a file which is read tells of."""
     return [
-        (f"leader_id = {file.broker_id} AND source_file = {literal(record.source_file)}", span)
+        (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
         for file, span in _read_spans(work, times)
         for record in work.gone
         if record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)

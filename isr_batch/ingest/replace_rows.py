@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs.in_spark import Spread, frame_of, here_if_few, reported_by_workers, worker_sql
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import Days, SmallTables
@@ -234,7 +234,7 @@ def _in_spark(lake: Lake, rows: Given) -> DataFrame:
 
 def rows_of_cluster(cluster_id: str) -> str:
     """As SQL: the rows of this cluster."""
-    return f"cluster_id = {literal(cluster_id)}"
+    return f"cluster_id = {sql_literal(cluster_id)}"
 
 
 class _Look(NamedTuple):

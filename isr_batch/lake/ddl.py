@@ -55,14 +55,16 @@ def create_statement(table: Table, identifier: str) -> str:
     Delta refuses a row whose condition is NULL; the contracts mean what SQL means, which lets it pass.
     """
     columns = ",\n  ".join(map(column_ddl, table.columns))
-    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties_of(table).items())
+    properties = ", ".join(
+        f"{sql_literal(name)} = {sql_literal(value)}" for name, value in properties_of(table).items()
+    )
     return "\n".join(
         part
         for part in (
             f"CREATE TABLE IF NOT EXISTS {identifier} (\n  {columns})",
             "USING DELTA",
             f"PARTITIONED BY ({', '.join(table.partitioned_by)})" if table.partitioned_by else "",
-            f"COMMENT {literal(table.comment)}",
+            f"COMMENT {sql_literal(table.comment)}",
             f"TBLPROPERTIES ({properties})" if properties else "",
         )
         if part
@@ -71,7 +73,9 @@ def create_statement(table: Table, identifier: str) -> str:
 
 def column_ddl(column: Column) -> str:
     """Name, type, NOT NULL and comment of a column."""
-    return f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {literal(column.comment)}"
+    return (
+        f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {sql_literal(column.comment)}"
+    )
 
 
 def properties_of(table: Table) -> dict[str, str]:
@@ -88,6 +92,6 @@ def properties_of(table: Table) -> dict[str, str]:
     return given
 
 
-def literal(text: str) -> str:
+def sql_literal(text: str) -> str:
     """Text as SQL takes it: a name may hold anything."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns, read_columns, stored_bytes
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import MOST_BYTES, SmallTables
@@ -272,7 +272,7 @@ class BySpark(LakeEngine):
 
     def literal(self, value: str | int) -> str:
         """As `LakeEngine.literal`."""
-        return literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
+        return sql_literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """As `LakeEngine.keep`."""

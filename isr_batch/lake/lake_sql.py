@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from isr_batch.lake.arrow_read import stored_bytes
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.engines import BySpark, InProcess, LakeEngine, Rows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.sql_files import sql_texts
@@ -83,7 +83,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
 
 def for_spark(text: str, **values: Value) -> str:
     """Write a query as `isr-batch sql` takes it."""
-    return _filled(text, values, literal)
+    return _filled(text, values, sql_literal)
 
 
 def _filled(text: str, values: Mapping[str, Value], quote: Callable[[str], str]) -> str:

@@ -19,7 +19,7 @@ from isr_batch.evidence.answer import answer
 from isr_batch.evidence.questions import question_rows, questions
 from isr_batch.evidence.with_requests import from_requests
 from isr_batch.incidents.avoided import alike, read_scores, run_name
-from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask, own_shrinks
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_incidents, own_shrinks
 from isr_batch.incidents.words import CALLED, at, clusters_worst_first
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
@@ -81,7 +81,9 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
     """
     own = own or own_shrinks(lake)
     scores = read_scores(lake)
-    matches: list[Row] = ask("matches", {}, replay_check=read_columns(lake, "replay_check", CHECKED)).to_pylist()
+    matches: list[Row] = ask_incidents(
+        "matches", {}, replay_check=read_columns(lake, "replay_check", CHECKED)
+    ).to_pylist()
     clusters = [one["cluster_id"] for one in clusters_worst_first(own)]
     rules = {name: in_order(row["rule"] for row in scores if row["cluster_id"] == name) for name in clusters}
     ran = {one["cluster_id"]: one["rule"] or own.rule for one in own.clusters}

@@ -19,7 +19,7 @@ from isr_batch.incidents.words import (
     when,
     worst_first,
 )
-from isr_batch.report.shrinks import Key, ShrinkOnPage, key_of
+from isr_batch.report.shrinks import Key, ShrinkOnPage, incident_key
 from isr_batch.report.timeline import Target, timeline
 
 SHOWN: Final = 8
@@ -47,13 +47,13 @@ def _screen(
     name = cluster["cluster_id"]
     incidents = [one for one in own.incidents if one["cluster_id"] == name]
     worst = worst_first(incidents)
-    cells = [_incident(one, number, found.get(key_of(one))) for one in worst]
+    cells = [_incident(one, number, found.get(incident_key(one))) for one in worst]
     listed = {
-        key_of(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
+        incident_key(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
         for one, cell in zip(worst[:MOST], cells, strict=False)
     }
     targets = {
-        key_of(one)[1:]: Target(listed.get(key_of(one)[1:], ""), cell["command"])
+        incident_key(one)[1:]: Target(listed.get(incident_key(one)[1:], ""), cell["command"])
         for one, cell in zip(worst, cells, strict=True)
     }
     shown = sorted(zip(worst[:SHOWN], cells, strict=False), key=lambda both: both[0]["first_us"])

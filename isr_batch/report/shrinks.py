@@ -48,7 +48,7 @@ class Shown(NamedTuple):
     until_us: int
 
 
-def key_of(incident: Row) -> Key:
+def incident_key(incident: Row) -> Key:
     """Key of an incident."""
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
@@ -64,7 +64,7 @@ def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[
         Replayed rules of each cluster.
     """
     drops = drops_of_incidents(own)
-    worst, shown = chosen(own, drops)
+    worst, shown = chosen_shrinks(own, drops)
     if not shown:
         return {}
     ran = [(rule,) for rule in sorted({one.rule for one in shown})]
@@ -72,30 +72,30 @@ def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[
     lanes = _by_id(sql(sql_of("lanes"), shrinks=shown, rules=ran))
     found = {}
     for one, incident in zip(shown, worst, strict=True):
-        every = drops[key_of(incident)]
+        every = drops[incident_key(incident)]
         lane = swim_lane(
             lanes[one.id], (one.from_us, one.until_us), one.change_us, _lag_time(one), rules[one.cluster_id]
         )
         headline, sentences = shrink_words(
             facts[one.id], f"{one.topic}-{one.partition_id}", one.rule, _lag_time(one), lane.stands
         )
-        found[key_of(incident)] = ShrinkOnPage(
+        found[incident_key(incident)] = ShrinkOnPage(
             headline, sentences, lane, [_drop(row) for row in every[:LISTED]], max(0, len(every) - LISTED)
         )
     return found
 
 
-def chosen(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[Shown]]:
+def chosen_shrinks(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[Shown]]:
     """Choose the worst incidents, and a shrink of each."""
     worst = [one for one in worst_first(own.incidents) if one["rule"]][:MOST]
-    return worst, [_shown(number, one, drops[key_of(one)]) for number, one in enumerate(worst)]
+    return worst, [_shown(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
 
 
 def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
     """Group all drops by the key of their incident."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for row in own.drops.to_pylist():
-        found[key_of(row)].append(row)
+        found[incident_key(row)].append(row)
     return found
 
 

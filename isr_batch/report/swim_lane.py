@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from isr_batch.incidents.own_shrinks import Row
 from isr_batch.report.charts import in_order
-from isr_batch.report.timeline import EDGE, share, ticks
+from isr_batch.report.timeline import EDGE, share_of_span, time_ticks
 
 HEIGHTS: Final = {"offset": 96, "lag": 56}
 """Of curves, in pixels; their width is a thousand units that the page stretches."""
@@ -95,19 +95,20 @@ def swim_lane(rows: Sequence[Row], within: Span, change_us: int, lag_time_ms: in
     known = in_order(rules)
     for follower in sorted({row["follower"] for row in of["away"]}):
         bars += _memberships(follower, [row for row in of["away"] if row["follower"] == follower], within, known)
-    axis = [(share(us, within), text) for us, text in ticks(*within)]
+    axis = [(share_of_span(us, within), text) for us, text in time_ticks(*within)]
     return SwimLane(
-        share(change_us, within), curves, bars, [{"x": x, "text": text} for x, text in axis if EDGE < x < 100 - EDGE],
+        share_of_span(change_us, within), curves, bars,
+        [{"x": x, "text": text} for x, text in axis if EDGE < x < 100 - EDGE],
         _stands(of["away"], change_us, 1000 * lag_time_ms, known),
     )  # fmt: skip
 
 
 def _bar(row: Row, within: Span) -> dict[str, Any]:
-    x = share(row["from_us"], within)
+    x = share_of_span(row["from_us"], within)
     lasts = f"{(row['until_us'] - row['from_us']) / 1e6:.3g} s"
     what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
     return {
-        "x": x, "width": round(max(share(row["until_us"], within) - x, 0.15), 2),
+        "x": x, "width": round(max(share_of_span(row["until_us"], within) - x, 0.15), 2),
         "css": row["verdict"].replace(" ", "-"), "says": f"{what}, {lasts}",
     }  # fmt: skip
 
@@ -154,7 +155,7 @@ def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], 
         return round(from_top, 1)
 
     def x(us: float) -> float:
-        return round(share(us, within) * WIDE / 100, 1)
+        return round(share_of_span(us, within) * WIDE / 100, 1)
 
     lines = []
     for name in sorted({row["line"] for row in rows}, key=lambda name: (not css[name].startswith(("l", "h")), name)):

@@ -67,7 +67,7 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
     middle = {broker: LANE * number + LANE // 2 + 4 for number, broker in enumerate(brokers)}
 
     def x(us: float) -> float:
-        return share(min(max(us, first), last), (first, last))
+        return share_of_span(min(max(us, first), last), (first, last))
 
     happened = [row | {"more": ""} for row in events if row["kind"] != "silent" and first <= row["from_us"] <= last]
     happened += [
@@ -101,7 +101,7 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
         for start, end in unlogged(coverage, broker, (first, last)) if x(end) - x(start) >= NARROWEST
     ]  # fmt: skip
     lanes = [{"broker": broker, "y": middle[broker], "top": middle[broker] - LANE // 2 + 3} for broker in brokers]
-    marks = [{"x": x(us), "text": text} for us, text in ticks(first, last) if EDGE < x(us) < 100 - EDGE]
+    marks = [{"x": x(us), "text": text} for us, text in time_ticks(first, last) if EDGE < x(us) < 100 - EDGE]
     there = {row["verdict"] for row in drops}
     return Timeline(
         LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), silences, no_log, signs, marks,
@@ -109,7 +109,7 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
     )  # fmt: skip
 
 
-def share(us: float, within: tuple[int, int]) -> float:
+def share_of_span(us: float, within: tuple[int, int]) -> float:
     """Say where an instant is within a time range, in percent."""
     return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
 
@@ -147,7 +147,7 @@ def _bars(
     return bars
 
 
-def ticks(first: int, last: int) -> list[tuple[int, str]]:
+def time_ticks(first: int, last: int) -> list[tuple[int, str]]:
     """Choose instants for the axis of a time range, and write them; microseconds since 1970."""
     span = (last - first) / 1e6
     step = next((step for step in STEPS if span / step <= TICKS), -(-span // (86400 * TICKS)) * 86400)

@@ -154,7 +154,7 @@ Facts = Mapping[str, EngineRows]
 """By source: DIMENSIONS (without a follower, where it tells of whole partitions), and what its AGGREGATES name."""
 
 
-def facts(engine: LakeEngine, results: Results) -> Facts:
+def score_inputs(engine: LakeEngine, results: Results) -> Facts:
     """All that scores are made of."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
@@ -235,7 +235,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     engine : LakeEngine
         That has the facts.
     facts : Facts
-        Of `facts`.
+        Of `score_inputs`.
     groups : sequence of sequences of str
         Of DIMENSIONS without the run itself; what a grouping leaves out is null in its rows.
 
@@ -361,7 +361,7 @@ def write_scores(lake: Lake) -> int:
 
 def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows:
     """Score all that the engine's lake has, as `scores`."""
-    return scores(engine, facts(engine, Results(*map(engine.table, TABLES))), groups)
+    return scores(engine, score_inputs(engine, Results(*map(engine.table, TABLES))), groups)
 
 
 def rules_side_by_side(lake: Lake) -> Rows:

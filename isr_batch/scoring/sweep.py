@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
@@ -22,7 +22,7 @@ from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, rows_at_a_
 from isr_batch.replay.replay import events_in, ready_to_replay, replayed
 from isr_batch.scoring.eligible_leaders import Elr, eligible_leaders
 from isr_batch.scoring.lag_time_advice import Row, advice, curve, with_rates
-from isr_batch.scoring.scores import Results, facts, results_in, scores
+from isr_batch.scoring.scores import Results, results_in, score_inputs, scores
 from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
 from udfs.batches.results import SCORED
 
@@ -62,7 +62,7 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
         if "min_insync_replicas" not in named.grid.grid:
             tables = {name: _whatever_min_isr(rows) for name, rows in tables.items()}
         with_class = _classes(lake, named.grid)
-        by_class = {source: with_class(rows) for source, rows in facts(spark, Results(**tables)).items()}
+        by_class = {source: with_class(rows) for source, rows in score_inputs(spark, Results(**tables)).items()}
         scored = spark.listed(scores(spark, by_class, [("cluster_id", "topic")]))
     finally:
         results.unpersist()
@@ -106,4 +106,4 @@ def _write(lake: Lake, table: Table, rows: list[Row], name: str) -> None:
         return float(row[column]) if column in doubles and row[column] is not None else row[column]
 
     values = [{column: value(row, column) for column in table.column_names} for row in rows]
-    lake.replace(table, lake.spark.createDataFrame(values, table.schema_ddl), f"sweep = {literal(name)}")
+    lake.replace(table, lake.spark.createDataFrame(values, table.schema_ddl), f"sweep = {sql_literal(name)}")

@@ -20,12 +20,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
 from isr_batch.replay.kernel_cache import keep_compiled
-from isr_batch.scoring.scores import facts, results_in, scores
+from isr_batch.scoring.scores import results_in, score_inputs, scores
 from isr_batch.settings import did_you_mean
 from isr_batch.simulation.group_plans import Fleet, plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
@@ -131,7 +131,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
         simulated.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
         results = results_in(simulated)
         spark = BySpark(lake)
-        scored = scores(spark, facts(spark, results), [("cluster_id",)])
+        scored = scores(spark, score_inputs(spark, results), [("cluster_id",)])
         scored = scored.join(_course(results.isr_changes), "cluster_id", "left")
         of_cells = lake.spark.createDataFrame(
             [(str(cell.number), cell.fleet.scenario, cell.fleet.seed, cell.fleet.hours) for cell in grid],
@@ -141,7 +141,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
         rows = scored.join(of_cells, "cluster_id").withColumns(
             {"experiment": F.lit(name), "under_replicated_partitions": partitions}
         )
-        lake.replace(EXPERIMENT_RESULTS, rows, f"experiment = {literal(name)}")
+        lake.replace(EXPERIMENT_RESULTS, rows, f"experiment = {sql_literal(name)}")
     finally:
         simulated.unpersist()
     written = lake.read(EXPERIMENT_RESULTS.name).where(F.col("experiment") == name).collect()

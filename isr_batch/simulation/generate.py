@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
-from isr_batch.lake.ddl import literal
+from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts
 from isr_batch.lake.tables.contract import Table
@@ -85,7 +85,7 @@ def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> Counts:
 def write_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> Counts:
     """Replace all input rows of a cluster; missing columns become null, missing tables empty."""
     rows_out = 0
-    where = f"cluster_id = {literal(cluster_id)}"
+    where = f"cluster_id = {sql_literal(cluster_id)}"
     if lake.has(INGESTED_FILES.name):  # logs of that name are no longer what the lake holds
         lake.replace(INGESTED_FILES, lake.spark.createDataFrame([], INGESTED_FILES.schema_ddl), where)
     for table, time in _DATED_BY:

@@ -39,7 +39,7 @@ def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, sign
         Times of lines of server.log: broker_id, at_us. All that are a silence or more apart from others of their
         broker are there.
     signs : pa.Table
-        As `isr_batch.ingest.kafka_logs.coverage.numbered` gives them.
+        As `isr_batch.ingest.kafka_logs.coverage.request_number_signs` gives them.
     """
     # As if there were none: which of the checks are late is asked before silences are known.
     checks = checks_seen(sources, _NONE)
@@ -139,7 +139,7 @@ def broker_processes(sources: Sources, pauses: pa.Table, activity: pa.Table, che
         server=sources.server,
         settings=sources.settings,
         activity=activity,
-        facts=server_log.process_facts(sources.sql, sources.server, sources.settings),
+        facts=server_log.process_lines(sources.sql, sources.server, sources.settings),
         phases=_phases(sources.sql, checks),
     )
 

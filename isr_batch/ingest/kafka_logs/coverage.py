@@ -77,7 +77,7 @@ def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stret
     by_file, pauses : pa.Table
         As `isr_batch.ingest.kafka_logs.request_summary` gives them.
     signs : pa.Table
-        As `numbered` gives them.
+        As `request_number_signs` gives them.
     """
     spans: dict[int, tuple[int, int]] = {}
     for row in by_file.to_pylist():
@@ -242,7 +242,7 @@ NUMBERS = Query(
 """Of requests: the followers' request numbers."""
 
 
-def numbered(engine: Engine, numbers: Rows) -> pa.Table:
+def request_number_signs(engine: Engine, numbers: Rows) -> pa.Table:
     """Find the quiet times that a follower's request numbers span, and those where the numbers break.
 
     Parameters

@@ -216,7 +216,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     )
 
     pauses = request_summary.request_pauses(engine, said["buckets"], sources.settings)
-    signs = coverage.numbered(engine, said["numbers"])
+    signs = coverage.request_number_signs(engine, said["numbers"])
     stretches = coverage.with_process_starts(
         coverage.coverage(by_file, pauses, signs), of_interest.files, sources.settings
     )  # fmt: skip

@@ -328,7 +328,7 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
     )
 
 
-def process_facts(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
+def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
     """Describe each process: broker_version, startup_us (when isr-expiration was scheduled, or some ms later)."""
     facts = sql(
         f"""

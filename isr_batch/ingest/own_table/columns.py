@@ -84,7 +84,7 @@ def _read_csv(spark: SparkSession, path: str, csv: Csv) -> DataFrame:
     )
 
 
-def find_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, ColumnSource]]]) -> dict[str, dict[str, Value]]:
+def mapped_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, ColumnSource]]]) -> dict[str, dict[str, Value]]:
     """Convert the mapped columns of each frame to values; the frames' names are used in messages.
 
     Raises

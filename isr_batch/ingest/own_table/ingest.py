@@ -11,7 +11,7 @@ from pyspark.storagelevel import StorageLevel
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.ingest.own_table.check_rows import Source, check_rows
-from isr_batch.ingest.own_table.columns import find_values, read_table
+from isr_batch.ingest.own_table.columns import mapped_values, read_table
 from isr_batch.ingest.own_table.leader_epochs import complete_terms
 from isr_batch.ingest.own_table.mapping import (
     INSTANTS,
@@ -125,7 +125,7 @@ def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
         tables.append((LEADER_EPOCHS, "epochs", mapping.epochs.path, mapping.epochs.columns))
     rows = {label: read_table(lake.spark, place, mapping) for _, label, place, _ in tables}
     given = {label: {**mapped_columns(columns), "cluster_id": mapping.cluster_id} for _, label, _, columns in tables}
-    values = find_values({label: (rows[label], given[label]) for label in rows})
+    values = mapped_values({label: (rows[label], given[label]) for label in rows})
     return {
         table.name: Source(table, place.rstrip("/").rpartition("/")[2], rows[label], columns, values[label])
         for table, label, place, columns in tables

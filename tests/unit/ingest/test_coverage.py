@@ -10,7 +10,7 @@ from isr_batch.ingest.kafka_logs.coverage import (
     Stretch,
     coverage,
     coverage_rows,
-    numbered,
+    request_number_signs,
     stretches_of,
     with_stretch_number,
 )
@@ -144,7 +144,9 @@ def fetch(second: float, number: int, *, session: int = 0, replica: int = 2, err
 
 
 def signs_of(sql: ArrowSql, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
-    found = numbered(Here(sql), Here(sql).sql(pa.Table.from_pylist(list(rows), REQUESTS), *NUMBERS)).to_pylist()
+    found = request_number_signs(
+        Here(sql), Here(sql).sql(pa.Table.from_pylist(list(rows), REQUESTS), *NUMBERS)
+    ).to_pylist()
     return sorted(
         (row["sign"], row["from_us"] and row["from_us"] / SECOND, row["until_us"] / SECOND) for row in found
     )  # fmt: skip

@@ -179,7 +179,7 @@ def test_what_each_process_was(sql: ArrowSql) -> None:
         "[ExpirationReaper-1-Produce], Starting",
     )  # fmt: skip
     settings = server_log.broker_settings(sql, server, [Broker(1, None, None)])
-    rows = sorted(server_log.process_facts(sql, server, settings).to_pylist(), key=lambda row: row["process"])
+    rows = sorted(server_log.process_lines(sql, server, settings).to_pylist(), key=lambda row: row["process"])
     assert [tuple(row.values()) for row in rows] == [(1, 0, "2.3.0", None), (1, 1, "2.4.1", 3 * SECOND)]
 
 
