@@ -1,4 +1,4 @@
-"""Machine code of compiled functions, kept on disk for every process of a machine that comes later.
+"""Cache the machine code of compiled functions on disk, for later processes of this machine.
 
 numba's own cache takes functions that close over compiled functions for new ones in every process, and does not see
 a change in another file. Here the key is the source of all that a function may call.

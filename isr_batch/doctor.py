@@ -1,4 +1,4 @@
-"""What could be wrong with this machine, each with what to do about it."""
+"""Check this machine, and say what to do about each fault."""
 
 import os
 import platform
@@ -71,7 +71,7 @@ def require_healthy(checks: Iterable[Check]) -> None:
     """
     wrong = [check.check for check in checks if not check.ok]
     if wrong:
-        raise UsageError(f"not as it should be: {', '.join(wrong)}")
+        raise UsageError(f"checks failed: {', '.join(wrong)}")
 
 
 def _python() -> Check:

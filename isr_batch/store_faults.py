@@ -1,4 +1,4 @@
-"""What Spark, its catalogs and its stores say when somebody has to see to them, in one sentence each."""
+"""Put faults of addresses, stores and catalogs, as Spark reports them, into one sentence each."""
 
 import re
 

@@ -59,7 +59,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-config_app = typer.Typer(no_args_is_help=True, help="What is set.")
+config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 app.add_typer(ingest_app, name="ingest")
 app.command(epilog="Example: isr-batch look data/samples")(look)
 app.add_typer(rules_app, name="rules")
@@ -119,14 +119,14 @@ def _answer_and_report(job: Job, file: Path) -> None:
 def _side_by_side(job: Job) -> "Rows":
     from isr_batch.scoring.scores import rules_side_by_side
 
-    with job.out.step("put the rules side by side"):
+    with job.out.step("compare the rules"):
         return rules_side_by_side(job.lake)
 
 
 def _show_rules(job: Job, rows: "Rows") -> None:
-    # Other parameters are told to programs, and where the lag time does not tell two rows of a rule apart.
-    told = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
-    columns = [name for name in CAUSE_COLUMNS if told or name != "params_json"]
+    # Other parameters are for programs, and for rules with several rows of one lag time.
+    all_params = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
+    columns = [name for name in CAUSE_COLUMNS if all_params or name != "params_json"]
     job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, columns)
     job.out.table("What each rule got right, and what it cost", rows, LEDGER_COLUMNS)
 
@@ -140,13 +140,13 @@ def run(
     logs: Logs, lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     file: Annotated[
-        Path | None, typer.Option("--out", help="The report; by default report.html in a lake that is a folder.")
+        Path | None, typer.Option("--out", help="The report to write; by default report.html in the lake's folder.")
     ] = None,
     rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Tables of logs, lines and rules as well.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also print the tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Ingest, replay, validate, report in one go; without follower fetches, say what server.log alone tells."""
+    """Ingest, replay, validate and report in one go; without follower fetches, report what server.log alone shows."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
     settings, wanted = settings_of(env, rules, params), timelines_wanted(timelines)
     require_lake(lake, catalog, new=True)
@@ -173,24 +173,24 @@ def run(
 
 @app.command(epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
 def generate(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A name; a wrong one tells which there are.")],
-    partitions: Annotated[int, typer.Option(min=1, help="Of a fleet.")] = 100,
-    hours: Annotated[float, typer.Option(min=0.01, help="Of simulated life.")] = 0.5,
-    seed: Annotated[int, typer.Option(min=0, help="The same gives the same.")] = 1,
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Scenario; an unknown name lists all.")],
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of a fleet.")] = 100,
+    hours: Annotated[float, typer.Option(min=0.01, help="Simulated hours.")] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
     rule: Annotated[
-        str | None, typer.Option(help="In the loop; by default what runs today. Names between commas: a cluster each.")
+        str | None, typer.Option(help="Rule that brokers run; by default today's. Several (commas): a cluster each.")
     ] = None,
-    idle_share: Annotated[float, typer.Option(min=0, max=1, help="Of a fleet's partitions.")] = 0.4,
+    idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions without traffic.")] = 0.4,
     busiest_rate: Annotated[
-        float, typer.Option(min=0.001, max=10_000, help="Produce requests a second of a group's busiest partition.")
+        float, typer.Option(min=0.001, max=10_000, help="Produce requests per second of the busiest partition.")
     ] = 20,
-    records: Annotated[int, typer.Option(min=1, help="In a produce request of a fleet.")] = 10,
-    acks_all_share: Annotated[float, typer.Option(min=0, max=1, help="Of a fleet's partitions.")] = 0.5,
+    records: Annotated[int, typer.Option(min=1, help="Records per produce request.")] = 10,
+    acks_all_share: Annotated[float, typer.Option(min=0, max=1, help="Share of partitions with acks=all.")] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write a log with a known story, as a cluster of that name, in place of an ingest.
+    """Simulate a scenario, and write its log as an ingest would, for a cluster of that name.
 
-    Under several rules the clusters are named SCENARIO.RULE.
+    With several rules the clusters are named SCENARIO.RULE.
     """
     rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
     require_rules(*(name for name in rules if name is not None))
@@ -213,7 +213,7 @@ def experiment(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Scenario, rules, grid of parameters.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Simulate a scenario under each rule and parameter set, with the rule in the loop, and tell how it went."""
+    """Simulate a scenario under each rule and parameter set, and report the outcomes."""
     from isr_batch.simulation.experiments import experiment_outcome, load_experiment, run_experiment
 
     experiments = {file.stem: load_experiment(file) for file in files}
@@ -232,7 +232,8 @@ def experiment(
 def replay(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     grid: Annotated[
-        Path | None, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Instead: many of both.")
+        Path | None,
+        typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules and parameters, for --rules and --set."),
     ] = None,
     day: Date = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
@@ -244,7 +245,7 @@ def replay(
         from isr_batch.scoring.sweep_grid import load_grid
 
         if rules or params:
-            raise UsageError("--grid names rules and parameters itself", "give it without --rules and --set")
+            raise UsageError("--grid has rules and parameters of its own", "give it without --rules and --set")
         runs = load_grid(grid).runs
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     with recorded_run(job, "replay", window) as done:
@@ -264,7 +265,7 @@ app.command(epilog="Example: isr-batch sweep --lake build/lake --grid conf/grids
 def validate(
     lake: LakePath = None, catalog: Catalog = None,
     without_pins: Annotated[
-        bool, typer.Option("--without-pins", help="Compare a replay without the times of logged changes as well.")
+        bool, typer.Option("--without-pins", help="Also compare a replay that takes no times from logged changes.")
     ] = False,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -278,7 +279,7 @@ def validate(
         if without_pins:
             with job.out.step("replay without pins"):
                 predicted = predict(job.lake)
-            job.out.table("The same, if no line of a change gives the replay a time", predicted.rows, MATCH_COLUMNS)
+            job.out.table("The same without times taken from logged changes", predicted.rows, MATCH_COLUMNS)
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 
@@ -287,7 +288,7 @@ def report(
     file: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write one self-contained page."""
+    """Write the report, one self-contained HTML page."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "report"):
         _report(job, file)
@@ -298,7 +299,7 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="SELECT", help="Tables and views by bare name.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Ask the lake."""
+    """Run a SQL query on the lake's tables and views."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     rows, columns = job.lake.query(query)
     job.out.table("", rows, columns)
@@ -306,8 +307,8 @@ def sql(
 
 @app.command(epilog="Example: isr-batch compare kafka-3.7 kip-501-pending --lake build/lake")
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="A rule.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    first: Annotated[str, typer.Argument(metavar="A", help="First rule.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Second rule.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Count the shrinks that one rule makes and the other does not, by primary cause."""
@@ -345,7 +346,7 @@ def show_config(env: Env = None, rules: Rules = None, params: Set = None, as_jso
 
 @app.command(epilog="Example: isr-batch doctor")
 def doctor(env: Env = None, as_json: Json = False) -> None:
-    """Say what is wrong with this machine."""
+    """Check that this machine has what the commands need."""
     from isr_batch.doctor import examine, require_healthy
 
     checks = examine(load_settings(env))

@@ -1,4 +1,4 @@
-"""The command that explains: one shrink, one incident, or what there is to be explained."""
+"""`isr-batch explain`: one shrink, or the list of incidents."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,18 +13,18 @@ from pipelines.output import Output
 
 
 def explain(
-    topic: Annotated[str | None, typer.Option(help="Of the shrink.")] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Of the topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Topic of the shrink.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Its partition.")] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="ISO 8601, UTC, or ms; the nearest shrink or incident is told."),
+        typer.Option("--at", metavar="TIME", help="ISO 8601 (UTC) or epoch ms; the nearest shrink or incident counts."),
     ] = None,
-    broker: Annotated[int | None, typer.Option(min=0, help="Without a topic: incidents that point at it.")] = None,
-    rule: Annotated[str | None, typer.Option(help="Whose shrink; by default what runs today.")] = None,
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="A picture: svg, png or html.")] = None,
+    broker: Annotated[int | None, typer.Option(min=0, help="Without a topic: only incidents that point at it.")] = None,
+    rule: Annotated[str | None, typer.Option(help="Rule that made the shrink; by default today's.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture: svg, png or html.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Tell the story of one shrink; without a topic, list what happened, with the commands to go on."""
+    """Explain one shrink; without a topic, list the incidents, with the commands that explain them."""
     at_us = parse_instant("--at", at) if at is not None else None
     if topic is None and partition is None:
         if rule or file:
@@ -55,7 +55,7 @@ def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Pat
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene
 
-    with job.out.step("look"):
+    with job.out.step("read the tables"):
         story = find(job.lake, topic, partition, at_us, rule)
     if job.out.as_json:
         job.out.say(**asdict(story))
@@ -71,7 +71,7 @@ def _list(job: Job, broker: int | None, at_us: int | None) -> None:
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.words import story
 
-    with job.out.step("look"):
+    with job.out.step("read the tables"):
         own = own_shrinks(job.lake)
         found = chosen_incidents(own, broker, at_us)
     if job.out.as_json:

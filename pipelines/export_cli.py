@@ -1,4 +1,4 @@
-"""The commands that hand verdicts and figures to other programs."""
+"""`isr-batch export`: verdicts and scores for other programs."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from pipelines.job import Catalog, Env, LakePath, Quiet, open_job, settings_of
 from pipelines.output import Output
 
-export_app = typer.Typer(no_args_is_help=True, help="Verdicts and figures for other programs.")
+export_app = typer.Typer(no_args_is_help=True, help="Export verdicts and scores to other programs.")
 
 
 @export_app.command(epilog="Example: isr-batch export prometheus --lake build/lake --out isr_batch.prom")
@@ -19,13 +19,13 @@ def prometheus(
     ] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write counts of verdicts and scores of rules as Prometheus reads them; without --out, to the terminal."""
+    """Write verdict counts and rule scores in Prometheus' text format; without --out, to the terminal."""
     job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
     from isr_batch.incidents.avoided import read_scores
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.prometheus import exposition
 
-    with job.out.step("look"):
+    with job.out.step("read the tables"):
         text = exposition(own_shrinks(job.lake), read_scores(job.lake))
     _hand_over(text, file, job.out)
 
@@ -40,7 +40,7 @@ def verdicts(
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.spreadsheet import verdicts_csv
 
-    with job.out.step("look"):
+    with job.out.step("read the tables"):
         text = verdicts_csv(own_shrinks(job.lake), job.lake.root)
     _hand_over(text, file, job.out)
 

@@ -1,4 +1,4 @@
-"""`isr-batch ingest`: what goes into a lake, from brokers' logs or from a table of one's own."""
+"""`isr-batch ingest` and `look`: broker logs, or a table of your own, into a lake."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +146,7 @@ def ingest_logs(job: Job, done: "Run", logs: FoundLogs) -> None:
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
         if ingest.account:
             job.out.details(f"Lines of {name}", [vars(tally) for tally in ingest.account], ACCOUNT_COLUMNS)
-            job.out.details(f"What {name} rests on", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
+            job.out.details(f"Assumptions about {name}", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
         else:
             job.out.say(cluster=name, ingest="nothing new")
         require_clean(counts, job.settings.ingest.max_quarantine_ratio)
@@ -159,7 +159,7 @@ def kafka_logs(
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Read the request, server and state-change logs of brokers."""
+    """Ingest the request, server and state-change logs of brokers."""
     require_lake(lake, catalog, new=True)
     found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, logs=logs, new=True)
@@ -174,12 +174,12 @@ def kafka_logs(
 )
 def table(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Parquet, Delta or CSV of fetch requests.")],
-    file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML: which column is which.")],
+    file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the columns.")],
     lake: LakePath = None, catalog: Catalog = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", help="In place of the mapping's cluster_id.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Overrides the mapping's cluster_id.")] = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Read a table of follower fetches, by a file that says which column is which."""
+    """Ingest a table of follower fetches, with its columns mapped by a YAML file."""
     from isr_batch.ingest.own_table.mapping import load_mapping
 
     mapping = load_mapping(file, cluster)
@@ -195,7 +195,7 @@ def table(
             facts |= {"rows": counts.rows_in, "written": counts.rows_out, "quarantined": counts.rows_quarantined}
         missing = lacking_input(mapping)
         if missing:
-            job.out.table("What the input does not tell", missing, LACKING_COLUMNS)
+            job.out.table("What the input lacks", missing, LACKING_COLUMNS)
         require_clean(counts, job.settings.ingest.max_quarantine_ratio)
         _pack(job)
 

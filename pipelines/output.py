@@ -1,4 +1,4 @@
-"""What a command says: progress and errors on stderr, results on stdout."""
+"""Print progress and errors to stderr, results to stdout."""
 
 import json
 import sys
@@ -57,7 +57,7 @@ class Output:
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, int]]:
-        """Show that something long goes on, then how long it took, with the facts that the block adds."""
+        """Show a long step while it runs, then how long it took, with the facts that the block adds."""
         facts: dict[str, int] = {}
         started = time.monotonic()
         terminal = self._stderr.is_terminal and not self.as_json
@@ -110,7 +110,7 @@ class Output:
                 thread.join(timeout=5)
 
     def progress(self, text: str) -> None:
-        """Say how far it has come."""
+        """Print the progress."""
         if self.quiet:
             return
         if self._stderr.is_terminal and not self.as_json:
@@ -119,7 +119,7 @@ class Output:
             self._log.info(text)
 
     def say(self, **facts: object) -> None:
-        """Tell results by name."""
+        """Print results by name."""
         if self.as_json:
             self._write_json(facts)
         else:
@@ -146,7 +146,7 @@ class Output:
         self._stdout.print(table, crop=False)
 
     def details(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Show rows that not everybody wants."""
+        """Show rows, unless the output is to be brief."""
         if not self.brief:
             self.table(title, rows, columns)
 
@@ -155,7 +155,7 @@ class Output:
         self._stdout.print(text, soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:
-        """Tell what is wrong and what to do."""
+        """Print what is wrong and what to do."""
         if self.as_json:
             self._log.error(message, hint=hint, exit_code=exit_code)
             return

@@ -1,4 +1,4 @@
-"""``isr-batch rules``: which rules there are, what they mean, where two of them part."""
+"""`isr-batch rules`: list, describe and compare rules."""
 
 from typing import Annotated
 
@@ -9,12 +9,12 @@ from isr_batch.settings import did_you_mean
 from pipelines.job import Json
 from pipelines.output import Output
 
-rules_app = typer.Typer(no_args_is_help=True, help="Which rules there are, and what they mean.")
+rules_app = typer.Typer(no_args_is_help=True, help="List, describe and compare the rules.")
 
 
 @rules_app.command("list", epilog="Example: isr-batch rules list")
 def list_rules(as_json: Json = False) -> None:
-    """Show every rule in a line: by kind (released, proposed, elsewhere, reference), then by time."""
+    """List the rules by kind (released, proposed, elsewhere, reference), then by time."""
     from udfs.rules import REGISTRY
 
     rows = [
@@ -36,7 +36,7 @@ def diff_rules(
     second: Annotated[str, typer.Argument(metavar="B")],
     as_json: Json = False,
 ) -> None:
-    """Say where two rules part: in words, and on a worked log."""
+    """Show how two rules differ: in words, and on an example log."""
     from isr_batch.simulation.rule_difference import DECISIONS, WORDS, difference_words, first_difference
     from udfs.rules import REGISTRY
 
@@ -56,7 +56,7 @@ def diff_rules(
 
 @rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
 def show_rule(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
-    """Tell a rule's story and its parameters."""
+    """Describe a rule and its parameters."""
     from udfs.rules import COMMON_PARAMS, REGISTRY
 
     if name not in REGISTRY:

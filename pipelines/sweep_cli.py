@@ -19,10 +19,10 @@ def sweep(
     grid: Annotated[
         Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules, values of parameters, budgets.")
     ],
-    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="A page with the frontier.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="Page to write.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Replay many parameter sets in one pass, and say how long a lag time needs to be."""
+    """Replay many parameter sets in one pass, and recommend the smallest lag time within the budgets."""
     require_lake(lake, catalog)
     from isr_batch.scoring.sweep_grid import load_grid, require_lag_times
 

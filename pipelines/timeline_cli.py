@@ -1,4 +1,4 @@
-"""`isr-batch timeline`: the timelines of one partition, made anew from the log."""
+"""`isr-batch timeline`: the timelines of one partition, computed from the log."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,16 +11,16 @@ from pipelines.output import Output
 
 
 def timeline(
-    topic: Annotated[str, typer.Option(help="Its name.")],
-    partition: Annotated[int, typer.Option(min=0, help="Its number.")],
+    topic: Annotated[str, typer.Option(help="Name of the topic.")],
+    partition: Annotated[int, typer.Option(min=0, help="Number of the partition.")],
     file: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write Parquet files instead; a folder.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for Parquet files, instead of printing.")
     ] = None,
-    cluster: Annotated[str | None, typer.Option(help="Where several have the topic.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster, if several have the topic.")] = None,
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None, day: Date = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Make the rows of replica_timeline and partition_timeline of one partition, without a replay of the others."""
+    """Compute replica_timeline and partition_timeline of one partition, without replaying the others."""
     window = parse_window(day, None, None)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
     from isr_batch.replay.one_partition import timelines_of, write_parquet

@@ -1,4 +1,4 @@
-"""The rhythm of a leader's isr-expiration checks: one that comes late was held up, and its process with it."""
+"""Find late isr-expiration checks: where one is late, its whole process was held up."""
 
 from collections.abc import Sequence
 

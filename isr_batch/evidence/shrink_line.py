@@ -1,4 +1,4 @@
-"""The form of a Shrinking line, for all that read one.
+"""Patterns of a Shrinking line.
 
 =============  ==========================================================================================
 release        a shrink in server.log

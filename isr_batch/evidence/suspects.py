@@ -1,4 +1,4 @@
-"""Weigh what a shrink looks like: whether it points at the leader, the follower, or the link between the two.
+"""Judge by the lines whether a shrink points at the leader, the follower, or the link between the two.
 
 This is evidence, not a verdict: nothing here knows what the follower fetched. What can be said rests on who was dropped
 together, since when, and how soon they were back.

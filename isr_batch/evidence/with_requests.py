@@ -1,4 +1,4 @@
-"""What request logs add to the lines of server.log: the replay's verdicts, and who wrote when a replica was lost."""
+"""What request logs add to the lines of server.log: the replay's verdicts, and the producers before each shrink."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

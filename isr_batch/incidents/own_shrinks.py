@@ -1,4 +1,4 @@
-"""Put the shrinks of the brokers beside the replay's verdicts, and group them into incidents; without Spark jobs."""
+"""Join the brokers' own shrinks with the replay's verdicts, and group them into incidents; without Spark jobs."""
 
 from typing import Any, Final, NamedTuple
 

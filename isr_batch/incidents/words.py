@@ -22,7 +22,7 @@ _HEALTHY: Final = {
     "unacked_only": "they lacked only records that were not acknowledged yet",
 }
 _EVENTS: Final = {"shutting_down": "shut down", "fenced": "fenced without a heartbeat", "started": "started again"}
-NOTHING: Final = "This lake has no terms of leaders, so there is nothing to tell."
+NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
 """Instants that are listed; of more, the first and the last."""
 
@@ -74,15 +74,15 @@ def _assumed(cluster: Row) -> list[str]:
     said = []
     if cluster["unlogged"]:
         theirs = _brokers(cluster["unlogged"])
-        said.append(f"Whom {theirs} really dropped is not known: server.log is missing.")
+        said.append(f"Which followers {theirs} really dropped is not known: server.log is missing.")
     if cluster["assumed_lag_time_ms"] is not None:
         ms = f"{cluster['assumed_lag_time_ms']:,}"
         said.append(
-            f"No log tells replica.lag.time.max.ms: {ms}, Kafka's default, is assumed; add server.properties to the "
-            "brokers' folders if it is another."
+            f"replica.lag.time.max.ms is in no log: {ms}, Kafka's default, is assumed; add server.properties to the "
+            "brokers' folders if it differs."
         )
     if cluster["least_release"] is not None:
-        said.append(f"No log tells the release: {cluster['least_release']} or later; --release gives it.")
+        said.append(f"The release is in no log: {cluster['least_release']} or later; state it with --release.")
     return said
 
 

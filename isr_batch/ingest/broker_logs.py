@@ -1,4 +1,4 @@
-"""Broker logs into a lake."""
+"""Ingest broker logs into a lake."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -222,5 +222,5 @@ def require_clean(counts: Counts, max_quarantine_ratio: float) -> None:
             f"{counts.rows_quarantined} of {counts.rows_in} lines or rows are in quarantine ({ratio:.2%}, "
             f"the limit is {max_quarantine_ratio:.2%})",
             '`isr-batch sql --lake LAKE "SELECT reason, count(*), min(raw) FROM quarantine WHERE NOT rows_kept '
-            'GROUP BY reason"` tells why; ingest.max_quarantine_ratio is the limit',
+            'GROUP BY reason"` shows why; ingest.max_quarantine_ratio is the limit',
         )

@@ -1,4 +1,4 @@
-"""Input into a lake, in place of what the lake has for the time that the input covers."""
+"""Write input rows into a lake, in place of what it has for the time that they cover."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

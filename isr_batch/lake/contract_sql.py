@@ -1,4 +1,4 @@
-"""What a row must meet, asked of Arrow tables: conditions in Spark's SQL, and the contract of a table."""
+"""Check Arrow rows against conditions in Spark's SQL, and against the contract of a table."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The contract of a table as SQL that creates it, and what a stored table lacks of it."""
+"""Write the SQL that creates a table by its contract, and compare a stored table with it."""
 
 import json
 from collections.abc import Iterable, Mapping

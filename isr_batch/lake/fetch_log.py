@@ -1,4 +1,4 @@
-"""Runs of identical fetches, taken apart: to show single fetches, and to replace some of a run's."""
+"""Expand runs of identical fetches: to query single fetches, and to replace part of a run."""
 
 from datetime import UTC, datetime
 

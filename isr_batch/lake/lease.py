@@ -1,4 +1,4 @@
-"""One run at a time writes results: two at once would leave tables of which each holds rows of another.
+"""A lease on a lake's results: two runs that write at once would leave tables with rows of either.
 
 A table of turns, to which Delta lets a key be appended once: who gets the row of the next turn has it. A turn ends
 when it is given back, when its process is gone, or, on another machine, after LEASE.
@@ -81,6 +81,6 @@ def _refuse(lake: Lake, holder: dict[str, Any] | None) -> None:
     who = f"run {holder['run_id']} (process {holder['pid']} on {holder['host']})" if holder else "another run"
     raise WriteConflictError(
         f"{who} is writing results to {lake.root}",
-        "nothing was changed: run the same command again when it is done. On the same machine a run that was killed "
-        f"holds nothing up; on another its turn ends {LEASE} after it began",
+        "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "
+        f"nothing; on another its lease expires {LEASE} after it began",
     )

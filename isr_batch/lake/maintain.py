@@ -1,4 +1,4 @@
-"""Upkeep of the tables: many small files made few, files that nothing needs any more removed, old states dropped."""
+"""Maintain the tables: compact small files, remove files that nothing needs any more, drop old states."""
 
 from datetime import timedelta
 

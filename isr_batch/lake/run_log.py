@@ -1,4 +1,4 @@
-"""The log of runs: a row for each command that worked on a lake, failed ones as well."""
+"""The log of runs: a row for each command that worked on a lake, also if it failed."""
 
 import logging
 import time

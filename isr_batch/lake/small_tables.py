@@ -1,4 +1,4 @@
-"""Few rows into a table in place of others, in one commit and without Spark.
+"""Replace rows of a table by a few others, in one commit and without Spark.
 
 A commit of Spark's takes a second or more whatever its size; this one takes some milliseconds (`deltalake`). It reads
 the files that may have rows to be replaced, writes anew those that have some and others, and tells the table's log of

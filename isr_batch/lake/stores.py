@@ -1,4 +1,4 @@
-"""A table's place as workers and delta-rs reach it: a folder, HDFS, or an object store.
+"""How workers and delta-rs reach a table: a folder, HDFS, or an object store.
 
 Spark has addresses and credentials in Hadoop's configuration; delta-rs takes them as options of its own.
 """
@@ -55,7 +55,7 @@ class Store:
             reason = str(error).strip().splitlines()[-1].strip()
             raise UsageError(
                 f"Spark reaches {self.uri}, but the workers that write timelines do not: {reason[:200]}",
-                f"they take what Hadoop's configuration and the environment have of credentials; {WITHOUT}",
+                f"they use the credentials in Hadoop's configuration and in the environment; {WITHOUT}",
             ) from error
 
     def files(self) -> "FileSystem":

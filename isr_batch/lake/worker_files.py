@@ -1,4 +1,4 @@
-"""Rows straight from the workers that make them to Parquet files of their table, which one commit then adds.
+"""Let workers write their rows to Parquet files of a table, which one commit then adds.
 
 Spark would take each row from the worker, make one of its own of it and write that (docs/adr/0020). A task writes a
 file for each day here, and reports it to the driver. Files of a task that failed are in no commit, and VACUUM removes

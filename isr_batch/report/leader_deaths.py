@@ -11,7 +11,7 @@ from isr_batch.lake.sql_files import sql_texts
 _HAS: Final = {
     True: "this cluster has them",
     False: "this cluster does not have them",
-    None: "no log tells whether this cluster has them",
+    None: "no log shows whether this cluster has them",
 }
 _SUMS: Final = ("leader_alone_us", "offline_without_elr_us", "offline_with_elr_us")
 

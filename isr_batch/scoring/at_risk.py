@@ -1,4 +1,4 @@
-"""What a heir lacks in one span of time. Spark's workers may do it, which lack most packages."""
+"""What an heir lacks in one span of time. Also runs in Spark's workers, which lack most packages."""
 
 from typing import Any, Final
 

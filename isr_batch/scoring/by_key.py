@@ -1,4 +1,4 @@
-"""What is done with the rows of one follower or broker. Spark's workers may do it, which lack most packages."""
+"""Functions of the rows of one follower or broker. Also run in Spark's workers, which lack most packages."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which shrinks some rules make and others do not.
+"""Find the shrinks that some rules make and others do not.
 
 Rules drop the same follower for the same reason some time apart: one looks twice a lag time, another once, a
 third at the very instant. So shrinks of one follower by different runs of rules are one event when each comes
@@ -231,7 +231,7 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
     """
     require_rules(first, second)
     if first == second:
-        raise UsageError(f"{first} makes the same shrinks as itself", "name two rules")
+        raise UsageError(f"{first} would be compared with itself", "name two rules")
     require_replayed(lake, first, second)
     with engine_for(lake, ("shrink_verdicts", "partition_scores")) as engine:
         counts = engine.listed(_counts(engine, engine.literal(first), engine.literal(second)))

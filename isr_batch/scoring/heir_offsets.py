@@ -1,4 +1,4 @@
-"""What a heir would lack: its log end beside what is acknowledged, while an ISR is under min.insync.replicas.
+"""What an heir would lack: its log end beside what is acknowledged, while an ISR is under min.insync.replicas.
 
 The high watermark stands still then (3.7 on), and what comes with acks=0 or 1 is acknowledged above it.
 """

@@ -1,4 +1,4 @@
-"""The scores of rules: the ledger of the replay and the verdicts, summed up over whatever is asked for.
+"""Score rules: sum up the replay's ledger and the verdicts, in any grouping.
 
 What is known of a rule run comes from a few sources. Each is summed up by itself, in all groupings at once, and what
 comes of that is put side by side. Sixty aggregates over the rows of all sources in one frame took two to three times

@@ -1,4 +1,4 @@
-"""Where two rules part: their functions that differ, and the first worked log on which they decide otherwise."""
+"""How two rules differ: in their functions, and on the first example log where they decide differently."""
 
 import inspect
 from dataclasses import dataclass, fields

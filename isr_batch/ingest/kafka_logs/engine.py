@@ -1,4 +1,4 @@
-"""Where the rows of an ingest are worked on: in this process if they are few, in Spark's workers if they are many.
+"""Process the rows of an ingest in this process if they are few, in Spark's workers if they are many.
 
 What is done with the rows is written once: functions of Arrow batches, and SQL over Arrow tables (DuckDB). A small log
 is not worth a Spark plan, which takes the driver longer than the rows take (docs/adr/0020-small-logs-in-the-driver.md).

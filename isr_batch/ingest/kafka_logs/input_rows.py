@@ -1,4 +1,4 @@
-"""Rows with the columns of an input table: ``x_time`` from ``x_us``, the rest by name."""
+"""Give rows the columns of an input table: ``x_time`` from ``x_us``, the rest by name."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -69,7 +69,7 @@ def stamp_form(name: str) -> StampForm:
     Raises
     ------
     UsageError
-        When a format has unknown directives, or does not tell a day and a time.
+        When a format has unknown directives, or lacks the day or the time.
     """
     for form in FORMS:
         if form.name == name:
@@ -88,7 +88,7 @@ def stamp_form(name: str) -> StampForm:
 
     pattern = re.sub(r"%(.)|[^%]", part, name)
     if not {"d", "H", "M", "S"} <= set(seen) or not {"Y", "y"} & set(seen) or not {"m", "b"} & set(seen):
-        raise UsageError(f"the format {name} does not tell a day and a time", "write it like '%d/%m/%Y %H:%M:%S,%f'")
+        raise UsageError(f"the format {name} lacks the day or the time", "write it like '%d/%m/%Y %H:%M:%S,%f'")
     return StampForm(name, pattern)
 
 

@@ -1,4 +1,4 @@
-"""Every Delta table that a replay writes, and the log of runs; the same kind of contract as `inputs`."""
+"""Contracts of the tables that a replay writes, and of the log of runs."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE

@@ -115,16 +115,18 @@ def test_what_no_log_tells_is_said_with_how_to_tell_it(log: Log) -> None:
     own = log.found()
     assert headline(own, own.clusters[0]) == [
         "kafka-3.7, replayed, dropped no follower.",
-        "Whom brokers 1 and 2 really dropped is not known: server.log is missing.",
+        "Which followers brokers 1 and 2 really dropped is not known: server.log is missing.",
         (
-            "No log tells replica.lag.time.max.ms: 4,000, Kafka's default, is assumed; add server.properties to the "
-            "brokers' folders if it is another."
+            "replica.lag.time.max.ms is in no log: 4,000, Kafka's default, is assumed; add server.properties to the "
+            "brokers' folders if it differs."
         ),
-        "No log tells the release: 3.9 or later; --release gives it.",
+        "The release is in no log: 3.9 or later; state it with --release.",
     ]
     log.add("controller_records", cluster_id="c", kind="noted", broker_id=2)
     own = log.found()
-    assert "Whom broker 1 really dropped is not known: server.log is missing." in headline(own, own.clusters[0])
+    assert "Which followers broker 1 really dropped is not known: server.log is missing." in headline(
+        own, own.clusters[0]
+    )
     log.add("controller_records", cluster_id="c", kind="partition")
     own = log.found()
     assert own.clusters[0]["unlogged"] is None

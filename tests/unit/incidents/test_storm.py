@@ -61,5 +61,5 @@ def test_a_lake_without_terms_has_nothing_to_tell() -> None:
     log = Log()
     log.rows["leader_epochs"] = []
     assert listed_incidents(log.found(), [], "LAKE") == [
-        "This lake has no terms of leaders, so there is nothing to tell."
+        "This lake has no terms of leaders, so there is nothing to report."
     ]

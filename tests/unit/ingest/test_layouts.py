@@ -243,7 +243,7 @@ def test_a_format_that_the_operator_gives_is_read(tmp_path: Path) -> None:
     options = LogOptions.parse("%d/%m/%y %H:%M:%S.%f", [])
     (value,) = lines_by_log(tmp_path, options)[1, "server"]
     assert value.startswith("[2026-11-21 16:30:12,613] INFO [Partition")
-    with pytest.raises(UsageError, match="does not tell a day"):
+    with pytest.raises(UsageError, match="lacks the day"):
         LogOptions.parse("%H:%M:%S", [])
 
 
