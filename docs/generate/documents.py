@@ -43,7 +43,7 @@ spurious shrinks, blues are not.
 3. Nobody appends. It has everything, and the leader answers its fetch after 22 s.
 4. It is dead, and lacks nothing until an append at 84 s. It is back at 97 s.
 5. It fetches every second and gets no record for 28 s.
-6. The leader stands still for 13 s. It wakes up to an append, then to its check, then to the fetch that has waited.
+6. The leader is silent for 13 s. It wakes up to an append, then to its check, then to the fetch that has waited.
 7. The leader takes 22 s to read for a fetch that has everything. From 131 s on all producers wait for all replicas.
 
 The lag time is 10 s. What some rules say is rather when records become visible: another log, with two followers, shows

@@ -220,13 +220,13 @@ SEEN: Final = {
         "high-watermark",
         ("kafka-3.3",),
         "Nobody waits for a broker that may not join (2). With the leader alone, under min.insync.replicas = 2, the "
-        "high watermark stands until broker 2 is back in the ISR, also for acks=1 (3).",
+        "high watermark is stalled until broker 2 is back in the ISR, also for acks=1 (3).",
     ),
     "kafka-10853-acked": Seen(
         "high-watermark",
         ("kafka-3.7",),
         "Its price: all producers wait for acks, so nothing that the dead broker 3 lacks is ever acknowledged. It "
-        "stays, and the high watermark stands until it is back (1). With acks=1 the dead broker 2 is dropped as "
+        "stays, and the high watermark is stalled until it is back (1). With acks=1 the dead broker 2 is dropped as "
         "today (3).",
     ),
     "kafka-10853-hw": Seen(
@@ -267,7 +267,7 @@ SEEN: Final = {
     "kafka-19996-expand": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "The high watermark stands where broker 2 left off, so today its first fetch after 37 s lets it join, 370 "
+        "The high watermark is stalled where broker 2 left off, so today its first fetch after 37 s lets it join, 370 "
         "records behind (3). Here it joins with the second one, which asks for the log end.",
     ),
     "phi-accrual": Seen(
@@ -291,8 +291,8 @@ SEEN: Final = {
     "no-shrink-under-min-isr": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "With broker 2 dead one member would be left of two that are wanted: it stays. The high watermark stands all "
-        "the same, as it waits for broker 2 (3).",
+        "With broker 2 dead one member would be left of two that are wanted: it stays. The high watermark is stalled "
+        "all the same, as it waits for broker 2 (3).",
     ),
     "transfer-at-min-isr": Seen(
         "high-watermark",

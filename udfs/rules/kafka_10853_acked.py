@@ -1,6 +1,6 @@
 """kafka-10853-acked: as 3.7, with the largest acknowledged offset in place of the leader's log end.
 
-Proposed in KAFKA-10853: a follower that lacks only records that no producer was told of could take
+Proposed in KAFKA-10853: a follower that lacks only records which were not acknowledged could take
 over without losing anything, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at
 once, one with acks=all when the high watermark passes it. Where all producers use acks=1 the rule
 decides as 3.7 does.

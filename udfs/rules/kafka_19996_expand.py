@@ -1,7 +1,7 @@
 """kafka-19996-expand: as 3.7, but under min.insync.replicas only a follower that is caught up may join.
 
 Proposed in KAFKA-19996; open in August 2026, in no release up to 4.4.0. Since 3.7 the high watermark
-stands still while the ISR is smaller than min.insync.replicas, so it says less and less about where the
+does not advance while the ISR is smaller than min.insync.replicas, so it says less and less about where the
 log ends. A follower that is far behind reaches it, joins, is not caught up, and the next check drops it.
 
 What it fixes: those rounds of joining and leaving, each with two ISR writes, and the acks=all
@@ -87,7 +87,7 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """As 3.7; and while the high watermark stands still, its place alone is not enough: it is caught up."""
+    """As 3.7; and while the high watermark does not advance, to reach it is not enough: it is caught up."""
     return (
         follower.eligible != 0
         and follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)

@@ -1,4 +1,4 @@
-"""kafka-3.7: the high watermark stands still while the ISR is smaller than min.insync.replicas.
+"""kafka-3.7: the high watermark does not advance while the ISR is smaller than min.insync.replicas.
 
 In force from 3.7.0 to 4.4.0: what runs today, and the baseline. Everything else is as in 3.6: a follower
 is out of sync if it lacks something and was not caught up within the lag time; it may join if it is

@@ -10,8 +10,8 @@ What it fixes: requests that pile up in the queue of a slow leader, where they a
 What it breaks: leadership thrashes if the trouble moves on, or is everybody's. Counting the wait for data
 as well (parameter ``count_long_poll``) would give up leadership at every idle fetch.
 
-The log goes on with the old leader, so the replay does: it begins an epoch of this rule with the ISR as
-it stands, as a new leader would, and counts. Fetches that were under way by then give nothing up.
+The log goes on with the old leader, so the replay does: it begins an epoch of this rule with the current
+ISR, as a new leader would, and counts. Fetches that were under way by then give nothing up.
 
 Source: KIP-501, solution 2.
 """

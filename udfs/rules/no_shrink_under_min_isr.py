@@ -6,7 +6,7 @@ nobody, not even some of those who are out of sync. Pull 471 logs "shrinkISR is 
 produce latencies.
 
 What it fixes: producers with acks=all are not refused (NOT_ENOUGH_REPLICAS) because a check ran in a bad
-moment, and the high watermark stands still for nobody's absence from the ISR.
+moment, and the high watermark does not stall because somebody is outside the ISR.
 
 What it breaks: with one member too many dead, acks=all waits for the dead until the controller takes them
 out. An error says at once what a timeout says late; and no metric of the ISR shows it.

@@ -1,7 +1,7 @@
 """true-lag: a follower is in sync if the leader's log, one lag time ago, held nothing that it lacks now.
 
 No leader can run this rule: it looks at what the follower holds, not at what its last handled fetch
-told, and acts at the very instant. It is the definition of lag that KAFKA-4485 argues from, made a
+showed, and acts at the very instant. It is the definition of lag that KAFKA-4485 argues from, made a
 reference for all other rules: whatever they drop and it keeps was keeping pace.
 
 The follower's log ends at the offset of its fetch from the moment at which the request arrives, queue
