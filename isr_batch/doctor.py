@@ -85,10 +85,10 @@ def _java() -> Check:
     install = f"install Java {MIN_JAVA} or newer, or point JAVA_HOME at one"
     if not java or not Path(java).exists():
         return Check("java", "none" if not home else f"none in JAVA_HOME {home}", install)
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    number = re.search(r'version "(\d+)', told)
+    seen = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    number = re.search(r'version "(\d+)', seen)
     fits = number is not None and int(number[1]) >= MIN_JAVA
-    return Check("java", told.partition("\n")[0], "" if fits else install)
+    return Check("java", seen.partition("\n")[0], "" if fits else install)
 
 
 def _spark() -> Check:
@@ -98,8 +98,8 @@ def _spark() -> Check:
     if not home:
         return Check("spark", f"pyspark {wanted}")
     found = [jar.stem.rpartition("-")[2] for jar in Path(home, "jars").glob("spark-core_*.jar")]
-    told = f"{', '.join(found) or 'none'} in SPARK_HOME {home}"
-    return Check("spark", told, "" if found == [wanted] else f"unset SPARK_HOME, or point it at Spark {wanted}")
+    seen = f"{', '.join(found) or 'none'} in SPARK_HOME {home}"
+    return Check("spark", seen, "" if found == [wanted] else f"unset SPARK_HOME, or point it at Spark {wanted}")
 
 
 def _time_zone() -> Check:
@@ -135,8 +135,8 @@ def _pins() -> Check:
         return Check("pinned packages", "isr-batch is run from its folder, not installed", "")
     found = {pin[1]: (version(pin[1]), pin[2]) for pin in pins if pin}
     wrong = [f"{name} {has} instead of {wants}" for name, (has, wants) in found.items() if has != wants]
-    told = ", ".join(f"{name} {has}" for name, (has, _) in found.items())
-    return Check("pinned packages", told, f"`make setup`: {', '.join(wrong)}" if wrong else "")
+    seen = ", ".join(f"{name} {has}" for name, (has, _) in found.items())
+    return Check("pinned packages", seen, f"`make setup`: {', '.join(wrong)}" if wrong else "")
 
 
 def _delta_jars() -> Check:

@@ -118,10 +118,10 @@ def explained(error: Exception) -> IsrBatchError | None:
 
 def _of_disk(text: str) -> tuple[str, str] | None:
     for line in _OF_SYSTEM.findall(text):
-        told = line.strip().removeprefix("Caused by: ")
+        fault_line = line.strip().removeprefix("Caused by: ")
         if _NO_ROOM.search(line):
             return (
-                f"a disk is full, or a limit reached: {told}",
+                f"a disk is full, or a limit reached: {fault_line}",
                 (
                     "make room for the lake and for Spark's local folders (spark.local.dir), then run the same command "
                     "again: no table has half a commit, and what is not complete is not marked as done"
@@ -129,7 +129,7 @@ def _of_disk(text: str) -> tuple[str, str] | None:
             )
         if _NOT_ALLOWED.search(line):
             return (
-                f"a file may not be read or written: {told}",
+                f"a file may not be read or written: {fault_line}",
                 "give this user the right to it, then run the same command again",
             )
     return None

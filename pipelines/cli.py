@@ -360,10 +360,10 @@ def main(args: list[str] | None = None) -> None:
     out = Output(as_json="--json" in args)
     try:
         app(args=args, prog_name="isr-batch")
-    except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is told in full, with an exit code of its own)
-        if told := explained(error):
-            out.error(told.message, told.hint, told.exit_code)
-            sys.exit(told.exit_code)
+    except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is shown in full, with an exit code of its own)
+        if known := explained(error):
+            out.error(known.message, known.hint, known.exit_code)
+            sys.exit(known.exit_code)
         out.error(traceback.format_exc(), "this is a bug: please report it with the text above", BUG_EXIT_CODE)
         sys.exit(BUG_EXIT_CODE)
 

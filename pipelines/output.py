@@ -66,8 +66,8 @@ class Output:
         elif terminal:
             with self._bar(name):
                 yield facts
-            told = "".join(f", {value} {key.replace('_', ' ')}" for key, value in facts.items())
-            self._stderr.print(f"{name}: {time.monotonic() - started:.1f} s{told}")
+            counts = "".join(f", {value} {key.replace('_', ' ')}" for key, value in facts.items())
+            self._stderr.print(f"{name}: {time.monotonic() - started:.1f} s{counts}")
         else:
             self._log.info(name)
             yield facts
@@ -78,11 +78,11 @@ class Output:
         """Tasks of the running stages, their rate, and how long these will take; the next stages begin a new bar."""
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
-            BarColumn(), TextColumn("{task.fields[told]}"), TimeRemainingColumn(),
+            BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
         )  # fmt: skip
         done, started = threading.Event(), time.monotonic()
         with Progress(*columns, console=self._stderr, transient=True) as progress:
-            task = progress.add_task(name, total=None, took="", told="")
+            task = progress.add_task(name, total=None, took="", rate="")
 
             def poll() -> None:
                 running: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class Output:
                         running = stages
                     if stages:
                         progress.update(task, completed=completed, total=total or None)
-                        progress.update(task, told=_rate(progress.tasks[0]))
+                        progress.update(task, rate=_rate(progress.tasks[0]))
 
             thread = threading.Thread(target=poll, name="bar", daemon=True)
             thread.start()

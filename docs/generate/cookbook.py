@@ -28,8 +28,8 @@ def as_text(columns: list[str], rows: list[list[Any]]) -> str:
     """A table with columns of equal width."""
     lines = [columns, *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    told = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join(told if rows else [*told, "(none)"])
+    padded = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join(padded if rows else [*padded, "(none)"])
 
 
 def _cell(value: object) -> str:

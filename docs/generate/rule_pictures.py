@@ -100,8 +100,8 @@ def is_old(spec: Spec, file: Path) -> bool:
 
 
 def _mark(spec: Spec) -> str:
-    told = {name: value for name, value in spec.items() if name != "$schema"}
-    return f"<!-- drawn from {hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]} -->"
+    drawn = {name: value for name, value in spec.items() if name != "$schema"}
+    return f"<!-- drawn from {hashlib.sha256(json.dumps(drawn, sort_keys=True).encode()).hexdigest()[:16]} -->"
 
 
 def overview() -> Spec:
@@ -134,7 +134,7 @@ def _troubles(rule: str) -> Spec:
     return _finished(
         [
             _lines(story, behind, records, names, limit=most),
-            _lines(story, since, seconds, names, limit=LAG_MS / 1000, checks=_checks(rule, story), told=False),
+            _lines(story, since, seconds, names, limit=LAG_MS / 1000, checks=_checks(rule, story), legend=False),
             _bars(story, out, rules, None, marks),
         ],
         story,
@@ -253,14 +253,14 @@ def _heads(story: Story) -> alt.Chart:
 
 def _lines(
     story: Story, rows: Rows, y: alt.Y, names: Sequence[str], *, limit: float | None = None,
-    checks: Sequence[float] = (), told: bool = True, height: int = 95,
+    checks: Sequence[float] = (), legend: bool = True, height: int = 95,
 ) -> alt.LayerChart:  # fmt: skip
     colours = iter(_COLOURS)
     scale = alt.Scale(
         domain=list(names),
         range=[_CLAIRVOYANT if name == CLAIRVOYANT and len(names) > 1 else next(colours) for name in names],
     )
-    colour = alt.Color("line:N", scale=scale, legend=alt.Legend(title=None) if told else None)
+    colour = alt.Color("line:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
     widths = alt.StrokeWidth("line:N", scale=alt.Scale(domain=list(names), range=_widths(names)), legend=None)
     lines = alt.Chart({"values": rows}).mark_line(clip=True)
     layers = [_acts(story), lines.encode(x=_x(story), y=y, color=colour, strokeWidth=widths)]

@@ -32,11 +32,11 @@ COLUMNS = {
 }
 
 
-def table(told: list[dict[str, Any]]) -> str:
+def table(reports: list[dict[str, Any]]) -> str:
     """Markdown, a row for each rule of the registry."""
     counts: Counter[tuple[str, str]] = Counter()
     releases: dict[tuple[str, str], set[str]] = {}
-    for said in told:
+    for said in reports:
         if "witness" not in said:
             continue
         for rule in said.get("rules", [said.get("rule")]):
@@ -58,17 +58,17 @@ def _cell(count: int, releases: set[str]) -> str:
     return f"{count:,}" + (f" ({', '.join(in_order)})" if releases else "")
 
 
-def matrices(told: list[dict[str, Any]]) -> str:
+def matrices(reports: list[dict[str, Any]]) -> str:
     """Markdown, a heading and a matrix for each group of fleets."""
-    found = {said["matrix"]: said["counts"] for said in told if "matrix" in said}
+    found = {said["matrix"]: said["counts"] for said in reports if "matrix" in said}
     return "\n".join(
         f"## {what[0].upper()}{what[1:]}\n\n{_matrix(found[what])}" for what in sorted(found, reverse=True)
     )
 
 
-def _matrix(told: list[tuple[str, str, int]]) -> str:
+def _matrix(reports: list[tuple[str, str, int]]) -> str:
     """A row for each right cause, a column for each that was given, and the shares of the right ones."""
-    counts = {(cause, given): count for cause, given, count in told}
+    counts = {(cause, given): count for cause, given, count in reports}
     given = [cause for cause in CAUSES if any(cause == column for _, column in counts)]
     lines = [
         f"| right cause | shrinks | {' | '.join(f'`{cause}`' for cause in given)} | cause right | verdict right |",
@@ -96,21 +96,21 @@ def _shares(counts: dict[tuple[str, str], int], cells: list[str]) -> str:
     return " | ".join([f"{total:,}", *cells, f"{causes / total:.2%}", f"{verdicts / total:.2%}"])
 
 
-def stories(told: list[dict[str, Any]]) -> str:
-    """Markdown, a row for each rule that a story is told under."""
+def stories(reports: list[dict[str, Any]]) -> str:
+    """Markdown, a row for each rule that a story is simulated under."""
     lines = ["| story | rule in the loop | what came of it |", "| --- | --- | --- |"]
-    for said in sorted((said for said in told if "story" in said), key=lambda said: said["story"]):
+    for said in sorted((said for said in reports if "story" in said), key=lambda said: said["story"]):
         lines += [f"| `{said['story']}` | `{rule}` | {outcome} |" for rule, outcome in said["outcomes"]]
     return "\n".join(lines) + "\n"
 
 
-def recorded(told: list[dict[str, Any]]) -> str:
+def recorded(reports: list[dict[str, Any]]) -> str:
     """Markdown, a row for each recorded cluster."""
     lines = [
         "| cluster | release | rule | replicas dropped | replayed | extra | replicas taken in | replayed | extra |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for said in sorted((said for said in told if "recorded" in said), key=lambda said: said["recorded"]):
+    for said in sorted((said for said in reports if "recorded" in said), key=lambda said: said["recorded"]):
         cells = [f"`{said['recorded']}`", said["release"], f"`{said['rule']}`"]
         for kind in ("shrink", "expand"):
             count = said["counts"][kind]
@@ -131,12 +131,12 @@ TABLES: tuple[tuple[str, str, Maker], ...] = (
 
 def main(*, write: bool) -> int:
     """Compare or write; 1 when a document has another table."""
-    told = [said for path in sorted(BUILD.glob("*.json")) for said in json.loads(path.read_text(encoding="utf-8"))]
+    reports = [said for path in sorted(BUILD.glob("*.json")) for said in json.loads(path.read_text(encoding="utf-8"))]
     stale = [
         (name, what)
         for name, what, made in TABLES
         # Not everybody has the recorded clusters.
-        if (what != "recorded" or TRACES.is_dir()) and not _renew(Path(name), what, made(told), write=write)
+        if (what != "recorded" or TRACES.is_dir()) and not _renew(Path(name), what, made(reports), write=write)
     ]
     for name, what in stale:
         sys.stderr.write(f"{name} has not the {what} that this test run has shown: `make witnesses` writes them\n")

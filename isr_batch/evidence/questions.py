@@ -27,7 +27,7 @@ from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED
 from isr_batch.evidence.suspects import STRONG
 from isr_batch.evidence.trouble import KINDS
 
-NOT_IN_LOGS: Final = "not told by these logs: "
+NOT_IN_LOGS: Final = "not in these logs: "
 PRINTED: Final = "printed"
 BOUND: Final = "bound"
 REPLAYED: Final = "replayed"

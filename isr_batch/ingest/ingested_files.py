@@ -106,10 +106,10 @@ def plan_ingest(found: LogFolder, known: list[Ingested]) -> Plan:
         taken.add(name)
         named[file.path, file.source] = name
         files.append(replace(file, name=name))
-    told = {_identity(record.source_file, record.size_bytes, record.content_hash) for record in known
+    ingested = {_identity(record.source_file, record.size_bytes, record.content_hash) for record in known
             if record.code_version == __version__}  # fmt: skip
     there = {_identity(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
-    return Plan(replace(found, files=files), superseded, gone, there <= told)
+    return Plan(replace(found, files=files), superseded, gone, there <= ingested)
 
 
 def _plain(name: str) -> str:
@@ -216,8 +216,8 @@ def time_of_gone_files(work: Plan, times: dict[str, dict[str, Any]], broker: str
     ):
         gone = sorted(r.span for r in work.gone if r.kind == REQUEST and r.broker_id == broker_id and r.span)
         read = sorted(span for file, span in _read_spans(work, times) if file.broker_id == broker_id)
-        told = [_within(time, *bounds) for bounds in covered_by_files(read, gone)]
-        kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(told)}))" if told else ")"))
+        read_times = [_within(time, *bounds) for bounds in covered_by_files(read, gone)]
+        kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(read_times)}))" if read_times else ")"))
     return " OR ".join(kept) or "false"
 
 

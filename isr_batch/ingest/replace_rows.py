@@ -183,8 +183,8 @@ def _look_at(
     if refused and QUARANTINE.name in few:
         frames[QUARANTINE.name] = _in_spark(lake, few.pop(QUARANTINE.name))
     for name in refused:
-        told = F.concat(F.lit(f"{name}: "), broken[name])
-        frames[QUARANTINE.name] = frames[QUARANTINE.name].unionByName(_refused(frames[name], told, lake.run_id))
+        why = F.concat(F.lit(f"{name}: "), broken[name])
+        frames[QUARANTINE.name] = frames[QUARANTINE.name].unionByName(_refused(frames[name], why, lake.run_id))
         frames[name] = frames[name].where(broken[name].isNull())
     for name, look in looked.items():
         if small and look.rows <= FEW_ROWS and not look.refused:
@@ -273,16 +273,16 @@ def _broken(table: Table, within: str) -> Column:
     return F.nullif(F.concat_ws(", ", *lacks, *wrong, stray), F.lit(""))
 
 
-def _refused(frame: DataFrame, told: Column, run_id: str) -> DataFrame:
-    """Rows for quarantine: those of which there is something to be told."""
+def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
+    """Rows for quarantine: those with a reason."""
     missing = F.lit(None)
     file, line = (F.col(name) if name in frame.columns else missing for name in ("source_file", "source_line"))
-    return frame.where(told.isNotNull()).select(
+    return frame.where(why.isNotNull()).select(
         "cluster_id",
         F.coalesce(file, F.lit("several files")).alias("source_file"),
         line.cast("bigint").alias("source_line"),
         F.lit("breaks the contract").alias("reason"),
-        told.alias("detail"),
+        why.alias("detail"),
         F.left(F.to_json(F.struct("*")), F.lit(500)).alias("raw"),
         F.lit(False).alias("rows_kept"),
         F.lit(run_id).alias("ingest_run"),

@@ -35,7 +35,7 @@ _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
 
 class _Commit(NamedTuple):
     version: int
-    told: str | None
+    user_metadata: str | None
     rows: int
 
 
@@ -172,12 +172,12 @@ class Lake:
             Number of rows written.
         """
         self.ensure(table)
-        told = self.metadata(commit=uuid.uuid4().hex[:8])
-        writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", told)
+        metadata = self.metadata(commit=uuid.uuid4().hex[:8])
+        writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", metadata)
         _retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         last = self._last_commit(table.name)
         # Nothing in place of nothing is no commit, and the last one is another.
-        return last.rows if last.told == told else 0
+        return last.rows if last.user_metadata == metadata else 0
 
     def folder(self, name: str) -> str | None:
         """Where a table lies, if that is on a file system; elsewhere Spark alone knows how to read and write.

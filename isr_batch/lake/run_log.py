@@ -86,10 +86,10 @@ def recorded(lake: Lake, command: str, window: str | None, config_hash: str) -> 
     try:
         yield run
     except Exception as error:
-        told = explained(error)
+        explanation = explained(error)
         try:
-            write(told.exit_code if told else BUG_EXIT_CODE, str(told or error)[:2000])
-        except Exception as another:  # noqa: BLE001 the error that is being told matters more
+            write(explanation.exit_code if explanation else BUG_EXIT_CODE, str(explanation or error)[:2000])
+        except Exception as another:  # noqa: BLE001 the error that is raised matters more
             logger.warning("run_log: the failed run could not be recorded: %s", str(another).partition("\n")[0])
         raise
     write(0, None)

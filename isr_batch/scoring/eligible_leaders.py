@@ -129,7 +129,7 @@ _FACTS: Final = """
       FROM {controller_records}
       UNION ALL
       SELECT cluster_id, CAST(NULL AS STRING), TRY_CAST(split_part(broker_version, '.', 1) AS INT) FROM {leader_epochs}
-    ) AS told GROUP BY cluster_id
+    ) AS shown GROUP BY cluster_id
 """
 _WORDS: Final = """
     SELECT cluster_id, unix_micros(record_time) AS at_us, CAST(record_offset AS BIGINT) AS number, kind, topic,

@@ -68,7 +68,7 @@ KEPT_FIELDS = (
 )
 """What a GOES_ON row tells: the state that a window before this one ended with, as a struct column ``kept``.
 
-All but ``end_us`` and ``ends_mid_term``, of the end of its term, is as the result of kind STATE told it."""
+All but ``end_us`` and ``ends_mid_term``, of the end of its term, is as the result of kind STATE has it."""
 
 RESULT_ROWS = 1 << 17
 """Result rows of a kind that are held before they leave as a batch, at the least."""
@@ -153,16 +153,16 @@ class SetReplay:
         state.term["ends_mid_term"] = term["ends_mid_term"]
         state.term["begins_mid_term"], state.term["offsets_known"] = term["begins_mid_term"], term["offsets_known"]
         state.term["phase_unknown"], state.term["isr_inferred"] = not term["phase_known"], not term["isr_known"]
-        params, told = self._params_in(term)
+        params, shown = self._params_in(term)
         state.params[: len(self.runs)] = params
         self.state, self.term_is_over = state, False
-        self._identify(term["leader_epoch"], assigned, told)
+        self._identify(term["leader_epoch"], assigned, shown)
         yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
         kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
-        """Parameters of all runs, as the kernel takes them and as they are told; most terms have those of another."""
+        """Parameters of all runs, as the kernel takes them and as they are shown; most terms have those of another."""
         key = tuple(term[name] for name in OF_BROKER)
         if key not in self.params:
             if len(self.params) == TERMS_ALIKE:
@@ -267,8 +267,8 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
     """The parameters that tell one run of a rule from another, as JSON with sorted keys."""
     rule = REGISTRY[run.rule]
-    told = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
-    values = {name: value for name, value in resolved_params(run, term).items() if name in told}
+    shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
+    values = {name: value for name, value in resolved_params(run, term).items() if name in shown}
     return json.dumps({name: _param(rule, name).name_of(value) for name, value in values.items()}, sort_keys=True)
 
 

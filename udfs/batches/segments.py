@@ -39,7 +39,7 @@ PACKED = {
 """Columns of ``udfs.records.Rows`` as they are packed; what is said of fetches is left out for appends."""
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
-"""Each is told as the distance from the one before it."""
+"""Each is stored as the distance from the one before it."""
 SEGMENT = pa.struct(
     [
         ("format_version", pa.int32()),
@@ -231,8 +231,8 @@ def unpack(segment: dict[str, Any]) -> dict[str, Ints]:
     events, fetches = segment["events"], segment["fetches"]
     columns = {name: unpacked(segment[name], fetches if name in OF_FETCHES else events) for name in PACKED}
     of_fetch = columns["kind"] == FETCH
-    told = np.cumsum([columns["time_us"][of_fetch], *(columns[name] for name in _INSTANTS[1:])], axis=0)
-    columns |= dict(zip(_INSTANTS[1:], told[1:], strict=True))
+    instants = np.cumsum([columns["time_us"][of_fetch], *(columns[name] for name in _INSTANTS[1:])], axis=0)
+    columns |= dict(zip(_INSTANTS[1:], instants[1:], strict=True))
     for name in OF_FETCHES:
         of_row = np.full(events, UNKNOWN)
         of_row[of_fetch] = columns[name]

@@ -1,4 +1,4 @@
-"""One simulated group as Arrow batches: the rows of all tables, told apart by ``table``."""
+"""One simulated group as Arrow batches: the rows of all tables, distinguished by ``table``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,8 +142,8 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
             if filled:
                 yield _batch(table, plan.number, columns, getattr(log, table)[:filled])
         if changes := int(world.out.filled[2]):
-            told = world.out.change[:changes, [CHANGE_COLUMNS.index(name) for name in _CHANGED.values()]]
-            yield _batch("changes", plan.number, CHANGES, np.hstack([log.changes[:changes, :3], told]))
+            changed = world.out.change[:changes, [CHANGE_COLUMNS.index(name) for name in _CHANGED.values()]]
+            yield _batch("changes", plan.number, CHANGES, np.hstack([log.changes[:changes, :3], changed]))
         log.filled[:] = 0
         world.out.filled[:] = 0
         world.group["changes_noted"] = 0
