@@ -72,7 +72,7 @@ class WriteConflictError(IsrBatchError):
 def conflict(name: str) -> WriteConflictError:
     """Make the error of a write that others were in the way of."""
     return WriteConflictError(
-        f"other writers changed {name} again and again while it was being written",
+        f"other writers kept changing {name} while it was being written",
         "nothing was lost: run the same command again when they are done",
     )
 
@@ -97,8 +97,8 @@ def unreadable(path: str) -> SchemaError:
     """Say of a file that cannot be read what to do about it."""
     return SchemaError(
         f"{path} cannot be read: it is damaged, or gone",
-        "nothing was made of it. In a lake: bring the file back, or move its table away and write it again; "
-        "else mend the file",
+        "nothing was computed from it. In a lake: bring the file back, or move its table away and write it again; "
+        "else repair the file",
     )
 
 
@@ -112,7 +112,7 @@ def explained(error: Exception) -> IsrBatchError | None:
     if damaged := _NOT_READ.search(text):
         return unreadable(damaged[1])
     if isinstance(error, OSError) and error.filename:
-        return StorageError(f"{error.filename}: {error.strerror}", "look at the path, then run the same command again")
+        return StorageError(f"{error.filename}: {error.strerror}", "check the path, then run the same command again")
     return None
 
 
@@ -130,6 +130,6 @@ def _of_disk(text: str) -> tuple[str, str] | None:
         if _NOT_ALLOWED.search(line):
             return (
                 f"a file may not be read or written: {fault_line}",
-                "give this user the right to it, then run the same command again",
+                "give this user access to it, then run the same command again",
             )
     return None

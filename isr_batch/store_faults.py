@@ -5,13 +5,13 @@ import re
 _FAULTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
         re.compile(r"No FileSystem for scheme \"?([\w+.-]+)|Class (org\.apache\.hadoop\.fs\.[\w.$]+) not found"),
-        "Spark has nothing that reads and writes such addresses: {0}",
-        "look at the scheme (s3a:, abfss:, gs:, hdfs:), and give Spark the jars that know it",
+        "Spark has no file system for such addresses: {0}",
+        "check the scheme (s3a:, abfss:, gs:, hdfs:), and add the jars that implement it to Spark",
     ),
     (
         re.compile(r"NoSuchBucket|UnknownStoreException: `?([\w:/.-]+)|([Bb]ucket \S+) does not exist"),
         "there is no such bucket or container: {0}",
-        "make it, or look at the address given with --lake",
+        "create it, or check the address given with --lake",
     ),
     (
         re.compile(
@@ -19,23 +19,23 @@ _FAULTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
             r"NoAwsCredentialsException|AuthorizationPermissionMismatch|AccessControlException|"
             r"Unable to load credentials|InsufficientPermissions|INSUFFICIENT_PERMISSIONS"
         ),
-        "the store or the catalog does not let this user in, or not do this{0}",
-        "look at the credentials that Spark has, and at their rights: it takes reading, writing, listing and deleting",
+        "the store or the catalog denies access{0}",
+        "check Spark's credentials: they need the rights to read, write, list and delete",
     ),
     (
         re.compile(r"UnknownHostException: ([\w.-]+)|ConnectException: Call From \S+ to (\S+) failed"),
-        "there is no way to {0}",
-        "look at the address, at the endpoint that Spark has for it, and at the network",
+        "{0} cannot be reached",
+        "check the address, the endpoint in Spark's configuration, and the network",
     ),
     (
         re.compile(r"\[SCHEMA_NOT_FOUND\][^`]*(\S+)|\[NO_SUCH_NAMESPACE\][^`]*(\S+)"),
         "there is no schema {0}",
-        "make it with CREATE SCHEMA, or look at --catalog",
+        "create it with CREATE SCHEMA, or check --catalog",
     ),
     (
         re.compile(r"\[CATALOG_NOT_FOUND\][^`]*(\S+)|Catalog '(\w+)' (?:plugin class )?not found"),
         "Spark has no catalog {0}",
-        "look at --catalog; spark.sql.catalog.NAME in Spark's configuration makes one known",
+        "check --catalog; spark.sql.catalog.NAME in Spark's configuration defines one",
     ),
 )
 """What Spark and its stores say of an address: a pattern, that in words, and what to do. Only names are repeated: a

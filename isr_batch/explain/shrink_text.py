@@ -197,7 +197,7 @@ def _seen(story: Story, follower: Dropped) -> list[str]:
     if follower.made_by == "rule" and follower.lag_ms is not None and follower.lag_ms <= story.lag_time_ms:
         lines.append(f"that is within the limit: {story.rule} has another criterion as well, with {story.params_json}")
     if story.leader_log_end_offset is None:
-        lines.append("the logs have no offset of this partition: nothing was written to it")
+        lines.append("no log names an offset of this partition: nothing was written to it")
     else:
         held = follower.follower_log_end_offset
         known = "unknown" if held is None or held < 0 else str(held)

@@ -24,5 +24,5 @@ def require_schema(lake: Lake) -> None:
     if not known:
         raise UsageError(
             f"Spark knows no schema {lake.root}",
-            f"CREATE SCHEMA {lake.root} makes it; or look at --catalog CAT.SCHEMA, and at spark.sql.catalog.CAT",
+            f"CREATE SCHEMA {lake.root} creates it; or check --catalog CAT.SCHEMA and spark.sql.catalog.CAT",
         )

@@ -147,7 +147,7 @@ class Lake:
                 raise NoInputError(
                     f"{self.root} has no table {name}",
                     "run the command that writes it first (`ingest` writes the input tables, `replay` the others), "
-                    "or look at the path given with --lake",
+                    "or check the path given with --lake",
                 )
             self._check(TABLES[name])
 

@@ -134,8 +134,8 @@ def test_error_for_programs(isr_batch: Run) -> None:
                 ('o.a.h.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3x"', "addresses: s3x"),
                 ("ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "addresses: "),
                 ("UnknownStoreException: `s3a://nope/lake': Bucket does not exist", "s3a://nope"),
-                ("java.nio.file.AccessDeniedException: s3a://b/l: secret=hunter2 (403)", "let this user in"),
-                ("java.net.UnknownHostException: nope.example", "no way to nope.example"),
+                ("java.nio.file.AccessDeniedException: s3a://b/l: secret=hunter2 (403)", "denies access"),
+                ("java.net.UnknownHostException: nope.example", "nope.example cannot be reached"),
                 ("[SCHEMA_NOT_FOUND] The schema `a`.`isr` cannot be found.", "no schema a`.`isr"),
             )
         ),

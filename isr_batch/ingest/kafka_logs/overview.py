@@ -55,7 +55,7 @@ def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
 
 
 def capabilities(found: LogFolder) -> Iterator[Capability]:
-    """Say what can be analysed with these logs, what is missing, and what contradicts."""
+    """Say what can be analysed with these logs, what is missing, and what is contradictory."""
     yield from (Capability(each.source_file, f"{each.reason}: {each.detail}", "") for each in found.refused)
     logs: dict[int, set[str]] = defaultdict(set)
     fetched: set[int] = set()
@@ -71,7 +71,7 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
         yield Capability("replay", f"the partitions that broker {_list(fetched)} leads, under every rule", "")
     without = set(logs) - fetched
     if without:
-        what = "what server.log tells of shrinks only" if any(SERVER in logs[b] for b in without) else "nothing"
+        what = "only what server.log shows of shrinks" if any(SERVER in logs[b] for b in without) else "nothing"
         yield Capability(
             f"broker {_list(without)}", f"no follower fetches: {what}", "docs/getting-logs.md: request log"
         )
@@ -95,12 +95,12 @@ def _releases(given: str | None, versions: set[str]) -> Iterator[Capability]:
     unknown = [version for version, release in named.items() if release is None]
     releases = [given] if given else [release for release in named.values() if release]
     if unknown and not given:
-        yield Capability("release", f"{', '.join(unknown)} is no release that is known here", "--release X.Y.Z")
+        yield Capability("release", f"{', '.join(unknown)} is not a known release", "--release X.Y.Z")
     if releases:
         yield Capability("release", ", ".join(releases), "")
     elif not unknown:
         yield Capability(
-            "release", "in no line that was looked at", "--release X.Y.Z, if ingest does not find it either"
+            "release", "not in the lines that were read", "--release X.Y.Z, if ingest does not find it either"
         )
 
 
