@@ -14,7 +14,7 @@ def run_on_server_logs(job: Job, logs: FoundLogs, file: Path, missing: "NothingT
     """Ingest what there is, and answer from table shrink_evidence; no rule is compared."""
     from isr_batch.evidence.answer import COLUMNS, answer, shown_rows
     from isr_batch.evidence.questions import questions
-    from isr_batch.evidence.write import read_evidence
+    from isr_batch.evidence.table import read_evidence
     from isr_batch.report.evidence_page import write_evidence_page
 
     with recorded_run(job, "run") as done:

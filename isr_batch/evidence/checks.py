@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from isr_batch.evidence.lines import FoundLines, Place
-from isr_batch.evidence.rhythm import late_checks_ms
+from isr_batch.evidence.lines import LAG_TIME, FoundLines, Place
 from isr_batch.evidence.shrinks import Shrink, lag_time_ms
 
 ONE_CHECK_US = 500_000
@@ -17,6 +16,10 @@ STORM_US = 60_000_000
 """Checks further apart are of two storms, whatever they have in common."""
 UNKNOWN_LAG_TIME_MS = 10_000
 _ALONE_SHARE = 0.5
+_SPREAD_MS = 100
+"""A check may start some ms late without anything wrong."""
+_MOST_CHECKS = 200
+"""Checks that are compared with each other; the rhythm of a process shows in fewer."""
 
 
 @dataclass
@@ -118,7 +121,7 @@ def checks_of(rows: Iterable[Shrink], found: FoundLines) -> list[ExpirationCheck
             period_us = (lag_time_ms(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
             own.append(ExpirationCheck(row.leader_id, [row], period_us))
     for leader_id, own in by_leader.items():
-        late = late_checks_ms([check.at_us for check in own], leader_id, found)
+        late = _late_checks_ms([check.at_us for check in own], leader_id, found)
         for check, late_ms in zip(own, late, strict=True):
             check.late_ms = late_ms
             check.close()
@@ -157,3 +160,31 @@ def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
 
 def _together(one: ExpirationCheck, other: ExpirationCheck) -> bool:
     return any(a.same_time(b) for a in one.bursts.values() for b in other.bursts.values())
+
+
+def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) -> list[int | None]:
+    """Compute how late each check came by the rhythm of the others of its process; None where that is not known.
+
+    isr-expiration runs with a fixed period from the start of the process: half a lag time since 0.10.2, a lag time
+    before, of which half is a part. A check may be late, but never early, so the rhythm is that of the checks that most
+    others follow by whole periods, and it must show in at least two. ``checks`` are epoch microseconds, in order.
+    """
+    lag_time = found.settings.get((leader_id, LAG_TIME))  # a default may be wrong
+    late: list[int | None] = [None] * len(checks)
+    if not lag_time or lag_time < 2 * _SPREAD_MS:
+        return late
+    period = lag_time // 2
+    starts = [at_us for at_us, _ in found.process_starts.get(leader_id, [])]
+    processes: dict[int, list[int]] = {}
+    for n, at_us in enumerate(checks):
+        processes.setdefault(sum(start <= at_us for start in starts), []).append(n)
+    for numbers in processes.values():
+        at_ms = [checks[n] // 1000 for n in numbers]
+        sample = at_ms[:_MOST_CHECKS]
+        share = {ms: sum((other - ms) % period <= _SPREAD_MS for other in sample) for ms in sample}
+        best = max(share, key=lambda ms: (share[ms], -ms))
+        if share[best] < 2 or 2 * share[best] < len(sample):  # noqa: PLR2004 (one check alone is no rhythm)
+            continue
+        for n, ms in zip(numbers, at_ms, strict=True):
+            late[n] = (ms - best) % period if (ms - best) % period > _SPREAD_MS else 0
+    return late

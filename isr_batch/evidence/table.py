@@ -1,4 +1,4 @@
-"""Make the rows of table shrink_evidence."""
+"""Table shrink_evidence: make, write and read its rows."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -9,7 +9,11 @@ import pyarrow as pa
 from isr_batch.evidence.lines import FoundLines
 from isr_batch.evidence.shrinks import lag_time_ms, shrinks
 from isr_batch.evidence.suspects import Evidence, weigh_suspects
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 
 SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
@@ -37,6 +41,45 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
         for one in evidence
     ]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def write_evidence(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
+    """Put the evidence in place of what there is of the same leaders and the time of these logs.
+
+    Parameters
+    ----------
+    small : SmallTables
+        Of the lake.
+    cluster_id : str
+    evidence : pa.Table
+        Rows of that cluster, as `evidence_rows` gives them.
+    found : FoundLines
+        What the rows were made of; its ``span_us`` is the time of the logs.
+
+    Returns
+    -------
+    int
+        Number of rows written.
+    """
+    if not found.span_us:
+        return 0
+    first = min(first for first, _ in found.span_us.values())
+    last = max(last for _, last in found.span_us.values())
+    leaders = sorted({*found.span_us, *evidence["leader_id"].to_pylist()})
+    covered = (
+        f"cluster_id = {sql_literal(cluster_id)} AND leader_id IN ({', '.join(map(str, leaders))}) "
+        f"AND change_time BETWEEN TIMESTAMP'{_text(first)}' AND TIMESTAMP'{_text(last)}'"
+    )
+    if small.takes(SHRINK_EVIDENCE):
+        return small.replace(SHRINK_EVIDENCE, evidence, covered)
+    return small.lake.replace(SHRINK_EVIDENCE, small.lake.spark.createDataFrame(evidence), covered)
+
+
+def read_evidence(lake: Lake, cluster_id: str) -> pa.Table:
+    """Read the evidence of a cluster, in the order of time; empty where there is none."""
+    rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names, {"cluster_id": cluster_id})
+    order = ("change_time", "source_file", "source_line", "replica_id")
+    return rows.sort_by([(name, "ascending") for name in order])
 
 
 def _row(one: Evidence, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int) -> dict[str, Any]:
@@ -71,3 +114,7 @@ def _row(one: Evidence, found: FoundLines, cluster_id: str, storms: dict[int, in
 
 def _time(us: int) -> datetime:
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
+
+
+def _text(us: int) -> str:
+    return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}.{us % 1_000_000:06}"

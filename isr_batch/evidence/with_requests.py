@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from isr_batch.evidence.questions import Answered, FromRequests, questions
-from isr_batch.evidence.write import read_evidence
+from isr_batch.evidence.table import read_evidence
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.sql_files import sql_texts

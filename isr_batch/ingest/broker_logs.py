@@ -12,8 +12,7 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.errors import QualityGateError
-from isr_batch.evidence.table import evidence_rows
-from isr_batch.evidence.write import write_evidence
+from isr_batch.evidence.table import evidence_rows, write_evidence
 from isr_batch.ingest.ingested_files import (
     Ingested,
     Plan,
