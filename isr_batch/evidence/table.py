@@ -12,6 +12,7 @@ from isr_batch.evidence.suspects import Evidence, weigh_suspects
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.engines import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
@@ -70,9 +71,7 @@ def write_evidence(small: SmallTables, cluster_id: str, evidence: pa.Table, foun
         f"cluster_id = {sql_literal(cluster_id)} AND leader_id IN ({', '.join(map(str, leaders))}) "
         f"AND change_time BETWEEN TIMESTAMP'{_text(first)}' AND TIMESTAMP'{_text(last)}'"
     )
-    if small.takes(SHRINK_EVIDENCE):
-        return small.replace(SHRINK_EVIDENCE, evidence, covered)
-    return small.lake.replace(SHRINK_EVIDENCE, small.lake.spark.createDataFrame(evidence), covered)
+    return replace_arrow(small.lake, small.sql, SHRINK_EVIDENCE, evidence, covered)
 
 
 def read_evidence(lake: Lake, cluster_id: str) -> pa.Table:

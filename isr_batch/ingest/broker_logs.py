@@ -36,8 +36,10 @@ from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.ingest.replace_rows import CUT_BY, replace_covered, rows_of_cluster
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.engines import replace_arrow
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts
@@ -110,7 +112,7 @@ def _ingest(
     small: SmallTables, folder: Path, cluster_id: str, release: str | None, options: LogOptions
 ) -> Ingest:  # fmt: skip
     lake = small.lake
-    known = _known(small, cluster_id)
+    known = _known(lake, cluster_id)
     engine = engine_for(lake.spark, small.sql, text_bytes(folder))
     work = plan_ingest(survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options), known)
     if release:
@@ -141,10 +143,7 @@ def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: Plan
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
     )
     # Last: an ingest that was cut off before is done again.
-    if small.takes(INGESTED_FILES):
-        small.replace(INGESTED_FILES, rows, rows_of_cluster(cluster_id))
-    else:
-        lake.replace(INGESTED_FILES, lake.spark.createDataFrame(rows), rows_of_cluster(cluster_id))
+    replace_arrow(lake, small.sql, INGESTED_FILES, rows, rows_of_cluster(cluster_id))
     return Ingest(Counts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
 
 
@@ -154,10 +153,9 @@ def _weigh(small: SmallTables, lines: LinesOfInterest, cluster_id: str) -> None:
     write_evidence(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 
-def _known(small: SmallTables, cluster_id: str) -> list[Ingested]:
-    if not small.lake.has(INGESTED_FILES.name):
-        return []
-    rows = small.read(INGESTED_FILES, rows_of_cluster(cluster_id)).drop_columns("cluster_id")
+def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
+    names = [name for name in INGESTED_FILES.column_names if name != "cluster_id"]
+    rows = read_columns(lake, INGESTED_FILES.name, names, {"cluster_id": cluster_id})
     return [Ingested(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
 
 

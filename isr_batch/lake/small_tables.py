@@ -75,22 +75,6 @@ class SmallTables:
             files = [file for file in files if 0 < self._replaced(folder, table, file, where) < file["num_records"]]
         return not (files and table.change_feed) and _size(files) <= MOST_BYTES
 
-    def read(self, table: Table, where: str) -> pa.Table:
-        """Read the rows that match a condition; with Spark if `takes` says no.
-
-        Parameters
-        ----------
-        table : Table
-        where : str
-            SQL condition that both engines understand.
-        """
-        schema = arrow_schema(table)
-        if not self.takes(table):
-            return self.lake.read(table.name).where(where).toArrow().select(schema.names).cast(schema)
-        folder = str(self.lake.folder(table.name))
-        files = [_rows_of(folder, file, schema) for file in _files(deltalake.DeltaTable(folder), None)]
-        return rows_that_meet(self.sql, pa.concat_tables([schema.empty_table(), *files]), where)
-
     def replace(
         self, table: Table, rows: pa.Table, where: str, days: Days | None = None, files: Sequence[DataFile] = ()
     ) -> int:

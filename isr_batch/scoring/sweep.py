@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
@@ -100,10 +102,5 @@ def _classes(lake: Lake, grid: Grid) -> Callable[[DataFrame], DataFrame]:
 
 
 def _write(lake: Lake, table: Table, rows: list[Row], name: str) -> None:
-    doubles = {column.name for column in table.columns if column.type == "DOUBLE"}
-
-    def value(row: Row, column: str) -> object:
-        return float(row[column]) if column in doubles and row[column] is not None else row[column]
-
-    values = [{column: value(row, column) for column in table.column_names} for row in rows]
-    lake.replace(table, lake.spark.createDataFrame(values, table.schema_ddl), f"sweep = {sql_literal(name)}")
+    values = lake.spark.createDataFrame(pa.Table.from_pylist(rows, arrow_schema(table)))
+    lake.replace(table, values, f"sweep = {sql_literal(name)}")

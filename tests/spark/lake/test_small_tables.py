@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from isr_batch.errors import SchemaError, WriteConflictError
 from isr_batch.ingest.replace_rows import CUT_BY, rows_between, rows_of_cluster
 from isr_batch.lake import small_tables
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
@@ -122,7 +123,7 @@ def test_both_ways_leave_the_same_rows(table: Table, small: SmallTables, spark: 
         assert small.replace(table, given, where, days) == given.num_rows
         by_spark.replace(table, spark.createDataFrame(given), where)  # its count has rows that Delta copied as well
         assert stored(small.lake, table) == stored(by_spark, table)
-    read = small.read(table, rows_of_cluster(CLUSTERS[0]))
+    read = read_columns(small.lake, table.name, table.column_names, {"cluster_id": CLUSTERS[0]})
     assert read.num_rows == len(stored(by_spark, table)) > 1
     # Each can go on where the other has written.
     last = rows(table, CLUSTERS[0], 9)
@@ -203,7 +204,7 @@ def test_files_that_others_have_replaced_meanwhile_are_replaced_once(
 
     monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", raced)
     small.replace(COVERAGE, rows(COVERAGE, "c", 2), "true")
-    (left,) = small.read(COVERAGE, "true").to_pylist()
+    (left,) = read_columns(small.lake, COVERAGE.name, COVERAGE.column_names).to_pylist()
     assert left["from_time"] == at(2)
 
 
