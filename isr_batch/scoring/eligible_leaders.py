@@ -56,7 +56,9 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
     """
     tables = {name: engine.table(name) for name in TABLES if not results or name not in results} | dict(results or {})
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
-    found = engine.by_key(rows, PARTITION, partial(spans_outside_isr, clusters=elr_clusters(engine, elr)), SPANS)
+    found = engine.by_key(
+        rows, PARTITION, partial(spans_outside_isr, clusters=eligible_leader_clusters(engine, elr)), SPANS
+    )
     if results is None:
         timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
         found = heir_offsets.with_heir_offsets(engine, engine.keep(found), timelines)
@@ -109,13 +111,16 @@ def _path(engine: LakeEngine) -> str:
     """
 
 
-def elr_clusters(engine: LakeEngine, elr: Elr) -> dict[str, Cluster]:
+def eligible_leader_clusters(engine: LakeEngine, elr: Elr) -> dict[str, Cluster]:
     """Collect what the controllers said of whole clusters, and find out whether these have the feature."""
     words: dict[str, list[Word]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables(engine))):
         words.setdefault(row.pop("cluster_id"), []).append(Word(**row))
-    return {name: elr_cluster(sorted(words.get(name, []), key=_in_order), row, elr) for name, row in facts.items()}
+    return {
+        name: eligible_leader_cluster(sorted(words.get(name, []), key=_in_order), row, elr)
+        for name, row in facts.items()
+    }
 
 
 def _tables(engine: LakeEngine) -> dict[str, EngineRows]:
@@ -148,7 +153,7 @@ _WORDS: Final = """
 """
 
 
-def elr_cluster(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Cluster:
+def eligible_leader_cluster(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Cluster:
     """Find out whether a cluster has eligible leader replicas, and from when on.
 
     Parameters

@@ -199,5 +199,5 @@ def broker_events(sources: Sources, silent: pa.Table, checks: pa.Table) -> pa.Ta
         starts=server_log.process_starts(sources.sql, sources.server),
         silent=silent,
         checks=checks,
-        changes=metadata_log.broker_records(sources.sql, sources.metadata),
+        changes=metadata_log.metadata_brokers(sources.sql, sources.metadata),
     )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from isr_batch.ingest.kafka_logs.coverage import Stretch, with_stretch_number
 from isr_batch.ingest.kafka_logs.leader_epochs import Sources
 from isr_batch.ingest.kafka_logs.log_folder import SERVER
-from isr_batch.ingest.kafka_logs.metadata_log import broker_records
+from isr_batch.ingest.kafka_logs.metadata_log import metadata_brokers
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
@@ -24,7 +24,7 @@ _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 
 
-def shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
+def isr_shrinks_by_term(sources: Sources, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
     """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
 
     ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
@@ -185,7 +185,7 @@ def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller
         """,
         changes=changes,
         files=files,
-        states=broker_records(sources.sql, sources.metadata),
+        states=metadata_brokers(sources.sql, sources.metadata),
     )
 
 

@@ -116,7 +116,7 @@ class Sources:
     @cached_property
     def history(self) -> pa.Table:
         """`metadata_log.partition_history`."""
-        return metadata_log.partition_records(self.sql, self.metadata, self.topics)
+        return metadata_log.metadata_partitions(self.sql, self.metadata, self.topics)
 
 
 def leader_epochs(

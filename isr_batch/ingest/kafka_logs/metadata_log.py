@@ -118,7 +118,7 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     )
 
 
-def topic_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
+def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     """List the topics: topic_id, topic."""
     return sql(
         "SELECT data.topicId AS topic_id, data.name AS topic FROM metadata WHERE type = 'TOPIC_RECORD'",
@@ -126,7 +126,7 @@ def topic_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     )
 
 
-def min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
+def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     """List the last min.insync.replicas of each topic, or of a ``resource_broker`` ('' for all brokers)."""
     return sql(
         f"""
@@ -140,7 +140,7 @@ def min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     )
 
 
-def partition_records(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
+def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
     """List the partition states: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 
     A record with a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
@@ -177,7 +177,7 @@ def partition_records(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) 
     )
 
 
-def broker_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
+def metadata_brokers(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
     """List the broker state changes (fenced, unfenced, shutting_down): broker_id, kind, at_us."""
     return sql(
         """

@@ -250,7 +250,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     fetched = engine.where(read, "reason IS NULL")
     mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced)
     led = pa.Table.from_pylist(rows, schema=_settled(known.schema))
-    shrinks = isr_changes.shrinks_by_term(sources, known, stretches)
+    shrinks = isr_changes.isr_shrinks_by_term(sources, known, stretches)
     doubtful = [
         of_fetches["gaps"],
         of_produced["again"],
@@ -312,13 +312,13 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
         SELECT topic_id, max(topic) AS topic FROM (
             SELECT * FROM recorded UNION ALL SELECT * FROM noted UNION ALL SELECT * FROM listed) GROUP BY topic_id
         """,
-        recorded=metadata_log.topic_records(sql, records),
+        recorded=metadata_log.metadata_topics(sql, records),
         noted=server_log.topic_ids(sql, state_changes),
         listed=_pairs(listed_ids, topic_id=pa.string(), topic=pa.string()),
     )
     min_isr = sql(
         "SELECT * FROM recorded UNION ALL BY NAME SELECT * FROM listed",
-        recorded=metadata_log.min_isr_records(sql, records),
+        recorded=metadata_log.metadata_min_isr(sql, records),
         listed=_pairs(listed_min_isr, topic=pa.string(), min_insync_replicas=pa.int32()),
     )
     settings = server_log.broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)

@@ -27,7 +27,7 @@ def observed(
     controller: bool = False, server_log: Sequence[float] = (0, 100),
 ) -> list[tuple[Any, ...]]:  # fmt: skip
     table = pa.Table.from_pylist(terms, leader_epochs.TERMS)
-    shrinks = isr_changes.shrinks_by_term(known, table)
+    shrinks = isr_changes.isr_shrinks_by_term(known, table)
     first_us, last_us = (int(at * SECOND) for at in server_log)
     files = pa.table({"kind": ["server"], "broker_id": [1], "first_us": [first_us], "last_us": [last_us]})
     changes = isr_changes.observed_isr_changes(
@@ -42,7 +42,7 @@ def test_shrinks_are_in_the_term_of_their_time(sql: ArrowSql) -> None:
     server = lines((3, SHRINK), (15, SHRINK), (25, SHRINK))
     terms = pa.Table.from_pylist([term(4, 10), term(6, 20)], leader_epochs.TERMS)
     stretches = [Stretch(1, 0, 12 * SECOND, True), Stretch(1, 15 * SECOND, 30 * SECOND, False)]
-    rows = isr_changes.shrinks_by_term(sources(sql, server), terms, stretches).sort_by("at_us").to_pylist()
+    rows = isr_changes.isr_shrinks_by_term(sources(sql, server), terms, stretches).sort_by("at_us").to_pylist()
     assert [(row["leader_epoch"], row["log_stretch"]) for row in rows] == [(-1, 0), (4, 1), (6, 1)]
 
 
@@ -126,7 +126,7 @@ def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
         server: pa.Table, *records: dict[str, Any], states: pa.Table | None = None
     ) -> list[float | None]:  # fmt: skip
         known = sources(sql, server, states, records=parse_metadata(sql, record_lines(*records)))
-        shrinks = isr_changes.shrinks_by_term(known, pa.Table.from_pylist([term(4, 5)], leader_epochs.TERMS))
+        shrinks = isr_changes.isr_shrinks_by_term(known, pa.Table.from_pylist([term(4, 5)], leader_epochs.TERMS))
         rows = sorted(shrinks.to_pylist(), key=lambda row: row["at_us"])
         return [row["answered_us"] and row["answered_us"] / SECOND for row in rows]
 

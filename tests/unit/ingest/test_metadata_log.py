@@ -19,7 +19,7 @@ def test_a_record_with_a_leader_begins_a_leader_epoch(sql: ArrowSql) -> None:
         record(4, 13, CHANGE, **PARTITION, replicas=[3, 4]),
         record(5, 14, WHOLE, **PARTITION, replicas=[3, 4], isr=[4], leader=4, leaderEpoch=9),
     ))  # fmt: skip
-    history = metadata_log.partition_records(sql, records, sources(sql).topics).sort_by("position").to_pylist()
+    history = metadata_log.metadata_partitions(sql, records, sources(sql).topics).sort_by("position").to_pylist()
     names = ("topic", "leader_id", "leader_epoch", "replicas", "isr", "at_us", "source_line")
     assert [tuple(row[name] for name in names) for row in history] == [
         ("t-x", 1, 4, [1, 2, 3], [1, 2, 3], SECOND, 1),
@@ -34,7 +34,7 @@ def test_before_the_first_whole_record_leader_and_epoch_are_unknown(sql: ArrowSq
     records = metadata_log.parse_metadata(sql, record_lines(
         record(1, 10, CHANGE, **PARTITION, isr=[1]), record(2, 11, CHANGE, **PARTITION, leader=2)
     ))  # fmt: skip
-    history = metadata_log.partition_records(sql, records, sources(sql).topics).sort_by("position").to_pylist()
+    history = metadata_log.metadata_partitions(sql, records, sources(sql).topics).sort_by("position").to_pylist()
     assert [(row["leader_id"], row["leader_epoch"], row["isr"]) for row in history] == [(-1, -1, [1]), (2, -1, [1])]
 
 
@@ -67,7 +67,7 @@ def test_the_last_setting_of_a_topic_and_of_brokers_counts(sql: ArrowSql) -> Non
         record(1, 6, "CONFIG_RECORD", **config, resourceType=2, resourceName="gone", value="2"),
         record(1, 7, "CONFIG_RECORD", **config, resourceType=2, resourceName="gone", value=None),
     ))  # fmt: skip
-    found = metadata_log.min_isr_records(sql, records).to_pylist()
+    found = metadata_log.metadata_min_isr(sql, records).to_pylist()
     assert {tuple(row.values()) for row in found} == {("t-x", None, 1), (None, "", 2)}
 
 
@@ -87,6 +87,6 @@ def test_the_last_setting_of_a_topic_and_of_brokers_counts(sql: ArrowSql) -> Non
 )  # fmt: skip
 def test_states_of_brokers(sql: ArrowSql, kind: str, data: dict[str, object], found: list[str]) -> None:
     records = metadata_log.parse_metadata(sql, record_lines(record(2, 1, kind, **data)))
-    rows = metadata_log.broker_records(sql, records).to_pylist()
+    rows = metadata_log.metadata_brokers(sql, records).to_pylist()
     assert [(row["broker_id"], row["at_us"]) for row in rows] == [(7, 2 * SECOND)] * len(found)
     assert sorted(row["kind"] for row in rows) == found

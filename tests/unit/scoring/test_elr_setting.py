@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from isr_batch.scoring.eligible_leaders import Elr, elr_cluster
+from isr_batch.scoring.eligible_leaders import Elr, eligible_leader_cluster
 from isr_batch.scoring.rule_path import Word
 
 NOTHING: dict[str, Any] = {"major": 4, "printed_in": None}
@@ -29,12 +29,12 @@ ON, OFF = Word(10, 2, "elr_version", value=1), Word(90, 3, "elr_version", value=
 def test_auto_takes_it_from_the_log(
     words: list[Word], facts: dict[str, Any], said: tuple[str, bool | None, list[Word]]
 ) -> None:
-    cluster = elr_cluster(words, NOTHING | facts, "auto")
+    cluster = eligible_leader_cluster(words, NOTHING | facts, "auto")
     assert (cluster.source, cluster.enabled, list(cluster.words)) == said
 
 
 @pytest.mark.parametrize(("elr", "enabled"), [("on", True), ("off", False)])
 def test_the_operators_word_counts_for_all_time(elr: Elr, enabled: bool) -> None:
     lost = Word(5, 0, "unclean_restart", broker_id=2)
-    cluster = elr_cluster([lost, VERSION, ON, OFF], NOTHING, elr)
+    cluster = eligible_leader_cluster([lost, VERSION, ON, OFF], NOTHING, elr)
     assert (cluster.source, cluster.enabled, list(cluster.words)) == ("given", enabled, [lost])
