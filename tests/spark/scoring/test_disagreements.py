@@ -244,7 +244,7 @@ def test_two_rules_compared(lake: Lake, capsys: pytest.CaptureFixture[str]) -> N
         ("follower_slow", 0, 1, 1, 1),
         ("total", 1, 1, 2, 2),
     ]
-    with pytest.raises(UsageError, match="same shrinks"):
+    with pytest.raises(UsageError, match="compared with itself"):
         compare_rules(lake, a, a)
     with pytest.raises(NoInputError, match=r"no replay of kafka-0\.8"):
         compare_rules(lake, a, "kafka-0.8")
