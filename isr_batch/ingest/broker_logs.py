@@ -19,6 +19,7 @@ from isr_batch.ingest.ingested_files import (
     Plan,
     beginnings,
     days_of_files,
+    days_read,
     kept_time,
     overlaps,
     plan,
@@ -39,6 +40,7 @@ from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.ingest.replace_rows import CUT_BY, of_cluster, replace_covered
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import literal
+from isr_batch.lake.engines import replace_arrow
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import Counts
@@ -54,6 +56,7 @@ from isr_batch.lake.tables.inputs import (
     QUARANTINE,
 )
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+from isr_batch.lake.tables.outputs import LATE_CHECKS
 
 LAST_US = 1_000_000
 """A term that ends so near to the end of its leader's log was not seen to end."""
@@ -205,6 +208,11 @@ def _write(
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip
+    days = ", ".join(f"DATE'{day}'" for day in sorted(days_read(work, times)))
+    if days and small.lake.has(LATE_CHECKS.name):
+        # What they were found out from may be another log now.
+        none = arrow_schema(LATE_CHECKS).empty_table()
+        replace_arrow(small.lake, small.sql, LATE_CHECKS, none, f"{of_cluster(cluster_id)} AND event_date IN ({days})")
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 
 
