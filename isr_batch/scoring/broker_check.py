@@ -115,7 +115,7 @@ def _doubt(lake: Lake, refuted: Rows) -> None:
 def frame_of(lake: Lake, table: Table, rows: Rows) -> DataFrame:
     """Rows of an engine, with columns of a table, as Spark has them."""
     if not isinstance(rows, pa.Table):
-        return rows
+        return rows  # type: ignore[no-any-return]
     schema = arrow_schema(table)
     return lake.spark.createDataFrame(rows.cast(pa.schema([schema.field(name) for name in rows.column_names])))
 
