@@ -90,7 +90,7 @@ class Doubts:
         self.doubted.pop(follower.replica, None)
         absent = leader.rule.period_ms > 0 and leader.check_logged == "absent"
         if absent:
-            check_error_us = error_us + now_us - leader.check_due_us
+            check_error_us = error_us + max(0, now_us - leader.check_due_us)
         elif at_any_time:
             check_error_us = leader.rule.period_ms * 1000
         else:

@@ -61,7 +61,7 @@ def check_error_us(leader, term, params, now_us):
     if term.phase_unknown != 0 and leader.check_logged == NO_LINE:
         return params.check_period_ms * 1000
     if leader.check_logged == ABSENT_LINE:
-        return late_us + now_us - leader.check_due_us
+        return late_us + max(0, now_us - leader.check_due_us)
     if leader.check_logged == OTHERS_LINE or (leader.check_logged == NO_LINE and now_us == term.silent_until_us):
         return late_us + AWAKE_US
     return late_us
