@@ -92,6 +92,14 @@ def _validate(job: Job, done: "Run") -> "ValidationSummary":
         return summary
 
 
+def _find_late_checks(job: Job) -> int:
+    from isr_batch.scoring.late_checks import find_late_checks
+
+    with job.out.step("look for checks that came late") as facts:
+        facts["late_checks"] = find_late_checks(job.lake)
+        return int(facts["late_checks"])
+
+
 def _report(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
     from isr_batch.report import write_report
 
@@ -162,6 +170,8 @@ def run(
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, found)
         replay_window(job, done, Window(), timelines=wanted)
+        if _find_late_checks(job):
+            replay_window(job, done, Window(), timelines=wanted)
         matches = _validate(job, done)
         if not out.brief:
             _show_rules(job, _side_by_side(job))
@@ -274,6 +284,8 @@ def validate(
     from isr_batch.scoring.broker_check import predict, require_match
 
     with recorded_run(job, "validate") as done:
+        if _find_late_checks(job):
+            job.out.progress("These days are stale now: isr-batch backfill replays them with what was found")
         matches = _validate(job, done)
         _show_match(job, matches)
         if without_pins:

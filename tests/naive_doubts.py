@@ -12,6 +12,7 @@ AWAKE_US = 100_000
 
 DAY_US = 86_400_000_000
 OTHERS_LINE = -2  # code of a check of which a line about another partition tells
+ABSENT_LINE = -3  # code of a check that would have dropped somebody when it was due, and no line says so
 STARVED_US = 100_000  # a leader that is later than this writes lines late
 STAMP_US = 1000  # stamps are cut to milliseconds
 SLACK_US = 2000  # how far from its schedule a logged check may lie
@@ -59,7 +60,7 @@ class Doubts:
             return
         if row.time_us - SLACK_US <= leader.check_us <= row.until_us + SLACK_US:
             leader.check_us = row.until_us
-            leader.check_logged = "others" if of_others else "own"
+            leader.check_logged = {OTHERS_LINE: "others", ABSENT_LINE: "absent"}.get(row.code, "own")
             self._await(row)
 
     def fall_silent(self) -> None:
@@ -87,7 +88,10 @@ class Doubts:
         at_any_time = by_schedule and not leader.term.phase_known
         wakes_up = by_schedule and bool(truth.silences) and now_us == truth.silences[-1][1]
         self.doubted.pop(follower.replica, None)
-        if at_any_time:
+        absent = leader.rule.period_ms > 0 and leader.check_logged == "absent"
+        if absent:
+            check_error_us = error_us + max(0, now_us - leader.check_due_us)
+        elif at_any_time:
             check_error_us = leader.rule.period_ms * 1000
         else:
             check_error_us = error_us + (AWAKE_US if wakes_up or others else 0)
@@ -102,7 +106,9 @@ class Doubts:
             self._depends(follower.replica, now_us, back.undid)
         elif not (leader.term.isr_known or named or follower.replica in self.back or self._seen_at_log_end(follower)):
             self._depends(follower.replica, now_us, "isr_at_start")
-        elif leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us):
+        elif absent or (
+            leader.rule.period_ms and not at_any_time and not self._dropped_at(follower, now_us - error_us)
+        ):
             self._depends(follower.replica, now_us, "check_time")
         else:
             self.doubted[follower.replica] = now_us, now_us + error_us, now_us + check_error_us, named

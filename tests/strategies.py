@@ -183,11 +183,11 @@ class _Builder:
         period_us = max(1000, self.lag_us // (1 + what % 2) // 1000 * 1000)
         due_us = self.phase_us + -((self.phase_us - self.now_us) // period_us) * period_us
         due_us = max(self.now_us, due_us + (0, 1, -1, 1999, 2000, 2001, -1999, -2000, -2001)[what // 2 % 9])
-        of_others = what // 18 % 3 == 1  # a line about another partition tells it
+        of_others = what // 18 % 3 == 1  # a line about another partition tells it, or a line that is absent
         ran_us = due_us + self.duration_us(how >> 4, how & 15)
         named = -1 if of_others else (self.leo + 1, -1, self.leo, self.leo + 2)[how % 4]
         replica = -1 if of_others else self.replica(who)
-        self.rows.append(Row(due_us, CHECK, replica, named, -2 if of_others else -1, until_us=ran_us))
+        self.rows.append(Row(due_us, CHECK, replica, named, -2 - (how >> 1) % 2 if of_others else -1, until_us=ran_us))
 
     def finish(self, cut: int) -> Term:
         """End the term, perhaps before its last rows."""

@@ -38,8 +38,10 @@ NOBODY_WAITS = np.int64(-2)
 """Acks of an append that no request in the log made: it was seen by its effects."""
 
 
-OTHERS_LINE = np.int64(-2)
-"""Code of a check that printed a line about another partition of the leader, so that it came to this one near then."""
+NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE = np.int64(0), UNKNOWN, np.int64(-2), np.int64(-3)
+"""What tells when a check ran, and the code of such a row: the line of this partition; that of another one of the
+leader, so that it came to this one near then; or that there is no line, though the check would have dropped somebody
+when it was due, so that it ran later."""
 
 
 class Rows(NamedTuple):
@@ -51,7 +53,7 @@ class Rows(NamedTuple):
     kind      time_us             replica_id                     offset          code
     ========= =================== ============================== =============== ===================
     SILENCE   leader falls silent                                                until_us: its end
-    CHECK     check was due                                       OTHERS_LINE    until_us: it ran
+    CHECK     check was due                                       OWN_LINE, ...   until_us: it ran
     REMOVED   controller's word   replica taken out of the ISR
     ELIGIBLE  controller's word   replica that may (not) join                    1 may join, 0 not
     APPEND    log end moved                                      log end offset  acks
@@ -132,7 +134,7 @@ LEADER = int64_record(
     "give_up_us",  # when the rule gives up leadership; NEVER_US: no fetch takes that long
     "check_due_us",  # next run of isr-expiration by its schedule
     "check_us",  # and when it really runs (later when the leader was stopped)
-    "check_logged",  # whether a line tells when the next check runs: NO_LINE, OWN_LINE, or a line of OTHERS
+    "check_logged",  # what tells when the next check runs: NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE
     # with which other runs it shares its state (udfs.kernel.shared_runs)
     "runs",  # as rows of the timelines tell of them: the run; of a group, those that go along with it
     "group",  # its place; NO_GROUP: none
@@ -183,7 +185,6 @@ FETCH_STATE = int64_record(
 )
 """What the log says of a follower whatever the rule: its latest fetch, and what it lacks."""
 
-NO_LINE, OWN_LINE, OTHERS = np.arange(3)
 NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED = np.arange(5)
 
 TERM = int64_record(

@@ -18,6 +18,7 @@ from isr_batch.ingest.ingested_files import (
     Plan,
     beginnings_of_file,
     days_of_files,
+    days_read,
     overlaps_of_files,
     plan_ingest,
     records_of_files,
@@ -55,6 +56,7 @@ from isr_batch.lake.tables.inputs import (
     QUARANTINE,
 )
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+from isr_batch.lake.tables.outputs import LATE_CHECKS
 
 LAST_US = 1_000_000
 """A term that ends so near to the end of its leader's log was not seen to end."""
@@ -202,6 +204,13 @@ def _write(
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip
+    days = ", ".join(f"DATE'{day}'" for day in sorted(days_read(work, times)))
+    if days and small.lake.has(LATE_CHECKS.name):
+        # What they were found out from may be another log now.
+        none = arrow_schema(LATE_CHECKS).empty_table()
+        replace_arrow(
+            small.lake, small.sql, LATE_CHECKS, none, f"{rows_of_cluster(cluster_id)} AND event_date IN ({days})"
+        )
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 
 

@@ -192,9 +192,15 @@ def days_of_files(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[str, st
     return (str(days[0]), str(days[1])) if days and not overlaps_of_files(work, times) else None
 
 
+def days_read(work: Plan, times: dict[str, dict[str, Any]]) -> set[date]:
+    """Days of which the files tell that are read, or told when they were read before."""
+    before = {day for record in work.superseded for day in record.days}
+    return before | {day for of_file in times.values() for day in of_file["days"]}
+
+
 def _days(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[date, date] | None:
     """First and last day of rows of the files that are read; stamps written late move back in time."""
-    days = {day for record in work.superseded for day in record.days} | {d for t in times.values() for d in t["days"]}
+    days = days_read(work, times)
     return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
 

@@ -55,13 +55,13 @@ class InputFingerprints:
 
 def fingerprints(lake: Lake) -> InputFingerprints:
     """Compute the fingerprints of all days from packed segments and the small input tables."""
-    with engine_for(lake, ("leader_epochs", "observed_isr_changes", "broker_events")) as engine:
+    with engine_for(lake, _SMALL) as engine:
         return fingerprints_by(engine)
 
 
 def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
     """Do the same by this engine."""
-    tables = {name: engine.table(name) for name in ("leader_epochs", "observed_isr_changes", "broker_events")}
+    tables = {name: engine.table(name) for name in _SMALL}
     tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
     tables["terms"] = engine(JOINED, **tables)
     parts = (
@@ -80,6 +80,7 @@ def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
     return InputFingerprints(by_day)
 
 
+_SMALL: Final = ("leader_epochs", "observed_isr_changes", "broker_events", "late_checks")
 _OF_SEGMENTS: Final = (*SET_KEY, "first_time", "last_time", "events", "checksum")
 _PARTS: Final = (
     ("segment", "fetch_segments", "unix_micros(first_time)",
@@ -94,6 +95,8 @@ _PARTS: Final = (
      (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by", "unix_micros(answered_time)"), "kind = 'shrink'"),
     ("event", "broker_events", "unix_micros(event_time)",
      ("cluster_id", "broker_id", "kind", "unix_micros(event_time)", "unix_micros(end_time)"), "kind <> 'started'"),
+    ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
+     "true"),
 )  # fmt: skip
 """What a replay takes from its input: a word for it, table, time, columns, and which rows."""
 

@@ -11,12 +11,14 @@ from pyspark.sql import functions as F
 
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.replay.terms import terms_joined
 from isr_batch.window import Window
 from udfs.batches.replay import KEPT_FIELDS
 from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import SEGMENT
 from udfs.records import (
+    ABSENT_LINE,
     CHECK,
     ELIGIBLE,
     FETCH,
@@ -70,17 +72,22 @@ def event_stream(
     return stream
 
 
-def facts(lake: Lake, *, pinned: bool = True) -> DataFrame:
+def facts(lake: Lake, *, pinned: bool = True, late: DataFrame | None = None) -> DataFrame:
     """Rows of the stream that are neither fetches nor appends: few, and not packed.
 
-    Unless ``pinned``, without those that the lines of shrinks give: when a check ran, the log end that it saw, how long
-    the ISR write took.
+    Unless ``pinned``, without those that the lines of shrinks give, or their absence: when a check ran, the log end
+    that it saw, how long the ISR write took. ``late`` are rows of ``late_checks``, by default those of the lake.
     """
     terms, broker_events = terms_joined(lake), lake.read("broker_events")
     changes = lake.read("observed_isr_changes")
     parts = [_removals(terms, changes), _silences(terms, broker_events), _eligibility(terms, broker_events)]
     if pinned:
         parts += [_checks(terms, changes, broker_events), _isr_writes(changes)]
+        lake.ensure(LATE_CHECKS)
+        if late is None and lake.files(LATE_CHECKS.name):
+            late = lake.read(LATE_CHECKS.name)
+        if late is not None:
+            parts.append(_late_checks(late))
     rows = terms_of(terms)
     for part in parts:
         rows = rows.unionByName(part, allowMissingColumns=True)
@@ -199,6 +206,12 @@ def _checks(terms: DataFrame, changes: DataFrame, broker_events: DataFrame) -> D
     return _rows(visited, CHECK, time_us=due_us, until_us=_us("change_time"), **shown).unionByName(
         _rows(others, CHECK, time_us=due_us, until_us=_us("end_time"), code=F.lit(int(OTHERS_LINE)))
     )
+
+
+def _late_checks(known: DataFrame) -> DataFrame:
+    """Checks that ran later than they were due, as an absent line tells."""
+    due_us, ran_us = _us("due_time") - CHECK_LEAD_US, _us("ran_time")
+    return _rows(known, CHECK, time_us=due_us, until_us=ran_us, code=F.lit(int(ABSENT_LINE)))
 
 
 def _isr_writes(changes: DataFrame) -> DataFrame:

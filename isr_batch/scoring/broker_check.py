@@ -1,8 +1,8 @@
 """What the brokers decided against what the replay of their own rule decides.
 
-Only timing is taken from the log: the phase of isr-expiration, and when a logged check ran
-(``broker_events``). Who leaves, who joins, and every offset and time behind it is the replay's own. `predict` compares
-a replay to which no line of a change gave a time.
+Only timing is taken from the log: the phase of isr-expiration, when a logged check ran (``broker_events``), and that
+one came late (`isr_batch.scoring.late_checks`). Who leaves, who joins, and every offset and time behind it is the
+replay's own. `predict` compares a replay to which no line of a change gave a time.
 """
 
 import json
@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.log_files.vendors import apache_release
@@ -20,12 +21,15 @@ from isr_batch.lake.engines import LakeEngine, Rows, engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import turn
 from isr_batch.lake.sql_files import text_of
-from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.lake.tables.contract import SET_KEY, Table
 from isr_batch.lake.tables.outputs import DEPENDS_ON, ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
-from isr_batch.replay.prediction import changes_without_pins
+from isr_batch.replay.event_stream import facts
+from isr_batch.replay.own_changes import changes_of
 from isr_batch.replay.terms import JOINED
 from isr_batch.scoring.scores import write_scores
 from udfs.batches.replay import RuleRun
+from udfs.kernel.doubts import LATE_FOR_US
+from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
@@ -47,8 +51,11 @@ _TEXTS: Final = {
     ),
     "no_server_log": quoted("no server.log of the leader has this time, so nothing tells whether it made this change"),
     "in_flight_ms": IN_FLIGHT_MS, "race_ms": RACE_MS, "near_ms": NEAR_MS, "close_ms": CLOSE_MS,
+    "late_for_us": int(LATE_FOR_US), "least_us": CHECK_SLACK_US,
 }  # fmt: skip
-_HELD: Final = ("leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records")
+HELD: Final = (
+    "leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records", "broker_events",
+)  # fmt: skip
 """Tables whose rows a comparison holds in memory; logs are read as it goes on."""
 _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change_time")
 
@@ -86,10 +93,10 @@ def validate(lake: Lake) -> ValidationSummary:
     NoInputError
         When the lake has no replay of the rule that its brokers ran.
     """
-    with engine_for(lake, _HELD) as engine:
+    with engine_for(lake, HELD) as engine:
         engine.replace(REPLAY_CHECK, matched(engine, lake))
         tables = {name: engine.table(name) for name in ("isr_changes", REPLAY_CHECK.name)}
-        refuted = engine.keep(_ask(engine, "refuted", tables))
+        refuted = engine.keep(ask(engine, "refuted", tables))
         if engine.listed(engine("SELECT count(*) AS n FROM {refuted}", refuted=refuted))[0]["n"]:
             _doubt(lake, refuted)
         return _summary(engine)
@@ -97,15 +104,20 @@ def validate(lake: Lake) -> ValidationSummary:
 
 def _doubt(lake: Lake, refuted: Rows) -> None:
     """Make changes possible; they are many if the brokers ran another rule than their release's."""
-    if isinstance(refuted, pa.Table):
-        schema = arrow_schema(ISR_CHANGES)
-        zoned = refuted.cast(pa.schema([schema.field(name) for name in refuted.column_names]))
-        refuted = lake.spark.createDataFrame(zoned)
+    refuted = frame_of(lake, ISR_CHANGES, refuted)
     with turn(lake):
         # Last the table from which Spark computes them anew: also after a crash in between nothing is left out.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
             lake.amend(table, refuted, _CHANGE, "depends_on", "certainty")
         write_scores(lake)
+
+
+def frame_of(lake: Lake, table: Table, rows: Rows) -> DataFrame:
+    """Rows of an engine, with columns of a table, as Spark has them."""
+    if not isinstance(rows, pa.Table):
+        return rows  # type: ignore[no-any-return]
+    schema = arrow_schema(table)
+    return lake.spark.createDataFrame(rows.cast(pa.schema([schema.field(name) for name in rows.column_names])))
 
 
 def predict(lake: Lake) -> ValidationSummary:
@@ -116,17 +128,30 @@ def predict(lake: Lake) -> ValidationSummary:
     NoInputError
         As `validate`.
     """
-    with engine_for(lake, _HELD) as engine:
-        terms = engine(JOINED, **{name: engine.table(name) for name in _HELD})
-        _, ran = _releases(engine, {"terms": terms})
-        changes = changes_without_pins(lake, [RuleRun(rule) for rule in ran])
+    with engine_for(lake, HELD) as engine:
+        changes = changes_of(lake, own_rules(engine), facts(lake, pinned=False))
         compared = matched(engine, lake, engine.rows(changes))
-        return ValidationSummary(engine.listed(_ask(engine, "summary", {"replay_check": compared})))
+        return ValidationSummary(engine.listed(ask(engine, "summary", {"replay_check": compared})))
+
+
+def own_rules(engine: LakeEngine) -> list[RuleRun]:
+    """The rules of the releases that the brokers ran."""
+    terms = engine(JOINED, **{name: engine.table(name) for name in HELD})
+    return [RuleRun(rule) for rule in _releases(engine, {"terms": terms})[1]]
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
     """Rows of ``replay_check``, by this engine, for ``isr_changes`` or others; raises what `validate` raises."""
-    tables = {name: engine.table(name) for name in _HELD}
+    tables = compared(engine, lake, changes)
+    tables["races"] = _races(engine, tables)
+    words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}
+    tables["words"] = engine.rows(pa.table(words))
+    return ask(engine, "replay_check", tables)
+
+
+def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dict[str, Rows]:
+    """Compare as `matched` does, up to the table ``doubted``: each change with its twin, or why it has none."""
+    tables = {name: engine.table(name) for name in HELD}
     if changes is not None:
         tables["isr_changes"] = changes
     tables["terms"] = engine(JOINED, **tables)
@@ -136,17 +161,14 @@ def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows
             f"no log in {lake.root} says which release its brokers ran", "there is nothing to compare with"
         )
     _require_replayed(engine, lake, ran)
-    tables["leaders"] = engine.keep(_ask(engine, "leaders", tables))
-    tables["own_terms"] = engine.keep(_ask(engine, "own_terms", tables))
+    tables["leaders"] = engine.keep(ask(engine, "leaders", tables))
+    tables["own_terms"] = engine.keep(ask(engine, "own_terms", tables))
     tables["parameters"] = _parameters(engine, tables)
-    tables |= {name: engine.keep(_ask(engine, name, tables)) for name in ("logged", "replayed")}
-    for name in ("pairs", "side_by_side"):
-        tables[name] = _ask(engine, name, tables)
-    tables["doubted"] = engine.keep(_ask(engine, "doubted", tables))
-    tables["races"] = _races(engine, tables)
-    words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}
-    tables["words"] = engine.rows(pa.table(words))
-    return _ask(engine, "replay_check", tables)
+    tables |= {name: engine.keep(ask(engine, name, tables)) for name in ("logged", "replayed")}
+    for name in ("late_spans", "pairs", "side_by_side"):
+        tables[name] = ask(engine, name, tables)
+    tables["doubted"] = engine.keep(ask(engine, "doubted", tables))
+    return tables
 
 
 def summary(lake: Lake) -> ValidationSummary:
@@ -156,10 +178,11 @@ def summary(lake: Lake) -> ValidationSummary:
 
 
 def _summary(engine: LakeEngine) -> ValidationSummary:
-    return ValidationSummary(engine.listed(_ask(engine, "summary", {"replay_check": engine.table(REPLAY_CHECK.name)})))
+    return ValidationSummary(engine.listed(ask(engine, "summary", {"replay_check": engine.table(REPLAY_CHECK.name)})))
 
 
-def _ask(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
+def ask(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
+    """Answer a query of the folder ``sql``."""
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
@@ -197,14 +220,14 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
     """Of logged shrinks that are not replayed: what came at the same moment."""
-    unexplained = _ask(engine, "unexplained", tables)
+    unexplained = ask(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))
     first, last = (date(1970, 1, 1) + timedelta(microseconds=us or 0) for us in (span["from_us"], span["until_us"]))
     # A fetch has the day on which it was handled, which need not be that on which it came or was answered.
     days = (first - timedelta(days=1), last + timedelta(days=1))
     near = {"fetches": engine.fetches(unexplained, days), "appends": engine.appends(unexplained, days)}
-    return _ask(engine, "races", near)
+    return ask(engine, "races", near)
 
 
 def require_match(summary: ValidationSummary, min_matched_ratio: float) -> None:

@@ -3,7 +3,8 @@
 Stamps are cut to milliseconds, and what a leader did it wrote down a little later. So the check that drops a follower
 has an interval and not an instant: as wide as the error of stamps, and as the leader was late with its work lately. A
 check that no line tells of, by a leader that was silent when it was due, ran some time after the leader woke up. Where
-the log does not tell the phase of the periodic check, it ran at some time within a period.
+the log does not tell the phase of the periodic check, it ran at some time within a period. A check that must have run
+later than it was due, since no line has what it would have done, ran at some time since.
 
 Where a line says that the leader dropped this very follower, part of the order is known: the follower lacked something
 at that check, and no fetch that showed it at the log end had come before. Other fetches are in doubt still: the line is
@@ -21,7 +22,7 @@ import numpy as np
 from udfs.jit import kernel
 from udfs.kernel.follower_truth import overlap
 from udfs.kernel.ledger import DAY_US
-from udfs.records import DOUBT, NEVER_US, NO_LINE, OTHERS, OWN_LINE, READ
+from udfs.records import ABSENT_LINE, DOUBT, NEVER_US, NO_LINE, OTHERS_LINE, OWN_LINE, READ
 
 DEPENDS_ON = (None, "event_order", "check_time", "check_phase", "isr_at_start")
 NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE, ISR_AT_START = np.arange(len(DEPENDS_ON))
@@ -59,7 +60,9 @@ def check_error_us(leader, term, params, now_us):
         return late_us
     if term.phase_unknown != 0 and leader.check_logged == NO_LINE:
         return params.check_period_ms * 1000
-    if leader.check_logged == OTHERS or (leader.check_logged == NO_LINE and now_us == term.silent_until_us):
+    if leader.check_logged == ABSENT_LINE:
+        return late_us + max(0, now_us - leader.check_due_us)
+    if leader.check_logged == OTHERS_LINE or (leader.check_logged == NO_LINE and now_us == term.silent_until_us):
         return late_us + AWAKE_US
     return late_us
 
@@ -114,7 +117,8 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
         # Nothing shows that it was a member: neither a line, nor a fetch at the log end, which would have made it one.
         return ISR_AT_START
     at_any_time = term.phase_unknown != 0 and leader.check_logged == NO_LINE
-    return CHECK_TIME if ran_late and params.check_period_ms != 0 and not at_any_time else NOTHING
+    some_time_later = leader.check_logged == ABSENT_LINE or (ran_late and not at_any_time)
+    return CHECK_TIME if params.check_period_ms != 0 and some_time_later else NOTHING
 
 
 @kernel

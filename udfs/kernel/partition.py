@@ -27,7 +27,6 @@ from udfs.records import (
     NEVER_US,
     NOBODY_WAITS,
     NOT_DUE,
-    OTHERS,
     OTHERS_LINE,
     OWN_LINE,
     READ,
@@ -300,17 +299,18 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         return -1
 
     @kernel
-    def note_check(state, r, due_us, ran_us, of_others, log_end_offset):
+    def note_check(state, r, due_us, ran_us, code, log_end_offset):
         """A line tells when a check ran; of another partition it says less than when the leader woke up.
 
-        The stamp of the line is cut to a millisecond. Within that, the check came after the append that it shows.
+        The stamp of the line is cut to a millisecond. Within that, the check came after the append that it shows. An
+        absent line tells that it had not run yet.
         """
         term, leader = state.term[0], state.leaders[r]
-        if state.params[r].check_period_ms == 0 or (of_others and leader.check_us == term.silent_until_us):
+        if state.params[r].check_period_ms == 0 or (code == OTHERS_LINE and leader.check_us == term.silent_until_us):
             return
         if due_us - CHECK_SLACK_US <= leader.check_us <= ran_us + CHECK_SLACK_US:
             leader.check_us = ran_us
-            leader.check_logged = OTHERS if of_others else OWN_LINE
+            leader.check_logged = code
             await_rule(term, state.due_us, r, leader.check_us)
             until_us = ran_us + doubts.STAMP_US - 1
             if term.awaited_until_us != until_us:
@@ -349,7 +349,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     # Nobody is dropped who lacks nothing (2.1 on).
                     log_end_offset = state.fetches[p].log_end_offset + 1
             for r in range(term.runs):
-                note_check(state, r, now_us, rows.until_us[i], rows.code[i] == OTHERS_LINE, log_end_offset)
+                note_check(state, r, now_us, rows.until_us[i], rows.code[i], log_end_offset)
             return
         if p < 0:
             term.ignored += 1

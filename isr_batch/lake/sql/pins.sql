@@ -9,6 +9,13 @@ FROM broker_events
 WHERE kind = 'check'
 UNION ALL
 SELECT
+  cluster_id, leader_id, topic, partition_id, CAST(NULL AS INT), 'check_time', due_time, ran_time,
+  (unix_micros(latest_time) - unix_micros(due_time)) / 1000,
+  'a check was due that would have dropped somebody, and no line says so: it ran later',
+  CAST(NULL AS STRING), CAST(NULL AS BIGINT)
+FROM late_checks
+UNION ALL
+SELECT
   cluster_id, leader_id, topic, partition_id, replica_id, 'event_order', change_time, change_time, 0.999,
   'the check came after the append that the line shows, and before a fetch that shows the replica at the log end',
   source_file, source_line

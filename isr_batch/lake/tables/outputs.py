@@ -105,6 +105,24 @@ SHRINK_VERDICTS = Table(
     change_feed=True,
 )
 
+LATE_CHECKS = Table(
+    "late_checks",
+    "A check that came to a partition later than it was due: it would have dropped somebody, and no line says so",
+    (
+        *SET,
+        *columns("""
+            due_time TIMESTAMP NOT NULL -- when the check would have run, by all that the stamps tell
+            ran_time TIMESTAMP NOT NULL -- when it ran at the latest: at the next check of the leader of which a line
+                -- tells, or else at latest_time
+            latest_time TIMESTAMP NOT NULL -- until when the leader was late with its work, as far as the log shows
+            replica_ids ARRAY<INT> NOT NULL -- followers that the brokers' own rule would have dropped at due_time
+        """),
+        DATE,
+    ),
+    {**KEY_CHECKS, "later": "ran_time > due_time AND latest_time >= ran_time"},
+    ("event_date",),
+)
+
 REPLAY_CHECK = Table(
     "replay_check",
     "An ISR change that the broker logged beside the one that the replay makes, or one without the other",
@@ -237,6 +255,7 @@ OUTPUT_TABLES = (
     RULE_RUNS,
     ISR_CHANGES,
     SHRINK_VERDICTS,
+    LATE_CHECKS,
     REPLAY_CHECK,
     RULE_DISAGREEMENTS,
     ELIGIBLE_LEADERS,

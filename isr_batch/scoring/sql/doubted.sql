@@ -61,8 +61,8 @@ WITH alone AS (
 SELECT
   cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, kind,
   CASE WHEN doubt IS NULL THEN status ELSE 'unknown' END AS status, doubt,
-  coalesce(rule, ran, 'unknown') AS rule, coalesce(params_json, '{{}}') AS params_json, depends_on, time_error_ms,
-  at_us, observed_us, replayed_us, last_caught_up_error_ms,
+  coalesce(rule, ran, 'unknown') AS rule, coalesce(params_json, '{{}}') AS params_json, depends_on, uncertain_ms,
+  time_error_ms, at_us, observed_us, replayed_us, last_caught_up_error_ms,
   observed_follower_log_end_offset, replayed_follower_log_end_offset, observed_leader_log_end_offset,
   replayed_leader_log_end_offset, observed_high_watermark, replayed_high_watermark
 FROM told LEFT JOIN {leaders} AS leaders USING (cluster_id, leader_id)

@@ -1,4 +1,5 @@
--- Pairs that are each other's nearest within one period of the check and a second, by their numbers.
+-- Pairs that are each other's nearest within one period of the check and a second, by their numbers. An expand is
+-- logged when its ISR write is answered, which a leader that is late with its work may do any time later.
 WITH reach AS (
   SELECT cluster_id, leader_id, max(replica_lag_time_max_ms / checks_per_lag_time) + 1000 AS reach_ms
   FROM {own_terms} GROUP BY cluster_id, leader_id
@@ -6,10 +7,14 @@ WITH reach AS (
   SELECT
     cluster_id, topic, partition_id, leader_id, replica_id, kind,
     logged.number AS logged_number, replayed.number AS replayed_number,
-    (replayed.at_us - logged.at_us) / 1000 AS time_error_ms, reach_ms
+    (replayed.at_us - logged.at_us) / 1000 AS time_error_ms, reach_ms,
+    late.from_us IS NOT NULL AND kind = 'expand' AND replayed.at_us <= logged.at_us AS was_late
   FROM {logged} AS logged
   JOIN {replayed} AS replayed USING (cluster_id, topic, partition_id, leader_id, replica_id, kind)
   JOIN reach USING (cluster_id, leader_id)
+  LEFT JOIN {late_spans} AS late
+  ON late.cluster_id = logged.cluster_id AND late.leader_id = logged.leader_id
+    AND replayed.at_us >= late.from_us AND logged.at_us <= late.until_us + $late_for_us
 ), ranked AS (
   SELECT *,
     row_number() OVER (
@@ -21,7 +26,7 @@ WITH reach AS (
       ORDER BY abs(time_error_ms), logged_number
     ) AS place_of_logged
   FROM near
-  WHERE abs(time_error_ms) <= reach_ms
+  WHERE abs(time_error_ms) <= reach_ms OR was_late
 )
 SELECT
   cluster_id, topic, partition_id, leader_id, replica_id, kind, logged_number, replayed_number, time_error_ms

@@ -15,7 +15,7 @@ SELECT
   coalesce(logged.replica_id, replayed.replica_id) AS replica_id,
   coalesce(logged.kind, replayed.kind) AS kind,
   CASE WHEN replayed.number IS NULL THEN 'missing' WHEN logged.number IS NULL THEN 'extra' ELSE 'matched' END AS status,
-  rule, params_json, depends_on, time_error_ms,
+  rule, params_json, depends_on, uncertain_ms, time_error_ms,
   coalesce(logged.at_us, replayed.at_us) AS at_us,
   logged.at_us AS observed_us,
   replayed.at_us AS replayed_us,

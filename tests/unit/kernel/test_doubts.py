@@ -43,7 +43,9 @@ def appends() -> list[Row]:
     return [Row(at(ms - 50), APPEND, -1, ms // 100, -1) for ms in range(100, 12_000, 100)]
 
 
-def shrink(*more: Row, phase_known: bool = True, end_ms: float = 12_000, run: Setting = RUN) -> Change:
+def shrink(
+    *more: Row, phase_known: bool = True, end_ms: float = 12_000, run: Setting = RUN, dropped_ms: float = DROPPED_MS
+) -> Change:
     """The one shrink of follower 2; the naive model says the same."""
     rows = tuple(sorted([*awake(), *appends(), *more], key=lambda row: (row.time_us, row.kind)))
     term = Term((1, 2), 1, START_US, at(end_ms), 0, 0, (1, 2), leader_is_new=True, rows=rows, phase_known=phase_known)
@@ -51,7 +53,7 @@ def shrink(*more: Row, phase_known: bool = True, end_ms: float = 12_000, run: Se
     assert_agree(log, [run])
     (result,) = replay(log, [run])
     found: list[Change] = [change for change in result["changes"] if change.kind == "shrink"]
-    assert found[0].time_us == at(DROPPED_MS)
+    assert found[0].time_us == at(dropped_ms)
     return found[0]
 
 
@@ -107,6 +109,16 @@ def test_a_leader_that_wakes_up() -> None:
     assert shrink(silence, logged, caught_up(8_060)).depends_on is None, "a line tells when it ran"
     of_another = logged._replace(code=-2)
     assert shrink(silence, of_another, caught_up(8_060)).depends_on == "check_time", "a line about another partition"
+
+
+def test_a_check_that_must_have_run_later() -> None:
+    """It is due at 8,000, where no line says that it dropped anybody; what it drops at 8,700 is possible."""
+    later = Row(at(7_999), CHECK, -1, -1, -3, until_us=at(8_700))
+    change = shrink(later, caught_up(8_701), dropped_ms=8_700)
+    assert (change.depends_on, change.time_error_ms) == ("check_time", 701)
+    early = Row(at(7_998), CHECK, -1, -1, -3, until_us=at(7_999))
+    change = shrink(early, dropped_ms=7_999)
+    assert (change.depends_on, change.time_error_ms) == ("check_time", 1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""Find checks that came late: the brokers' own rule would have dropped somebody, and no line says so.
+
+A leader that gets no CPU checks late, by seconds, and the replay has its checks when they were due. Of those that drop
+somebody the log has lines. Where it has none the check cannot have run yet: it is moved to the next one of which a line
+tells, or to the end of the time in which the leader was late, and all rules are replayed with it there. What is dropped
+then without a line is moved again, but never out of that time: such a shrink stays ``extra``.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from isr_batch.lake.engines import Rows, engine_for
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.lease import turn
+from isr_batch.lake.tables.outputs import LATE_CHECKS
+from isr_batch.replay.event_stream import facts
+from isr_batch.replay.own_changes import changes_of
+from isr_batch.scoring.broker_check import HELD, ask, compared, frame_of, own_rules
+from udfs.batches.replay import RuleRun
+from udfs.batches.results import SET_COLUMNS
+
+ROUNDS: Final = 12
+"""A check that is moved may drop somebody where it is then; a run with leaders at 1 % of a core took 7 rounds."""
+
+
+def find_late_checks(lake: Lake) -> int:
+    """Write what is new into ``late_checks``; returns how many rows.
+
+    The lake's own replay is the first that is compared. Of the partitions in which a check is moved, the brokers' rules
+    are replayed again, until no check is left to move. What the lake holds of these days is stale then.
+
+    Raises
+    ------
+    NoInputError
+        When the lake has no replay of the rule that its brokers ran.
+    """
+    with engine_for(lake, (*HELD, LATE_CHECKS.name)) as engine:
+        known, changes, found = engine.table(LATE_CHECKS.name), None, 0
+        for _ in range(ROUNDS):
+            tables = compared(engine, lake, changes) | {LATE_CHECKS.name: known}
+            new = engine.keep(ask(engine, "late_checks", tables))
+            moved = engine.listed(engine("SELECT count(*) AS n FROM {new}", new=new))[0]["n"]
+            if not moved:
+                break
+            found += moved
+            both = "SELECT * FROM {known} UNION ALL SELECT * FROM {new}"
+            known = engine.keep(engine(both, known=known, new=new))
+            changes = engine.rows(_changes_with(lake, own_rules(engine), known, new))
+        if found:
+            with turn(lake):
+                engine.replace(LATE_CHECKS, known)
+        return found
+
+
+def _changes_with(lake: Lake, runs: list[RuleRun], known: Rows, new: Rows) -> pa.Table:
+    """Changes of the partitions in which a check was moved just now, with all that were moved."""
+    moved = frame_of(lake, LATE_CHECKS, new)
+    log = facts(lake, late=frame_of(lake, LATE_CHECKS, known))
+    return changes_of(lake, runs, log, moved.select(*SET_COLUMNS).distinct())
