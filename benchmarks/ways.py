@@ -48,7 +48,7 @@ def packed(spark: SparkSession, lake: Path) -> Path:
 
 def ours(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> Path:
     """Timelines, changes, verdicts and the ledger of each rule; packs what is not packed."""
-    replay(Lake(spark, str(lake)), runs, timelines=True)
+    replay(Lake(spark, str(lake)), runs, timelines="all")
     return lake
 
 

@@ -9,6 +9,7 @@ from isr_batch.lake.lease import turn
 from isr_batch.lake.maintain import maintain as compact_and_clean
 from isr_batch.lake.run_log import Counts, Run
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
+from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.replay.days import mark
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replay
@@ -37,7 +38,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     step: Step = silently,
     *,
     elr: Elr = "auto",
-    timelines: bool | None = None,
+    timelines: Timelines | None = None,
 ) -> None:
     """Replay a window through the rules and bring everything that is made of it up to date.
 
@@ -58,8 +59,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
         Shows progress.
     elr : {"auto", "off", "on"}
         Whether the clusters have eligible leader replicas: as their logs say, or not, or from the start.
-    timelines : bool, optional
-        Whether replica_timeline and partition_timeline are written; by default that depends on the size.
+    timelines : {"all", "around-shrinks", "none"}, optional
+        What is written of replica_timeline and partition_timeline; by default that depends on the size.
 
     Raises
     ------

@@ -4,12 +4,13 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.addresses import is_address
+from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.settings import Settings, load_settings, parse_params
 from isr_batch.window import Window
 from pipelines.output import Output
@@ -45,7 +46,9 @@ TimeZone = Annotated[
 TimelinesOf = Annotated[
     str | None,
     typer.Option(
-        "--timelines", metavar="all|none", help="Each follower's lag and state over time; by default unless very many."
+        "--timelines",
+        metavar="all|around-shrinks|none",
+        help="Each follower's lag and state over time; by default all, where very many events around shrinks.",
     ),
 ]
 Date = Annotated[str | None, typer.Option("--date", help="One UTC day.")]
@@ -195,7 +198,7 @@ def replay_window(
     window: Window,
     runs: "Sequence[RuleRun] | None" = None,
     *,
-    timelines: bool | None = None,
+    timelines: Timelines | None = None,
 ) -> None:
     """Replay the rules of a grid or of the settings, showing how it goes on."""
     from isr_batch.nightly import replay_window as replay
@@ -206,14 +209,15 @@ def replay_window(
     replay(job.lake, runs, window, done, job.out.step, elr=elr, timelines=timelines)
 
 
-def timelines_wanted(option: str | None) -> bool | None:
+def timelines_wanted(option: str | None) -> Timelines | None:
     """Read ``--timelines``; None where that is not said.
 
     Raises
     ------
     UsageError
-        When it is neither all nor none.
+        When it is none of the choices.
     """
-    if option not in {None, "all", "none"}:
-        raise UsageError(f"--timelines {option}: there are all and none", "leave it out, and the size decides")
-    return None if option is None else option == "all"
+    choices: tuple[Timelines, ...] = get_args(Timelines)
+    if option and option not in choices:
+        raise UsageError(f"--timelines {option}: there are {', '.join(choices)}", "leave it out, and the size decides")
+    return next((choice for choice in choices if choice == option), None)

@@ -111,6 +111,7 @@ FOLLOWER = int64_record(
     "fetch_gaps_ms",  # and this is their sum
     # as last written to the timeline
     "shown_log_end_offset",
+    "shown_lag_messages",
     "shown_last_caught_up_time_ms",
     "shown_in_isr",
 )

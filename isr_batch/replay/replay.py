@@ -21,6 +21,7 @@ from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.stores import Store
+from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.replay.days import InputFingerprints, fingerprints, keep, kept_before, of_rules, unmark
 from isr_batch.replay.event_stream import event_stream, facts
 from isr_batch.replay.kernel_cache import keep_compiled
@@ -39,7 +40,7 @@ _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log 
 FEW_ROWS = 200_000
 """Results, other than timelines in files, that the driver commits by itself."""
 MOST_EVENTS = 50_000_000
-"""Of a window whose timelines are written by default: under 22 rules some 2 GB."""
+"""Of a window all of whose timelines are written by default: under 22 rules some 2 GB."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
 
@@ -62,12 +63,14 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 
-def replayed(
+def replayed(  # noqa: PLR0913 four of them have a default
     stream: DataFrame,
     runs: Sequence[RuleRun],
     kinds: Collection[str] = tuple(KINDS),
     window: Window = Window(),  # noqa: B008 frozen
     stores: Mapping[str, Store] | None = None,
+    *,
+    around_shrinks: bool = False,
 ) -> DataFrame:
     """Replay a stream of ``isr_batch.replay.event_stream``, up to the end of a window.
 
@@ -75,14 +78,15 @@ def replayed(
     -------
     DataFrame
         Rows of ``timeline_files.SCHEMA``, of these kinds of result; of those that ``stores`` name the workers write
-        the timelines, as far as they are in the window, and tell of their files.
+        the timelines, as far as they are in the window, and tell of their files; with ``around_shrinks`` only what is
+        near shrinks.
     """
     shared = dict(stores or {})
     replay_id = uuid.uuid4().hex[:12]
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
-        results = replay_batches(batches, runs, kinds, window.end_us, shared)
+        results = replay_batches(batches, runs, kinds, window.end_us, shared, around_shrinks=around_shrinks)
         return timelines_kept(results, shared, window.start_us, replay_id)
 
     return stream.repartition(*SET_COLUMNS).sortWithinPartitions(*ORDER).mapInArrow(replay, from_arrow_schema(SCHEMA))
@@ -117,14 +121,14 @@ def replay(
     runs: Sequence[RuleRun],
     window: Window = Window(),  # noqa: B008 frozen
     *,
-    timelines: bool | None = None,
+    timelines: Timelines | None = None,
 ) -> ReplaySummary:
     """Replay every set of the lake through the given rules, and write what they decide.
 
     Only results inside the window are written, in place of what the same rules gave for it before. A window that
     begins on some day is replayed from the latest state kept before it that still holds, else from the first day.
-    One that ends on some day leaves the states at its end. Without ``timelines`` the rules have none in the window; by
-    default they have, unless there are many events or the workers cannot write to where the lake is.
+    One that ends on some day leaves the states at its end. By default all timelines are written, where there are many
+    events those around shrinks, and none where the workers cannot write to where the lake is.
 
     Raises
     ------
@@ -141,31 +145,34 @@ def replay(
         told.unpersist()
 
 
-def _stores(lake: Lake, window: Window, *, timelines: bool | None) -> tuple[Mapping[str, Store], str]:
-    """Where timelines are written to, by kind of result, and that in words."""
-    if timelines is None:
-        events = events_in(lake, window)
-        if events > MOST_EVENTS:
-            return {}, f"no (for {events:,} events; --timelines all writes them)"
-        try:
-            return stores_of_timelines(lake), "all"
-        except UsageError as error:
-            return {}, f"no ({error.message})"
-    return (stores_of_timelines(lake), "all") if timelines else ({}, "no")
+def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
+    """Where timelines are written to, by kind of result; which are; and that in words."""
+    if wanted:
+        return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
+    events = events_in(lake, window)
+    try:
+        stores = stores_of_timelines(lake)
+    except UsageError as error:
+        return {}, "none", f"none ({error.message})"
+    if events <= MOST_EVENTS:
+        return stores, "all", "all"
+    return stores, "around-shrinks", f"around-shrinks (of {events:,} events; --timelines all writes all)"
 
 
 def _replay(
-    lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window, *, timelines: bool | None
+    lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window, *, timelines: Timelines | None
 ) -> ReplaySummary:
     known = fingerprints(lake)
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
-    stores, written = _stores(lake, window, timelines=timelines)
+    stores, chosen, written = _stores(lake, window, timelines)
     unmark(lake, window, runs)
     from_state, states = kept_before(lake, window, runs, known)
     stream = event_stream(lake, told, from_state, states)
     kinds = (*SCORED, STATE) if window.end else SCORED
-    results = replayed(stream, runs, kinds, window, stores).persist(StorageLevel.DISK_ONLY)
+    around_shrinks = chosen == "around-shrinks"
+    results = replayed(stream, runs, kinds, window, stores, around_shrinks=around_shrinks)
+    results = results.persist(StorageLevel.DISK_ONLY)
     where = f"{of_rules(runs)} AND {window.condition}"
     try:
         with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):

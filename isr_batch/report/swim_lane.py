@@ -85,7 +85,8 @@ def swim_lane(rows: Sequence[Row], within: Span, change_us: int, lag_time_ms: in
     names = sorted({row["line"] for row in (*of["offset"], *of["lag"])} - {"leader", "high watermark"})
     css = {name: f"f{number % COLOURS}" for number, name in enumerate(names)}
     css |= {"leader": "leader", "high watermark": "hw"}
-    curves = [_curves("offset", of["offset"], within, css, None)] if of["offset"] else []
+    some_offset = any(row["value"] is not None for row in of["offset"])
+    curves = [_curves("offset", of["offset"], within, css, None)] if some_offset else []
     if of["lag"]:
         curves.append(_curves("lag", of["lag"], within, css, lag_time_ms / 1000))
     bars: list[dict[str, Any]] = [
@@ -146,11 +147,13 @@ def _stand(away: Sequence[Span], change_us: int, lag_us: int) -> str:
 
 def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None) -> Curves:
     height, lag = HEIGHTS[title], title == "lag"
-    values = [row["value"] for row in rows]
+    values = [row["value"] for row in rows if row["value"] is not None]
     least = 0.0 if lag else min(values)
     most = max(*values, least + 1, limit or least)
 
-    def y(value: float) -> float:
+    def y(value: float | None) -> float | None:
+        if value is None:
+            return None
         from_top: float = height - TOP - (height - 2 * TOP) * (value - least) / (most - least)
         return round(from_top, 1)
 
@@ -161,7 +164,8 @@ def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], 
     for name in sorted({row["line"] for row in rows}, key=lambda name: (not css[name].startswith(("l", "h")), name)):
         points = [(row["from_us"], row["value"]) for row in rows if row["line"] == name]
         path = _path([(x(us), y(value)) for us, value in (_grown(points, within[0]) if lag else points)], steps=not lag)
-        lines.append({"name": name, "css": css[name], "path": path})
+        if path:
+            lines.append({"name": name, "css": css[name], "path": path})
     edges = (f"{least:g} s", f"{most:.4g} s") if lag else (f"{least:,.0f}", f"{most:,.0f}")
     return Curves(title, height, *edges, lines, None if limit is None else y(limit))
 
@@ -177,13 +181,18 @@ def _grown(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[floa
     return grown
 
 
-def _path(points: Sequence[tuple[float, float]], *, steps: bool) -> str:
-    """Write a path: level until the next point, or straight to it. Points on the way add nothing."""
-    parts, last = [f"M{points[0][0]:g} {points[0][1]:g}"], points[0][1]
-    for x, y in points[1:]:
-        if not steps:
+def _path(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:
+    """Write a path: level until the next point, or straight to it. Points on the way add nothing, and None is a gap."""
+    parts: list[str] = []
+    last: float | None = None
+    for x, y in points:
+        if y is None:
+            parts += [f"H{x:g}"] if last is not None else []
+        elif last is None:
+            parts.append(f"M{x:g} {y:g}")
+        elif not steps:
             parts.append(f"L{x:g} {y:g}")
         elif y != last:
             parts.append(f"H{x:g}V{y:g}")
         last = y
-    return "".join(parts) + (f"H{WIDE}" if steps else "")
+    return "".join(parts) + (f"H{WIDE}" if steps and last is not None else "")

@@ -1,6 +1,6 @@
 """A log that is replayed window by window gives what it gives in one go, wherever it is cut."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +32,12 @@ def results(rows: Sequence[dict[str, Any]], runs: list[RuleRun], until_us: int) 
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def in_windows(rows: Sequence[dict[str, Any]], runs: list[RuleRun], cuts: Sequence[int]) -> list[dict[str, Any]]:
+def in_windows(
+    rows: Sequence[dict[str, Any]],
+    runs: list[RuleRun],
+    cuts: Sequence[int],
+    results: Callable[[Sequence[dict[str, Any]], list[RuleRun], int], list[dict[str, Any]]] = results,
+) -> list[dict[str, Any]]:
     """Each window has what is left of the log, and the states of the one before."""
     terms = [(row["time_us"], of_set(row), row["term"]) for row in rows if row["kind"] == TERM_STARTS]
     found: list[dict[str, Any]] = []

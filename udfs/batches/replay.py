@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.batches.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_results
+from udfs.batches.around_shrinks import AroundShrinks, shown
+from udfs.batches.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_once, named_results
 from udfs.batches.segments import one_row_an_event
 from udfs.batches.set_order import changes, set_of
 from udfs.kernel.replay import kernels
@@ -102,6 +103,8 @@ class SetReplay:
         End of the window that is replayed.
     shared : collection of str
         Timelines that are wanted as they are stored (``udfs.batches.results.STATES``).
+    around_shrinks : bool
+        Of these, only what is near shrinks (``udfs.batches.around_shrinks``).
     """
 
     def __init__(
@@ -110,10 +113,13 @@ class SetReplay:
         kinds: Collection[str],
         until_us: int = int(NEVER_US),
         shared: Collection[str] = (),
+        *,
+        around_shrinks: bool = False,
     ) -> None:
         self.runs = runs
         self.kinds = kinds
         self.shared = shared
+        self.around = AroundShrinks() if shared and around_shrinks else None
         self.until_us = until_us
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
         rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
@@ -135,7 +141,9 @@ class SetReplay:
         self.state = unpacked(zlib.decompress(kept["state"]))
         self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
         self.term_is_over = kept["end_us"] < since_us
-        self._identify(kept["leader_epoch"], kept["assigned"], kept["params"])
+        self._identify(kept["leader_epoch"], kept["assigned"], kept["params"], since_us)
+        if self.around and self.identity and not self.term_is_over:
+            self.around.go_on(self.identity, shown(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """Take up a term as its TERM row describes it."""
@@ -156,7 +164,7 @@ class SetReplay:
         params, shown = self._params_in(term)
         state.params[: len(self.runs)] = params
         self.state, self.term_is_over = state, False
-        self._identify(term["leader_epoch"], assigned, shown)
+        self._identify(term["leader_epoch"], assigned, shown, start_us)
         yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
         kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
@@ -174,12 +182,14 @@ class SetReplay:
             self.params[key] = params, [params_json(run, term) for run in self.runs]
         return self.params[key]
 
-    def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str]) -> None:
+    def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str], from_us: int) -> None:
         of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))
         assert self.state is not None
         self.identity = {
             **of_set, "leader_epoch": leader_epoch, "assigned": assigned, "params_json": params,
             "offsets_known": bool(self.state.term["offsets_known"][0]),
+            "from_us": from_us, "until_us": min(int(self.state.term["end_us"][0]), self.until_us - 1),
+            "lag_times_us": 1000 * self.state.params["replica_lag_time_max_ms"][: len(self.runs)],
         }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
@@ -220,6 +230,7 @@ class SetReplay:
             self.kept.append({**named, "result": STATE, "params_json": None, "time_us": self.until_us, "state": data})
             if len(self.kept) == STATES:
                 yield from self.flush_states()
+        self.identity = self.state = None
 
     def flush_states(self) -> Iterator[pa.RecordBatch]:
         """Send the states that wait."""
@@ -231,8 +242,14 @@ class SetReplay:
         """Send the waiting results."""
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
+        rules = [run.rule for run in self.runs]
         if self.out.filled.any():
-            yield from named_results(self.out, self.marks, [run.rule for run in self.runs], self.kinds, self.shared)
+            yield from named_results(self.out, self.marks, rules, self.kinds, () if self.around else self.shared)
+        if self.around:
+            goes_on = self.identity is not None and not self.term_is_over
+            for kind, rows, of_term, identities in self.around.kept(self.out, self.marks, goes_on=goes_on):
+                if kind in self.shared:
+                    yield named_once(rows, kind, of_term, identities, rules)
         self.marks.clear()
         self.out.filled[:] = 0
 
@@ -284,6 +301,8 @@ def replay_batches(
     kinds: Collection[str] = tuple(KINDS),
     until_us: int = int(NEVER_US),
     shared: Collection[str] = (),
+    *,
+    around_shrinks: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Replay a stream of batches sorted by set, then ROW_ORDER.
 
@@ -303,6 +322,8 @@ def replay_batches(
         End of the window, exclusive: rows from then on are left alone, and no timer fires.
     shared : collection of str
         Timelines that are wanted as well, as they are stored.
+    around_shrinks : bool
+        Of these, only what is near shrinks.
 
     Yields
     ------
@@ -314,7 +335,7 @@ def replay_batches(
     ValueError
         When a set's rows are not in order of time.
     """
-    current = SetReplay(runs, kinds, until_us, shared)
+    current = SetReplay(runs, kinds, until_us, shared, around_shrinks=around_shrinks)
     for batch in one_row_an_event(batches):
         times = batch.column("time_us")
         within = batch if (pc.max(times).as_py() or 0) < until_us else batch.filter(pc.less(times, until_us))

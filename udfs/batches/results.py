@@ -41,8 +41,11 @@ STATE = "state"
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
-OFFSETS = {"follower_log_end_offset", "leader_log_end_offset", "high_watermark"}
-"""What is null in a stretch of which no line names an offset."""
+_NULL_UNLESS = {
+    "offsets_known": {"follower_log_end_offset", "leader_log_end_offset", "high_watermark"},
+    "times_known": {"last_caught_up_time_ms"},
+}
+"""What is null where an identity says so: where no line names an offset, and where a timeline leaves off."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
 """Bits of a number for an ISR; those above it count terms."""
@@ -143,12 +146,13 @@ def named_results(
         if kind in kinds:
             yield from named(out, kind, of_term, identities, rules)
         elif kind in shared and (rows := int(out.filled[which])):
-            yield _shared(out[which][:rows], kind, of_term, identities, rules)
+            yield named_once(out[which][:rows], kind, of_term, identities, rules)
 
 
-def _shared(
+def named_once(
     rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> pa.RecordBatch:
+    """Name the rows of a timeline as they are stored; each belongs to the term ``identities[of_term]``."""
     params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
     params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
     values = _columns(rows, kind)
@@ -216,13 +220,14 @@ def _named(
         named["replica_id"] = replica_ids[of_mark, values.pop("position")]
     if "lag_messages" in values:
         not_fetched = values["follower_log_end_offset"] < 0
-    unknown = ~np.array([identity.get("offsets_known", True) for identity in identities])
-    if unknown.any():
-        for column in OFFSETS & values.keys():
-            named[column] = pa.array(values.pop(column), mask=unknown[of_mark])
     if "lag_ms" in values:
         never_caught_up = values["last_caught_up_time_ms"] <= 0
         named["lag_ms"] = pa.array(values.pop("lag_ms"), mask=never_caught_up)
+    for known, columns in _NULL_UNLESS.items():
+        unknown = ~np.array([identity.get(known, True) for identity in identities])
+        if unknown.any():
+            for column in columns & values.keys():
+                named[column] = pa.array(values.pop(column), mask=unknown[of_mark])
     if "lag_messages" in values:
         named["lag_messages"] = pa.array(values.pop("lag_messages"), mask=not_fetched)
     if "in_isr" in values:

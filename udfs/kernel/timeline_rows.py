@@ -55,6 +55,7 @@ def show(out, since, p, now_us, follower, leader):
     follower.shown_last_caught_up_time_ms = follower.last_caught_up_time_ms
     rows, filled = out.replica, out.filled[0]
     lag = leader.log_end_offset - follower.log_end_offset
+    follower.shown_lag_messages = lag
     for i in range(filled - 1, max(since, filled - LOOK_BACK) - 1, -1):
         if (
             rows[i, 1] == p

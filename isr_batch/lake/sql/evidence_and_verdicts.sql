@@ -14,6 +14,7 @@ WITH own AS (
     ) AS next_time_ms
   FROM replica_timeline
   SEMI JOIN (SELECT DISTINCT cluster_id, rule FROM replay_check) USING (cluster_id, rule)
+  WHERE last_caught_up_time_ms IS NOT NULL
   GROUP BY cluster_id, topic, partition_id, leader_epoch, rule, params_json, replica_id, last_caught_up_time_ms
 ), judged AS (
   SELECT own.*, next_time_ms - own.last_caught_up_time_ms AS avoiding_lag_time_ms

@@ -3,7 +3,12 @@
 docs/adr/0024-timelines-once.md says why.
 """
 
+from typing import Literal
+
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
+
+Timelines = Literal["all", "around-shrinks", "none"]
+"""What a replay writes of them: all, the rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or none."""
 
 _RUNS = columns("""
     run_set STRING NOT NULL -- the rule runs that the bits of `runs` stand for: `rule_runs` has them
@@ -65,12 +70,14 @@ RULE_RUNS = Table(
 
 REPLICA_TIMELINE = Table(
     "replica_timeline",
-    "A follower's state under a rule, from this instant until its next row",
+    "A follower's state under a rule, from this instant until its next row; of rows kept around shrinks alone, the "
+    "last one of a span knows that the follower is in the ISR, and no more",
     (*SET, *RULE, *_REPLICA[:3], *_LAG, *_REPLICA[3:], DATE),
 )
 PARTITION_TIMELINE = Table(
     "partition_timeline",
-    "A replica set's state under a rule, from this instant until its next row",
+    "A replica set's state under a rule, from this instant until its next row; of rows kept around shrinks alone, "
+    "the last one of a span knows that every replica is in the ISR, and no more",
     (*SET, *RULE, *_PARTITION, DATE),
 )
 VIEWS = {

@@ -50,7 +50,8 @@ states AS (
   FROM shrinks JOIN shrink_verdicts USING (cluster_id, topic, partition_id, rule, params_json)
   WHERE unix_micros(change_time) BETWEEN from_us AND until_us
 ),
--- Of each of 160 slots the last offset and the largest lag; the offset from before the picture is that of slot -1.
+-- Of each of 160 slots the last offset and the largest lag; the offset from before the picture is that of slot -1. It is
+-- null from where a timeline leaves off.
 slots AS (
   SELECT
     id,
@@ -59,7 +60,7 @@ slots AS (
     greatest(if(lane = 'lag', max_by(at_us, value), max(at_us)), min(from_us)) AS from_us,
     if(lane = 'lag', max(value), max_by(value, at_us)) AS value
   FROM states
-  WHERE value >= 0
+  WHERE value >= 0 OR value IS NULL AND lane = 'offset'
   GROUP BY id, lane, line, greatest(-1, CAST(floor(160 * (at_us - from_us) / (until_us - from_us)) AS BIGINT))
 ),
 changes AS (

@@ -1,6 +1,7 @@
 """Timelines are those of the kernel, a row once for the runs that share it, and other engines see the same."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.maintain import maintain
 from isr_batch.lake.tables.timelines import REPLICA_STATES, TIMELINES, VIEWS
+from isr_batch.nightly import replay_window
 from isr_batch.replay.event_stream import event_stream, facts
 from isr_batch.replay.one_partition import timelines_of
 from isr_batch.replay.replay import replay, replayed, rule_runs
@@ -46,7 +48,7 @@ def generated_and_replayed(
     spark_session: SparkSession, generated: str, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     root = shutil.copytree(generated, str(tmp_path_factory.mktemp("replayed") / "lake"))
-    replay(Lake(spark_session, root, "test-run"), RUNS, timelines=True)
+    replay(Lake(spark_session, root, "test-run"), RUNS, timelines="all")
     return root
 
 
@@ -153,17 +155,45 @@ def test_what_was_killed_shows_nothing_and_is_taken_out(replayed_lake: Lake, mon
 
 
 def test_none_are_written_where_none_are_wanted(over_midnight: Lake) -> None:
-    replay(over_midnight, RUNS, timelines=False)
+    replay(over_midnight, RUNS, timelines="none")
     assert not over_midnight.has("replica_timeline")
     verdicts = sorted(map(str, over_midnight.read("shrink_verdicts").collect()))
     replay(over_midnight, RUNS)
     before = rows(over_midnight)
-    replay(over_midnight, RUNS[1:2], SECOND, timelines=False)
+    replay(over_midnight, RUNS[1:2], SECOND, timelines="none")
     lost = over_midnight.read("replica_timeline").where("rule = 'kafka-3.7'").select("event_date").distinct().collect()
     assert [str(row["event_date"]) for row in lost] == ["2023-12-31"]
     left = {view: [row for row in found if "kafka-3.7" not in row] for view, found in rows(over_midnight).items()}
     assert left == {view: [row for row in found if "kafka-3.7" not in row] for view, found in before.items()}
     assert sorted(map(str, over_midnight.read("shrink_verdicts").collect())) == verdicts
+
+
+def other_tables(lake: Lake) -> dict[str, list[str]]:
+    return {name: sorted(map(str, lake.read(name).collect())) for name in ("eligible_leaders", "shrink_verdicts")}
+
+
+def test_around_shrinks_nothing_is_missing_that_another_table_needs(over_midnight: Lake) -> None:
+    replay_window(over_midnight, RUNS, timelines="all")
+    whole, needed = rows(over_midnight), other_tables(over_midnight)
+    replay_window(over_midnight, RUNS, timelines="around-shrinks")
+    at_once = rows(over_midnight)
+    assert other_tables(over_midnight) == needed
+    for view, found in at_once.items():
+        assert 0 < len(found) < len(whole[view])
+    for day in (Window("2023-12-31", "2024-01-01"), SECOND):
+        replay_window(over_midnight, RUNS, day, timelines="around-shrinks")
+    assert rows(over_midnight) == at_once
+
+
+def test_of_very_many_events_those_around_shrinks_are_written(
+    over_midnight: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isr_batch.replay.replay.MOST_EVENTS", 10)
+    done = replay(over_midnight, RUNS)
+    assert re.fullmatch(r"around-shrinks \(of [\d,]+ events; --timelines all writes all\)", done.timelines)
+    at_once = rows(over_midnight)
+    replay(over_midnight, RUNS, timelines="around-shrinks")
+    assert rows(over_midnight) == at_once
 
 
 def test_the_recipe_of_the_cookbook_for_other_engines(replayed_lake: Lake) -> None:

@@ -42,6 +42,15 @@ def test_offsets_step_and_lags_grow() -> None:
     assert lags.limit == 13  # 4 of 5 s, of 50 pixels
 
 
+def test_offsets_have_a_gap_where_a_timeline_leaves_off() -> None:
+    gap = [row("offset", "leader", 6), row("offset", "leader", 8, value=100), row("offset", "broker 2", 9)]
+    beginning = [row("offset", "broker 3", 0), row("offset", "broker 3", 9, value=300), row("offset", "broker 4", 0)]
+    (offsets,) = swim_lane([*ROWS[:2], *gap, *beginning], (0, 10 * S), 6 * S, 4000, []).curves
+    paths = {line["name"]: line["path"] for line in offsets.lines}
+    assert paths == {"leader": "M0 93H500V3H600M800 93H1000", "broker 3": "M900 3H1000"}
+    assert not swim_lane(beginning[::2], (0, 10 * S), 6 * S, 4000, []).curves
+
+
 def test_a_lag_from_before_the_picture_begins_at_its_edge() -> None:
     later = [row("lag", "broker 2", 6, value=8), row("lag", "broker 2", 7, value=0)]
     (_, lags) = swim_lane([*ROWS[:4], *later], (0, 10 * S), 6 * S, 4000, []).curves

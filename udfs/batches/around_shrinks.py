@@ -1,0 +1,254 @@
+"""Of the timelines, the rows around shrinks: what led to them, and what came of them.
+
+Rows of a term are kept from a lag time before a follower is dropped under any rule run, and as long as any run has a
+replica outside its ISR; those of all runs, as who spared the follower is of as much interest. Such a span begins with
+the states that hold there. After its last row comes one without offsets and times: from there on all that is known is
+that every replica is in every ISR. Midnight cuts spans, and a lag time before a shrink does not reach beyond it: so the
+rows of a day follow from the log up to its end, whatever window it is replayed in.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.batches.results import KINDS, Identity
+from udfs.kernel.ledger import DAY_US
+from udfs.kernel.state import State
+from udfs.kernel.timeline_rows import BITS
+from udfs.records import (
+    CHANGE_COLUMNS,
+    NEVER_US,
+    PARTITION_COLUMNS,
+    REPLICA_COLUMNS,
+    RUNS_A_ROW,
+    SHRINK,
+    UNKNOWN,
+    Int64Array,
+    Output,
+)
+
+TIMELINES: Final = ("replica", "partition")
+_TIME: Final = {kind: KINDS[kind].index("time_us") for kind in (*TIMELINES, "change")}
+_POSITION: Final = REPLICA_COLUMNS.index("position")
+_ISR: Final = PARTITION_COLUMNS.index("isr")
+_KIND: Final = CHANGE_COLUMNS.index("kind")
+_STRETCH: Final = int(RUNS_A_ROW)
+_AT_ONCE: Final = 1 << 12
+"""Rows that are looked through for the last of each run, before more of the earlier ones are."""
+
+Rows = dict[str, Int64Array]
+Span = tuple[int, int]
+Chosen = dict[str, list[tuple[Int64Array, Identity]]]
+Kept = tuple[str, Int64Array, Int64Array, list[Identity]]
+"""A timeline, rows of it, the place of each row's identity, and the identities."""
+
+
+def shown(state: State, since_us: int) -> Rows:
+    """The rows of both timelines that hold when a replay goes on from a state, each of one run."""
+    term = state.term[0]
+    replica: list[tuple[int, ...]] = []
+    partition: list[tuple[int, ...]] = []
+    for run in range(int(term["runs"])):
+        bit = run // _STRETCH << _STRETCH | 1 << run % _STRETCH
+        place = int(state.leaders["group"][run]) if state.leaders["along"][run] else run
+        leader = state.leaders[place]
+        offsets = leader["shown_log_end_offset"], leader["shown_high_watermark"]
+        partition.append((bit, since_us, *offsets, leader["shown_isr"]))
+        for p in range(int(term["replicas"])):
+            if p != term["leader"]:
+                follower = state.followers[place, p]
+                names = "log_end_offset", "lag_messages", "last_caught_up_time_ms", "in_isr"
+                offset, *others = (follower[f"shown_{name}"] for name in names)
+                replica.append((bit, p, since_us, offset, 0, *others))
+    of = {"replica": replica, "partition": partition}
+    return {kind: np.array(of[kind], np.int64).reshape(-1, len(KINDS[kind])) for kind in TIMELINES}
+
+
+class AroundShrinks:
+    """Chooses from the rows of terms as they come, chunk by chunk; it holds back what a shrink to come may reach."""
+
+    def __init__(self) -> None:
+        self.terms: dict[int, _Term] = {}
+
+    def go_on(self, identity: Identity, before: Rows) -> None:
+        """Begin a term in the middle, with the rows that hold there."""
+        self.terms[id(identity)] = _Term(identity, before)
+
+    def kept(self, out: Output, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
+        """Choose from a chunk of results.
+
+        Parameters
+        ----------
+        out : Output
+        marks : sequence of (rows filled when a term was left, identity of the term)
+            As for ``udfs.batches.results.named_results``; identities have ``lag_times_us``, ``from_us``, ``until_us``.
+        goes_on : bool
+            Whether more rows of the last term may come.
+        """
+        chosen: Chosen = {kind: [] for kind in TIMELINES}
+        begin = np.zeros_like(out.filled)
+        ends = [list(of_term)[-1] for _, of_term in groupby(marks, key=lambda mark: id(mark[1]))]
+        for n, (end, identity) in enumerate(ends, 1):
+            new = {kind: out[which][begin[which] : end[which]] for which, kind in enumerate(KINDS) if kind in _TIME}
+            begin = end
+            term = self.terms.pop(id(identity), None) or _Term(identity)
+            if goes_on and n == len(ends):
+                self.terms[id(identity)] = term
+                term.choose(new, chosen, ended=False)
+            else:
+                term.choose(new, chosen, ended=True)
+        for kind, some in chosen.items():
+            parts = [(rows, identity) for rows, identity in some if len(rows)]
+            if parts:
+                sizes = [len(rows) for rows, _ in parts]
+                together = np.concatenate([rows for rows, _ in parts])
+                yield kind, together, np.repeat(np.arange(len(parts)), sizes), [identity for _, identity in parts]
+
+
+class _Term:
+    """What is known of a term up to ``decided_us``, and the rows from after that."""
+
+    def __init__(self, identity: Identity, before: Rows | None = None) -> None:
+        self.identity = identity
+        self.held = {kind: np.empty((0, len(KINDS[kind])), np.int64) for kind in _TIME}
+        self.before = before or {kind: self.held[kind] for kind in TIMELINES}
+        self.decided_us = -int(NEVER_US)
+        self.runs = len(identity["lag_times_us"])
+        self.everybody = (1 << len(identity["assigned"])) - 1
+        self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
+
+    def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
+        """Take in rows, and choose from those that no shrink to come can reach."""
+        rows = {
+            kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
+        }
+        until_us = int(self.identity["until_us"])
+        if not ended:
+            last_us = max((int(rows[kind][-1, _TIME[kind]]) for kind in TIMELINES if len(rows[kind])), default=0)
+            # Of the last instant there may be more rows, and a shrink comes after it.
+            until_us = max(self.decided_us, last_us - 1 - int(self.identity["lag_times_us"].max()))
+        spans = list(_by_day(self._spans(rows["partition"], rows["change"]), until_us))
+        for kind in TIMELINES:
+            chosen[kind] += self._choose(kind, rows[kind], spans, until_us)
+            if not ended:
+                decided = _until(rows[kind], kind, until_us)
+                self.before[kind] = self._in_effect(kind, self.before[kind], rows[kind][:decided])
+                self.held[kind] = rows[kind][decided:].copy()
+        shrinks = rows["change"]
+        self.held["change"] = shrinks[shrinks[:, _TIME["change"]] > until_us]
+        self.decided_us = until_us
+
+    def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
+        """Spans of the term, as far as these rows and those before tell, in order of time."""
+        parts = self.before["partition"], states
+        shrinks = changes[changes[:, _KIND] == SHRINK]
+        if not len(shrinks) and all((part[:, _ISR] == self.everybody).all() for part in parts):
+            return
+        at_us, lag_times_us = shrinks[:, _TIME["change"]], self.identity["lag_times_us"]
+        begins, ends = [np.maximum(at_us - lag_times_us[shrinks[:, 0]], at_us // DAY_US * DAY_US)], [at_us]
+        runs, isr, times_us = (
+            np.concatenate([part[:, column] for part in parts]) for column in (0, _ISR, _TIME["partition"])
+        )
+        away = np.flatnonzero(isr != self.everybody)
+        if len(away):
+            for run in range(self.runs):
+                if not _has(runs[away], run).any():
+                    continue
+                rows = away[0] + np.flatnonzero(_has(runs[away[0] :], run))
+                is_away = isr[rows] != self.everybody
+                begins.append(times_us[rows][is_away])
+                ends.append(np.append(times_us[rows[1:]], NEVER_US)[is_away])
+        begin_us = np.maximum(np.concatenate(begins), self.identity["from_us"])
+        order = np.argsort(begin_us, kind="stable")
+        begin_us = begin_us[order]
+        end_us = np.minimum(np.maximum.accumulate(np.concatenate(ends)[order]), self.identity["until_us"])
+        first = np.append(True, begin_us[1:] > end_us[:-1] + 1)
+        yield from zip(begin_us[first].tolist(), end_us[np.append(first[1:], True)].tolist(), strict=True)
+
+    def _choose(
+        self, kind: str, rows: Int64Array, spans: Sequence[Span], until_us: int
+    ) -> Iterator[tuple[Int64Array, Identity]]:
+        """The rows of spans that are later than what was decided, with those that open and close them."""
+        state, seen = self.before[kind], 0
+        for begin_us, end_us in spans:
+            first = _until(rows, kind, begin_us)
+            if begin_us > self.decided_us:
+                state, seen = self._in_effect(kind, state, rows[seen:first]), first
+                yield _joined(state, kind, begin_us), self.identity
+            yield rows[first : _until(rows, kind, min(end_us, until_us))], self.identity
+            goes_on = end_us >= self.identity["until_us"] or (end_us + 1) % DAY_US == 0
+            if not goes_on and self.decided_us < end_us + 1 <= until_us:
+                unknown = {"offsets_known": False, "times_known": False}
+                yield self._last(kind, end_us + 1), {**self.identity, **unknown}
+
+    def _in_effect(self, kind: str, before: Int64Array, rows: Int64Array) -> Int64Array:
+        """The last row of each run, and of each follower; there is one of each among those before."""
+        whose = self.followers if kind == "replica" else [0]
+        found, end, at_once = rows[:0], len(rows), _AT_ONCE
+        # Most are among the latest rows.
+        while end and np.bitwise_count(found[:, 0] & BITS).sum() < self.runs * len(whose):
+            begin = max(0, end - at_once)
+            found = _last_of_each(np.concatenate([rows[begin:end], found]), kind, whose)
+            end, at_once = begin, 4 * at_once
+        return _last_of_each(np.concatenate([before, found]), kind, whose)
+
+    def _last(self, kind: str, time_us: int) -> Int64Array:
+        """Rows that say that everybody is in the ISR of every run, and nothing else."""
+        stretches = range(0, self.runs, _STRETCH)
+        bits = [n // _STRETCH << _STRETCH | (1 << min(_STRETCH, self.runs - n)) - 1 for n in stretches]
+        if kind == "partition":
+            return np.array([(of, time_us, UNKNOWN, UNKNOWN, self.everybody) for of in bits])
+        rows = [(of, p, time_us, UNKNOWN, 0, UNKNOWN, UNKNOWN, 1) for p in self.followers for of in bits]
+        return np.array(rows, np.int64).reshape(-1, len(REPLICA_COLUMNS))
+
+
+def _by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
+    """Cut spans at midnight; what begins later than ``until_us`` is left out."""
+    for begin_us, end_us in spans:
+        while begin_us <= min(end_us, until_us):
+            midnight_us = (begin_us // DAY_US + 1) * DAY_US
+            yield begin_us, min(end_us, midnight_us - 1)
+            begin_us = midnight_us
+
+
+def _until(rows: Int64Array, kind: str, time_us: int) -> int:
+    """How many rows, which are in order, are not later than that."""
+    return int(np.searchsorted(rows[:, _TIME[kind]], time_us, "right"))
+
+
+def _has(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
+    return (runs >> _STRETCH == run // _STRETCH) & (runs >> run % _STRETCH & 1 == 1)
+
+
+def _last_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Array:
+    """Of each run, and of each follower, the last row: of each row the runs that no later one has."""
+    found = []
+    stretches = rows[:, 0] >> _STRETCH
+    for stretch in range(int(stretches.max(initial=-1)) + 1):
+        for position in whose:
+            mine = stretches == stretch
+            if kind == "replica":
+                mine &= rows[:, _POSITION] == position
+            last_first = np.flatnonzero(mine)[::-1]
+            bits = rows[last_first, 0] & BITS
+            bits[1:] &= ~np.bitwise_or.accumulate(bits)[:-1]
+            kept = rows[last_first[bits != 0]]
+            kept[:, 0] = stretch << _STRETCH | bits[bits != 0]
+            found.append(kept[::-1])
+    return np.concatenate(found) if found else rows
+
+
+def _joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
+    """Rows as of that time, those of an equal state as one."""
+    rows = rows.copy()
+    rows[:, _TIME[kind]] = time_us
+    if kind == "replica":
+        rows[:, REPLICA_COLUMNS.index("lag_ms")] = 0  # what is stored is without it
+    joined: dict[tuple[int, ...], int] = {}
+    for runs, *state in rows.tolist():
+        of = runs >> _STRETCH, *state
+        joined[of] = joined.get(of, 0) | runs
+    return np.array([(runs, *state) for (_, *state), runs in joined.items()], np.int64).reshape(-1, rows.shape[1])
