@@ -12,8 +12,8 @@ WITH reach AS (
   FROM {logged} AS logged
   JOIN {replayed} AS replayed USING (cluster_id, topic, partition_id, leader_id, replica_id, kind)
   JOIN reach USING (cluster_id, leader_id)
-  LEFT JOIN {late_spans} AS late
-  ON late.cluster_id = logged.cluster_id AND late.leader_id = logged.leader_id
+  LEFT JOIN (SELECT cluster_id AS of_cluster, leader_id AS of_leader, from_us, until_us FROM {late_spans}) AS late
+  ON of_cluster = logged.cluster_id AND of_leader = logged.leader_id
     AND replayed.at_us >= late.from_us AND logged.at_us <= late.until_us + $late_for_us
 ), ranked AS (
   SELECT *,
