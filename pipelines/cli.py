@@ -302,7 +302,7 @@ def report(
 ) -> None:  # fmt: skip
     """Write the report, one self-contained HTML page."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    with recorded_run(job, "report"):
+    with recorded_run(job, "report", writes=False):
         _report(job, file)
 
 

@@ -1,7 +1,7 @@
 """What commands share: their options, settings, and a lake to work on."""
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
@@ -184,11 +184,19 @@ def is_little(lake: str | None, logs: Path | None = None) -> bool:
 
 
 @contextmanager
-def recorded_run(job: Job, command: str, window: Window | None = None) -> "Iterator[Run]":
-    """Write the command into the log of runs, whatever comes of it."""
+def recorded_run(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
+    """Write the command into the log of runs, whatever comes of it.
+
+    Raises
+    ------
+    WriteConflictError
+        When it writes, and another run writes to a lake that can have one writer at a time.
+    """
+    from isr_batch.lake.lease import sole_writer
     from isr_batch.lake.run_log import recorded
 
-    with recorded(job.lake, command, str(window) if window else None, job.settings.hash) as run:
+    log = recorded(job.lake, command, str(window) if window else None, job.settings.hash)
+    with log as run, sole_writer(job.lake) if writes else nullcontext():
         yield run
 
 

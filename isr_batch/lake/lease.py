@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from isr_batch.errors import WriteConflictError
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.stores import S3
 from isr_batch.lake.tables.outputs import RUN_LEASE
 
 LEASE = timedelta(hours=6)
@@ -32,6 +34,9 @@ def turn(lake: Lake) -> Iterator[None]:
     """
     lake.ensure(RUN_LEASE)
     last = _last(lake)
+    if last and last["run_id"] == lake.run_id and not last["given_back"]:
+        yield
+        return
     if last and not _is_over(last):
         _refuse(lake, last)
     number = last["turn"] + 1 if last else 1
@@ -43,6 +48,31 @@ def turn(lake: Lake) -> Iterator[None]:
         yield
     finally:
         _write(lake, number, given_back=True)
+
+
+@contextmanager
+def sole_writer(lake: Lake) -> Iterator[None]:
+    """Have the lake to oneself, input tables as well, where Delta's Spark loses commits of two at once: on S3.
+
+    There it looks whether a version is taken, and then writes it. A log store for several writers, as
+    ``spark.delta.logStore.s3a.impl`` names one, is trusted.
+
+    Raises
+    ------
+    WriteConflictError
+        When another run writes to the lake.
+    """
+    scheme = _scheme(lake)
+    if scheme in S3 and not lake.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None):
+        with turn(lake):
+            yield
+    else:
+        yield
+
+
+def _scheme(lake: Lake) -> str:
+    place = lake.spark.catalog.getDatabase(lake.root).locationUri if lake.catalog else lake.root
+    return urlsplit(place or "").scheme
 
 
 def _last(lake: Lake) -> dict[str, Any] | None:
@@ -80,7 +110,7 @@ def _is_alive(pid: int) -> bool:
 def _refuse(lake: Lake, holder: dict[str, Any] | None) -> None:
     who = f"run {holder['run_id']} (process {holder['pid']} on {holder['host']})" if holder else "another run"
     raise WriteConflictError(
-        f"{who} is writing results to {lake.root}",
+        f"{who} is writing to {lake.root}",
         "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "
         f"nothing; on another its lease expires {LEASE} after it began",
     )

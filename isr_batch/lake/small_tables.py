@@ -6,6 +6,7 @@ both. deltalake does not check the constraints of rows that are written so: they
 """
 
 import json
+import logging
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,14 +21,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from isr_batch.errors import SchemaError
+from isr_batch.errors import SchemaError, UsageError
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.commits import Actions, commit, now_ms
 from isr_batch.lake.contract_sql import count_broken, rows_that_meet
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.worker_files import DataFile, parquet_options
+
+logger = logging.getLogger(__name__)
 
 MOST_BYTES = 64 << 20
 """Of files that have both rows to be replaced and others: they are read and written here. More is for Spark."""
@@ -124,13 +128,15 @@ class SmallTables:
                 if 0 < replaced < file["num_records"]:
                     old = _rows_of(folder, file, schema)
                     after.append(rows_that_meet(self.sql, old, f"NOT coalesce({where}, false)"))
-            return [*removed, *_written(folder, table, pa.concat_tables(after)), *map(_added, files)]
+            return [*removed, *_written(Store(folder), table, pa.concat_tables(after)), *map(_added, files)]
 
         commit(self.lake, table, partial(deltalake.DeltaTable, folder), replacing)
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
         """Append a row unless an append with the same key was done before, as `Lake.append_once`.
+
+        On S3 as in a folder, because deltalake's commits fail there where another came first; Spark's do not see it.
 
         Raises
         ------
@@ -139,20 +145,33 @@ class SmallTables:
         """
         rows = pa.Table.from_pylist([row], arrow_schema(table))
         self.lake.ensure(table)
-        folder = self.lake.folder(table.name)
-        if folder is None or table.change_feed or not self.lake.is_plain(table.name):
+        store = self._store(table)
+        if store is None or table.change_feed or not self.lake.is_plain(table.name):
             self.lake.append_once(table, self.lake.spark.createDataFrame(rows), key)
             return
         if self.count_broken(table, rows):
             raise SchemaError(f"the row breaks the contract of {table.name}")
-        added = [*_written(folder, table, rows)]
+        added = [*_written(store, table, rows)]
 
         def unless_done(there: deltalake.DeltaTable) -> Actions:
             return added if there.transaction_version(key) is None else []
 
         # Who came second with the same key has a conflict, and finds it at the next look.
-        opened = partial(deltalake.DeltaTable, folder)
-        commit(self.lake, table, opened, unless_done, [Transaction(key, 1, now_ms())])
+        commit(self.lake, table, store.table, unless_done, [Transaction(key, 1, now_ms())])
+
+    def _store(self, table: Table) -> Store | None:
+        """Where deltalake can commit to a table, and better than Spark."""
+        folder = self.lake.folder(table.name)
+        if folder is not None:
+            return Store(folder)
+        try:
+            store = self.lake.store(table.name)
+            if store.is_s3:
+                store.table()
+                return store
+        except UsageError as error:
+            logger.info("%s is left to Spark: %s", table.name, error.message)
+        return None
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
         """Keep the rows that meet a condition that both engines understand."""
@@ -213,16 +232,16 @@ def _partition(file: dict[str, Any]) -> dict[str, str | None] | None:
     } or None
 
 
-def _written(folder: str, table: Table, rows: pa.Table) -> Iterator[AddAction]:
+def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
     """Write the rows to new files, one for each partition."""
+    files = store.files()
     stored = [name for name in rows.column_names if name not in table.partitioned_by]
     for part, values in _parts(rows, table.partitioned_by):
         place = "".join(f"{name}={value}/" for name, value in values.items())
         path = f"{place}part-{uuid.uuid4()}.zstd.parquet"
-        Path(folder, place).mkdir(parents=True, exist_ok=True)
         kept = part.select(stored)
-        pq.write_table(kept, Path(folder, path), **parquet_options(table, kept.schema))
-        size = Path(folder, path).stat().st_size
+        pq.write_table(kept, path, filesystem=files, **parquet_options(table, kept.schema))
+        size = files.get_file_info(path).size
         yield AddAction(path, size, values, now_ms(), True, json.dumps({"numRecords": part.num_rows}))
 
 

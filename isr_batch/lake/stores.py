@@ -21,7 +21,8 @@ Setting = Callable[[str], str | None]
 """Gives what Hadoop's configuration has under a name."""
 
 WITHOUT: Final = "--timelines none replays without them, and `isr-batch timeline` makes those of one partition"
-_S3: Final = ("s3", "s3a", "s3n")
+S3: Final = ("s3", "s3a", "s3n")
+"""Schemes by which Spark knows S3."""
 _AZURE: Final = ("abfs", "abfss")
 _OTHERS: Final = ("gs", "hdfs", "viewfs")
 
@@ -40,6 +41,11 @@ class Store:
 
     uri: str
     options: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether it is a bucket of S3, or of what speaks as that does."""
+        return self.uri.startswith("s3:")
 
     def table(self) -> deltalake.DeltaTable:
         """Read the table's log.
@@ -86,7 +92,7 @@ def store_of(location: str, setting: Setting) -> Store:
     if location.startswith("file:"):
         return Store(re.sub("^file:/+", "/", location))
     address = urlsplit(location)
-    if address.scheme in _S3:
+    if address.scheme in S3:
         return Store(f"s3://{address.netloc}{address.path}", _of_s3(address.netloc, setting))
     if address.scheme in _AZURE:
         return Store(location, _of_azure(address.netloc, setting))

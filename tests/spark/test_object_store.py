@@ -67,8 +67,7 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
             server.wait()
 
 
-def answers(endpoint: str, *commands: list[str]) -> tuple[list[dict[str, object]], str]:
-    """Results of commands as programs get them, and what they say beside."""
+def started(endpoint: str, script: str, *arguments: str) -> "subprocess.Popen[str]":
     settings = {
         "endpoint": endpoint, "endpoint.region": "us-east-1", "path.style.access": "true", "access.key": "key",
         "secret.key": SECRET, "connection.ssl.enabled": "false", "attempts.maximum": "2", "retry.limit": "2",
@@ -76,11 +75,32 @@ def answers(endpoint: str, *commands: list[str]) -> tuple[list[dict[str, object]
     options = [f"--conf spark.hadoop.fs.s3a.{name}={value}" for name, value in settings.items()]
     excluded = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
     given = f"--packages {','.join(PACKAGES)} --exclude-packages {excluded} {' '.join(options)} pyspark-shell"
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, json.dumps([[*command, "--json"] for command in commands])],
-        env=os.environ | {"PYSPARK_SUBMIT_ARGS": given}, capture_output=True, text=True, check=True,
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], env=os.environ | {"PYSPARK_SUBMIT_ARGS": given},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stdout + done.stderr
+
+
+def running(endpoint: str, *commands: list[str]) -> "subprocess.Popen[str]":
+    return started(endpoint, _SCRIPT, json.dumps([[*command, "--json"] for command in commands]))
+
+
+Answers = tuple[list[dict[str, object]], str]
+
+
+def ended(process: "subprocess.Popen[str]") -> Answers:
+    """Results of commands as programs get them, and what they say beside."""
+    out, err = process.communicate()
+    assert process.returncode == 0, err[-2000:]
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")], out + err
+
+
+def answers(endpoint: str, *commands: list[str]) -> Answers:
+    return ended(running(endpoint, *commands))
+
+
+def exits(found: Answers) -> list[object]:
+    return [row["exit"] for row in found[0] if "exit" in row]
 
 
 def test_s3_has_what_a_folder_has(endpoint: str, tmp_path: Path) -> None:
@@ -96,7 +116,7 @@ def test_s3_has_what_a_folder_has(endpoint: str, tmp_path: Path) -> None:
         assert SECRET not in said
         assert '"timelines": "all"' in said
         rows, _ = answers(endpoint, *(["sql", query, *of_lake] for query in QUERIES))
-        assert [row["exit"] for row in rows if "exit" in row] == [0] * len(QUERIES)
+        assert exits((rows, "")) == [0] * len(QUERIES)
         found.append(rows)
     assert len(found[0]) > 50
     assert found[0] == found[1]
@@ -115,3 +135,104 @@ def test_what_is_wrong_is_said(endpoint: str) -> None:
         assert sentence in said
     assert "Traceback" not in said
     assert SECRET not in said
+
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.lease import sole_writer
+from isr_batch.session import start_session
+from isr_batch.settings import load_settings
+root, holds, enough = sys.argv[1:]
+with sole_writer(Lake(start_session(load_settings(None).spark), root, "the-first")):
+    Path(holds).touch()
+    while not Path(enough).exists():
+        time.sleep(0.1)
+"""
+
+
+def test_who_comes_second_is_refused_and_changes_nothing(endpoint: str, tmp_path: Path) -> None:
+    root, holds, enough = "s3a://bucket/held/lake", tmp_path / "holds", tmp_path / "enough"
+    of_lake = ["--lake", root]
+    replay = ["replay", "--rules", RULES, *of_lake]
+    count = ["sql", "SELECT count(*) AS n FROM fetch_log", *of_lake]
+    assert exits(answers(endpoint, ["generate", "kip-501-example", *of_lake])) == [0]
+    first = started(endpoint, _HOLD, root, str(holds), str(enough))
+    while not holds.exists():
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.5)
+    refused = answers(
+        endpoint, count, ["generate", "kip-501-example", *of_lake], replay, ["maintain", *of_lake], count,
+        ["sql", "SELECT command, exit_code FROM run_log ORDER BY started_time", *of_lake],
+    )  # fmt: skip
+    enough.touch()
+    ended(first)
+    assert exits(refused) == [0, 6, 6, 6, 0, 0]
+    assert f"run the-first (process {first.pid} on {socket.gethostname()}) is writing to {root}" in refused[1]
+    counts = [row["n"] for row in refused[0] if "n" in row]
+    assert len(counts) == 2
+    assert counts[0] == counts[1]
+    logged = [(row["command"], row["exit_code"]) for row in refused[0] if "exit_code" in row]
+    assert logged == [("generate", 0), ("generate", 6), ("replay", 6), ("maintain", 6)]
+    assert exits(answers(endpoint, replay)) == [0]
+
+
+def test_two_that_begin_at_once_do_their_work_one_after_the_other(endpoint: str, tmp_path: Path) -> None:
+    scenarios = ("kip-501-example", "paused-follower")
+    counts = [f"SELECT count(*) AS rows, cluster_id FROM {name} GROUP BY cluster_id ORDER BY cluster_id"
+              for name in ("fetch_log", "append_log", "leader_epochs", "isr_changes", "partition_scores")]  # fmt: skip
+    found = []
+    for lake in ("s3a://bucket/both/lake", str(tmp_path / "lake")):
+        work = [
+            [["generate", name, "--partitions", "2", "--hours", "0.02", "--lake", lake],
+             ["replay", "--rules", RULES, "--lake", lake]]
+            for name in scenarios
+        ]  # fmt: skip
+        if lake.startswith("s3a:"):
+            ends = [exits(ended(process)) for process in [running(endpoint, *commands) for commands in work]]
+            assert {code for codes in ends for code in codes} <= {0, 6}
+            assert any(0 in codes for codes in ends)
+            work = [commands for commands, codes in zip(work, ends, strict=True) if 6 in codes]
+            work.append([["replay", "--rules", RULES, "--lake", lake]])
+        assert set(exits(answers(endpoint, *(command for commands in work for command in commands)))) == {0}
+        rows = answers(endpoint, *(["sql", query, "--lake", lake] for query in counts))[0]
+        found.append([row for row in rows if "rows" in row])
+    assert len(found[0]) == len(counts) * len(scenarios)
+    assert found[0] == found[1]
+
+
+_AT_ONCE = """
+import json, sys, threading
+from isr_batch.errors import WriteConflictError
+from isr_batch.lake import lease
+from isr_batch.lake.lake import Lake
+from isr_batch.session import start_session
+from isr_batch.settings import load_settings
+spark, write, many = start_session(load_settings(None).spark), lease._write, 4
+everybody_looked, everybody_wrote = threading.Barrier(many), threading.Barrier(many)
+def together(lake, number, *, given_back):
+    if not given_back:
+        everybody_looked.wait()
+    write(lake, number, given_back=given_back)
+lease._write = together
+def one(name):
+    try:
+        with lease.turn(Lake(spark, sys.argv[1], name)):
+            found.append("has it")
+            everybody_wrote.wait()
+    except WriteConflictError:
+        found.append("refused")
+        everybody_wrote.wait()
+for _ in range(3):
+    found = []
+    threads = [threading.Thread(target=one, args=(f"run-{n}",)) for n in range(many)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    print(json.dumps({"found": sorted(found)}), flush=True)
+"""
+
+
+def test_of_those_that_look_at_the_same_instant_one_has_the_turn(endpoint: str) -> None:
+    rows, said = ended(started(endpoint, _AT_ONCE, "s3a://bucket/turns/lake"))
+    assert [row["found"] for row in rows] == [["has it", *["refused"] * 3]] * 3, said[-2000:]
