@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lease import turn
+from isr_batch.lake.lease import leased
 from isr_batch.lake.maintain import maintain as compact_and_clean
 from isr_batch.lake.run_log import Counts, Run
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
@@ -71,7 +71,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     """
     run = run or Run()
     lake.require(OUTPUT_TABLES)
-    with turn(lake):
+    with leased(lake):
         with step(f"replay {len(runs)} rules") as shown:
             summary = replay(lake, runs, window, timelines=timelines)
             counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
@@ -91,7 +91,7 @@ def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, o
     Compacting gives the log other files, and the packed segments name the files that they were made from. Parameters
     and returned rows are those of `isr_batch.lake.maintain.maintain`.
     """
-    with turn(lake):
+    with leased(lake):
         take_out_unnamed(lake)
         tables = compact_and_clean(lake, retain_hours, state_days)
         if lake.has("fetch_log") and lake.has("append_log"):

@@ -12,8 +12,8 @@ from pipelines.output import Output
 export_app = typer.Typer(no_args_is_help=True, help="Export verdicts and scores to other programs.")
 
 
-@export_app.command(epilog="Example: isr-batch export prometheus --lake build/lake --out isr_batch.prom")
-def prometheus(
+@export_app.command("prometheus", epilog="Example: isr-batch export prometheus --lake build/lake --out isr_batch.prom")
+def export_prometheus(
     file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.prom", help="For node_exporter's textfile collector.")
     ] = None,

@@ -70,7 +70,7 @@ def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> St
         asked = {"rule": rule, "topic": topic, "partition_id": partition}
         shrinks = _nearest(engine, lake, asked, at_us)
         one = shrinks[0]
-        term = term_at_change(engine, one)
+        term = shrink_term(engine, one)
         dropped = tuple(_dropped(engine, term, shrink) for shrink in shrinks)
         return Story(
             rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_ms(one),
@@ -295,7 +295,7 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[Dropped, ...]) -> int:
     return int(max(term["start_us"], min([one["change_us"], *signs])))
 
 
-def term_at_change(engine: LakeEngine, key: Row) -> dict[str, Any]:
+def shrink_term(engine: LakeEngine, key: Row) -> dict[str, Any]:
     """Find the row of ``leader_epochs`` at the time of the change, with ``start_us`` and ``end_us``.
 
     A term of which the log has several stretches has several rows.

@@ -11,7 +11,7 @@ from isr_batch.explain.shrink_facts import (
     leader_silences,
     release_order,
     rows_with_key,
-    term_at_change,
+    shrink_term,
 )
 from isr_batch.explain.shrink_text import Fetch, Story
 from isr_batch.incidents.coverage import unlogged
@@ -65,7 +65,7 @@ def swimlane_scene(lake: Lake, story: Story) -> Scene:
     names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
     coverage = read_columns(lake, "coverage", names, {"cluster_id": story.cluster_id}).to_pylist()
     with engine_for_a_partition(lake) as engine:
-        term = term_at_change(engine, asdict(story))
+        term = shrink_term(engine, asdict(story))
         return Scene(
             *within,
             leader=_leader(engine, story, within),

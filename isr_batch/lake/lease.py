@@ -24,7 +24,7 @@ LEASE = timedelta(hours=6)
 
 
 @contextmanager
-def turn(lake: Lake) -> Iterator[None]:
+def leased(lake: Lake) -> Iterator[None]:
     """Have the lake's results to oneself.
 
     Raises
@@ -64,7 +64,7 @@ def sole_writer(lake: Lake) -> Iterator[None]:
     """
     scheme = _scheme(lake)
     if scheme in S3 and not lake.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None):
-        with turn(lake):
+        with leased(lake):
             yield
     else:
         yield

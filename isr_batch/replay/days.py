@@ -137,7 +137,7 @@ def kept_before(
     return window.from_day(str(max(good) + timedelta(days=1))), states
 
 
-def keep(
+def keep_states(
     lake: Lake, results: DataFrame, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> dict[str, int]:
     """Write the states at the end of a window, unless it has none; returns how many, by table."""

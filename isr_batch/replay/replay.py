@@ -22,7 +22,7 @@ from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.timelines import Timelines
-from isr_batch.replay.days import InputFingerprints, fingerprints, keep, kept_before, of_rules, unmark
+from isr_batch.replay.days import InputFingerprints, fingerprints, keep_states, kept_before, of_rules, unmark
 from isr_batch.replay.event_stream import event_stream, facts
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, pack_stale_days, rows_at_a_time
@@ -180,7 +180,7 @@ def _replay(
             rows_out = commit_timelines(lake, stores, files, where)
             scored = {table: rows.where(window.condition) for table, rows in scored_of(results).items()}
             rows_out |= replace_together(lake, scored, where, few=results.count() <= FEW_ROWS)
-            rows_out |= keep(lake, results, window, runs, known)
+            rows_out |= keep_states(lake, results, window, runs, known)
     finally:
         results.unpersist()
     restore(lake, of_rules(runs), window)

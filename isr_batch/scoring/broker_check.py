@@ -19,7 +19,7 @@ from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import quoted
 from isr_batch.lake.engines import LakeEngine, Rows, engine_for
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lease import turn
+from isr_batch.lake.lease import leased
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import SET_KEY, Table
 from isr_batch.lake.tables.outputs import DEPENDS_ON, ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
@@ -105,7 +105,7 @@ def validate(lake: Lake) -> ValidationSummary:
 def _doubt(lake: Lake, refuted: Rows) -> None:
     """Make changes possible; they are many if the brokers ran another rule than their release's."""
     refuted = frame_of(lake, ISR_CHANGES, refuted)
-    with turn(lake):
+    with leased(lake):
         # Last the table from which Spark computes them anew: also after a crash in between nothing is left out.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
             lake.amend(table, refuted, _CHANGE, "depends_on", "certainty")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from isr_batch.lake.engines import Rows, engine_for
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lease import turn
+from isr_batch.lake.lease import leased
 from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.replay.event_stream import facts
 from isr_batch.replay.own_changes import changes_of
@@ -48,7 +48,7 @@ def find_late_checks(lake: Lake) -> int:
             known = engine.keep(engine(both, known=known, new=new))
             changes = engine.rows(_changes_with(lake, own_rules(engine), known, new))
         if found:
-            with turn(lake):
+            with leased(lake):
                 engine.replace(LATE_CHECKS, known)
         return found
 

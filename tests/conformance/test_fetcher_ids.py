@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from isr_batch.ingest.kafka_logs.mid_term import fetcher_of
+from isr_batch.ingest.kafka_logs.mid_term import mid_term_fetcher
 from tests.conformance.releases import Releases
 
 pytestmark = pytest.mark.conformance
@@ -27,6 +27,6 @@ def test_a_partition_belongs_to_the_thread_that_the_release_says(release: str, r
     for fetchers in (1, 2, 3, 8, 17):
         asked = partitions(fetchers)
         told = str(driver.call("ids", "\n".join(f"{topic} {number}" for topic, number in asked), fetchers)).split(",")
-        assert [fetcher_of(topic, number, fetchers) for topic, number in asked] == [int(each) for each in told]
+        assert [mid_term_fetcher(topic, number, fetchers) for topic, number in asked] == [int(each) for each in told]
         seen |= {int(each) for each in told}
     assert seen == set(range(17))

@@ -218,7 +218,7 @@ def together(lake, number, *, given_back):
 lease._write = together
 def one(name):
     try:
-        with lease.turn(Lake(spark, sys.argv[1], name)):
+        with lease.leased(Lake(spark, sys.argv[1], name)):
             found.append("has it")
             everybody_wrote.wait()
     except WriteConflictError:

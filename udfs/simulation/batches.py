@@ -109,13 +109,13 @@ def group_world(plan: GroupPlan) -> World:
     world.partitions["gap_us"], world.partitions["acks"] = plan.gap_us, plan.acks
     world.partitions["records"] = plan.records
     world.partitions["term_isr"] = plan.isr_at_start & (1 << plan.brokers) - 1
-    for name, value in resolved_params(plan.run, term_facts(plan)).items():
+    for name, value in resolved_params(plan.run, simulated_terms(plan)).items():
         world.params[0][name] = value
     world.codes[0] = list(REGISTRY).index(plan.run.rule)
     return world
 
 
-def term_facts(plan: GroupPlan) -> Mapping[str, int]:
+def simulated_terms(plan: GroupPlan) -> Mapping[str, int]:
     """What a TERM row would say of the broker."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
@@ -187,7 +187,7 @@ def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: in
         "leader_id": assigned[leader],
         "leader_epoch": leader_epoch,
         "assigned": assigned,
-        "params_json": [params_json(plan.run, term_facts(plan))],
+        "params_json": [params_json(plan.run, simulated_terms(plan))],
     }
 
 

@@ -350,7 +350,7 @@ def mid_term_high_watermark(
 # -- partitions of a session opened before the log
 
 
-def fetcher_of(topic: str, partition: int, fetchers: int) -> int:
+def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
     """Compute the fetcher thread of a partition, as AbstractFetcherManager.getFetcherId does in 0.9 to 4.4.
 
     Utils.abs of the 32-bit ``31 * topic.hashCode() + partition``: the least negative number becomes 0.

@@ -10,7 +10,7 @@ from isr_batch.ingest.kafka_logs.log_folder import LogFolder
 from isr_batch.ingest.log_files.content import file_on_disk
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.look import Seen, look_at
-from isr_batch.ingest.log_files.vendors import named_release
+from isr_batch.ingest.log_files.vendors import vendor_release
 
 FILE_COLUMNS = ("file", "broker", "logs", "layout", "from", "until", "mb")
 LEFT_OUT_COLUMNS = ("file", "reason", "detail")
@@ -91,7 +91,7 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
 
 
 def _releases(given: str | None, versions: set[str]) -> Iterator[Capability]:
-    named = {version: named_release(version) for version in sorted(versions)}
+    named = {version: vendor_release(version) for version in sorted(versions)}
     unknown = [version for version, release in named.items() if release is None]
     releases = [given] if given else [release for release in named.values() if release]
     if unknown and not given:

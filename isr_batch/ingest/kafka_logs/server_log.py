@@ -12,7 +12,7 @@ from isr_batch.ingest.kafka_logs.request_log import RAW_CHARACTERS
 from isr_batch.ingest.kafka_logs.server_log_zookeeper import OF_INTEREST, STATE_CHANGES_OF_INTEREST
 from isr_batch.ingest.kafka_logs.settings_files import LAG_TIME, MAX_INT, MIN_ISR, Broker, ClusterSettings
 from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
-from isr_batch.ingest.log_files.vendors import apache_release, named_release
+from isr_batch.ingest.log_files.vendors import apache_release, vendor_release
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 from udfs.rules import RELEASED_RULES
 
@@ -281,7 +281,7 @@ def broker_settings(
     rows = []
     for broker in brokers:
         logged = of_broker.get(broker.broker_id, {})
-        names = [name for printed in logged.get("versions") or [] if (name := named_release(printed))]
+        names = [name for printed in logged.get("versions") or [] if (name := vendor_release(printed))]
         version = given.release or max(names, key=_numbers, default=None)
         release = version or assumed
         numbers = None if release is None else _numbers(release)
@@ -343,5 +343,5 @@ def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Tab
         settings=settings,
     )
     printed = facts["broker_version"].to_pylist()
-    named = pa.array([named_release(version) if version else None for version in printed], pa.string())
+    named = pa.array([vendor_release(version) if version else None for version in printed], pa.string())
     return facts.set_column(facts.schema.get_field_index("broker_version"), "broker_version", named)

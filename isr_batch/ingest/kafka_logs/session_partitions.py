@@ -59,7 +59,7 @@ def members_before(
             late_us = _LATE_US if term["begins_mid_term"] else 0
             at_work = term["start_us"] <= row["handled_us"] + late_us and row["handled_us"] <= term["end_us"]
             mine = not row["thread"] or (
-                mid_term.fetcher_of(term["topic"], term["partition_id"], count) == int(row["thread"])
+                mid_term.mid_term_fetcher(term["topic"], term["partition_id"], count) == int(row["thread"])
             )
             if at_work and mine and row["replica_id"] in term["assigned"]:
                 held[term["topic"]].add(term["partition_id"])

@@ -12,7 +12,7 @@ _OLD_MAJOR = 0
 """Releases before 1.0 have four numbers."""
 
 
-def named_release(printed: str) -> str | None:
+def vendor_release(printed: str) -> str | None:
     """Name the Kafka release of a printed version; None if it is no version that is known.
 
     Apache's own numbers stay as they are. Others are completed: ``7.6.1-ccs (Kafka 3.6)`` of Confluent Platform,
@@ -35,6 +35,6 @@ def named_release(printed: str) -> str | None:
 
 
 def apache_release(named: str) -> str:
-    """Give the Kafka release in a name that `named_release` made."""
+    """Give the Kafka release in a name that `vendor_release` made."""
     found = re.search(r"\(Kafka ([\d.]+)\)$", named)
     return found[1] if found else named

@@ -9,7 +9,7 @@ import pytest
 
 from isr_batch.errors import WriteConflictError
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lease import turn
+from isr_batch.lake.lease import leased
 from isr_batch.lake.run_log import Run
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAY_STATE, REPLAYED_DAYS, RUN_LEASE, RUN_LOG
@@ -103,13 +103,13 @@ def test_day_by_day_is_as_in_one_go(stories: Lake, tmp_path: Path) -> None:
 
 def test_one_run_at_a_time(lake: Lake) -> None:
     other = Lake(lake.spark, lake.root, "other")
-    with turn(lake), pytest.raises(WriteConflictError, match=f"run {lake.run_id} .process"), turn(other):
+    with leased(lake), pytest.raises(WriteConflictError, match=f"run {lake.run_id} .process"), leased(other):
         pass
-    with turn(other):
+    with leased(other):
         pass
-    with pytest.raises(ZeroDivisionError), turn(lake):
+    with pytest.raises(ZeroDivisionError), leased(lake):
         raise ZeroDivisionError
-    with turn(other):
+    with leased(other):
         pass
     assert lake.read(RUN_LEASE.name).count() == 8
 
@@ -117,15 +117,15 @@ def test_one_run_at_a_time(lake: Lake) -> None:
 def test_a_killed_run_holds_nothing_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = Lake(lake.spark, lake.root, "killed")
     monkeypatch.setattr("os.getpid", lambda: 2**22 + 1)  # above the largest that Linux gives
-    held = turn(killed)
+    held = leased(killed)
     held.__enter__()
-    with turn(lake):
+    with leased(lake):
         pass
-    elsewhere = turn(killed)
+    elsewhere = leased(killed)
     with monkeypatch.context() as of_host:
         of_host.setattr("socket.gethostname", lambda: "elsewhere")
         elsewhere.__enter__()
-    with pytest.raises(WriteConflictError, match="elsewhere"), turn(lake):
+    with pytest.raises(WriteConflictError, match="elsewhere"), leased(lake):
         pass
 
 

@@ -15,8 +15,8 @@ from isr_batch.ingest.kafka_logs.mid_term import (
     IsrReport,
     Led,
     Signs,
-    fetcher_of,
     is_passed,
+    mid_term_fetcher,
     mid_term_high_watermark,
     mid_term_isr,
     mid_term_log_end,
@@ -222,7 +222,7 @@ def test_who_was_passed_by_the_high_watermark_was_not_in_sync(
     [("busy", 0, 1, 0), ("polygenelubricants", 0, 7, 0), ("a", 0, 4, 3007 % 4), ("a", 3, 4, 3010 % 4)],
 )
 def test_a_partition_s_fetcher_follows_from_its_name(topic: str, partition: int, fetchers: int, thread: int) -> None:
-    assert fetcher_of(topic, partition, fetchers) == thread
+    assert mid_term_fetcher(topic, partition, fetchers) == thread
 
 
 @pytest.mark.parametrize(

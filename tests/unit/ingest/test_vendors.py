@@ -2,7 +2,7 @@
 
 import pytest
 
-from isr_batch.ingest.log_files.vendors import apache_release, named_release
+from isr_batch.ingest.log_files.vendors import apache_release, vendor_release
 from udfs.rules import rule_of_release
 
 
@@ -26,7 +26,7 @@ from udfs.rules import rule_of_release
     ],
 )
 def test_a_printed_version_leads_to_the_rule_of_its_kafka_release(printed: str, release: str, rule: str) -> None:
-    named = named_release(printed)
+    named = vendor_release(printed)
     assert named is not None
     assert named.startswith(printed)
     assert apache_release(named) == release
@@ -35,4 +35,4 @@ def test_a_printed_version_leads_to_the_rule_of_its_kafka_release(printed: str, 
 
 @pytest.mark.parametrize("printed", ["unknown", "9.0.0-ccs", "6.5.0-ccs", "", "v3"])
 def test_a_version_that_is_not_known_is_none(printed: str) -> None:
-    assert named_release(printed) is None
+    assert vendor_release(printed) is None
