@@ -178,30 +178,6 @@ def test_who_comes_second_is_refused_and_changes_nothing(endpoint: str, tmp_path
     assert exits(answers(endpoint, replay)) == [0]
 
 
-def test_two_that_begin_at_once_do_their_work_one_after_the_other(endpoint: str, tmp_path: Path) -> None:
-    scenarios = ("kip-501-example", "paused-follower")
-    counts = [f"SELECT count(*) AS rows, cluster_id FROM {name} GROUP BY cluster_id ORDER BY cluster_id"
-              for name in ("fetch_log", "append_log", "leader_epochs", "isr_changes", "partition_scores")]  # fmt: skip
-    found = []
-    for lake in ("s3a://bucket/both/lake", str(tmp_path / "lake")):
-        work = [
-            [["generate", name, "--partitions", "2", "--hours", "0.02", "--lake", lake],
-             ["replay", "--rules", RULES, "--lake", lake]]
-            for name in scenarios
-        ]  # fmt: skip
-        if lake.startswith("s3a:"):
-            ends = [exits(ended(process)) for process in [running(endpoint, *commands) for commands in work]]
-            assert {code for codes in ends for code in codes} <= {0, 6}
-            assert any(0 in codes for codes in ends)
-            work = [commands for commands, codes in zip(work, ends, strict=True) if 6 in codes]
-            work.append([["replay", "--rules", RULES, "--lake", lake]])
-        assert set(exits(answers(endpoint, *(command for commands in work for command in commands)))) == {0}
-        rows = answers(endpoint, *(["sql", query, "--lake", lake] for query in counts))[0]
-        found.append([row for row in rows if "rows" in row])
-    assert len(found[0]) == len(counts) * len(scenarios)
-    assert found[0] == found[1]
-
-
 _AT_ONCE = """
 import json, sys, threading
 from isr_batch.errors import WriteConflictError
