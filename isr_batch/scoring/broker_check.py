@@ -28,7 +28,7 @@ from isr_batch.replay.own_changes import changes_of
 from isr_batch.replay.terms import JOINED
 from isr_batch.scoring.scores import write_scores
 from udfs.batches.replay import RuleRun
-from udfs.kernel.doubts import LATE_FOR_US
+from udfs.kernel.doubts import AWAKE_US, LATE_FOR_US
 from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
@@ -51,7 +51,7 @@ _TEXTS: Final = {
     ),
     "no_server_log": quoted("no server.log of the leader has this time, so nothing tells whether it made this change"),
     "in_flight_ms": IN_FLIGHT_MS, "race_ms": RACE_MS, "near_ms": NEAR_MS, "close_ms": CLOSE_MS,
-    "late_for_us": int(LATE_FOR_US), "least_us": CHECK_SLACK_US,
+    "late_for_us": int(LATE_FOR_US), "awake_us": int(AWAKE_US), "least_us": CHECK_SLACK_US,
 }  # fmt: skip
 HELD: Final = (
     "leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records", "broker_events",

@@ -2,8 +2,8 @@
 
 A leader that gets no CPU checks late, by seconds, and the replay has its checks when they were due. Of those that drop
 somebody the log has lines. Where it has none the check cannot have run yet: it is moved to the next one of which a line
-tells, or to the end of the time in which the leader was late, and all rules are replayed with it there. What is dropped
-then without a line is moved again, but never out of that time: such a shrink stays ``extra``.
+tells, or to when the leader had woken up, and all rules are replayed with it there. What is dropped then without a line
+is moved again, but never out of the time in which the leader was late: such a shrink stays ``extra``.
 """
 
 from typing import Final

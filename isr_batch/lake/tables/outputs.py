@@ -112,9 +112,10 @@ LATE_CHECKS = Table(
         *SET,
         *columns("""
             due_time TIMESTAMP NOT NULL -- when the check would have run, by all that the stamps tell
-            ran_time TIMESTAMP NOT NULL -- when it ran at the latest: at the next check of the leader of which a line
-                -- tells, or else at latest_time
-            latest_time TIMESTAMP NOT NULL -- until when the leader was late with its work, as far as the log shows
+            ran_time TIMESTAMP NOT NULL -- where the replay has it: at the leader's next check of which a line tells, or
+                -- else when the leader had been awake for 100 ms after its last silence
+            latest_time TIMESTAMP NOT NULL -- when it ran at the latest: five seconds after the last silence, or later
+                -- still if the leader was late with its work for longer
             replica_ids ARRAY<INT> NOT NULL -- followers that the brokers' own rule would have dropped at due_time
         """),
         DATE,

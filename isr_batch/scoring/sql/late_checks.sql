@@ -1,5 +1,6 @@
--- Rows of late_checks that are not known yet. A check is moved only within the time in which the leader was late, and a
--- check that was moved before not beyond what was said then. A check that dropped another follower of the partition, as
+-- Rows of late_checks that are not known yet. A check is moved only within the time in which the leader was late: to the
+-- next one of which a line tells, else to when the leader was awake again; a check that was moved before not beyond what
+-- was said then. A check that dropped another follower of the partition, as
 -- a line says, did run when it was due.
 WITH refuted AS (
   SELECT
@@ -27,9 +28,9 @@ WITH refuted AS (
   GROUP BY cluster_id, leader_id, due_us
 ), bounded AS (
   SELECT refuted.*,
-    coalesce(latest_us, greatest(refuted.due_us + 1000 * coalesce(uncertain_ms, 0), coalesce(until_us, 0)))
-      AS latest_us
-  FROM refuted
+    coalesce(latest_us, greatest(certain_us, coalesce(until_us + $late_for_us, 0))) AS latest_us,
+    coalesce(latest_us, greatest(certain_us, coalesce(until_us + $awake_us, 0))) AS awake_us
+  FROM (SELECT *, due_us + 1000 * coalesce(uncertain_ms, 0) AS certain_us FROM refuted) AS refuted
   LEFT JOIN late USING (cluster_id, leader_id, due_us)
   LEFT JOIN moved USING (cluster_id, topic, partition_id, leader_id, due_us)
   LEFT JOIN ran USING (cluster_id, topic, partition_id, leader_id, due_us)
@@ -46,7 +47,7 @@ WITH refuted AS (
 )
 SELECT
   cluster_id, topic, partition_id, leader_epoch, leader_id, timestamp_micros(due_us) AS due_time,
-  timestamp_micros(CASE WHEN next_us <= latest_us THEN next_us ELSE latest_us END) AS ran_time,
+  timestamp_micros(CASE WHEN next_us <= latest_us THEN next_us ELSE awake_us END) AS ran_time,
   timestamp_micros(latest_us) AS latest_time, replica_ids, CAST(timestamp_micros(due_us) AS DATE) AS event_date
 FROM bounded LEFT JOIN checks USING (cluster_id, leader_id, due_us)
-WHERE latest_us > due_us + $least_us
+WHERE CASE WHEN next_us <= latest_us THEN next_us ELSE awake_us END > due_us + $least_us

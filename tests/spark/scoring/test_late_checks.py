@@ -45,7 +45,7 @@ EDGES = [
     shrink(7, 50),  # it was moved here before, as far as it may be
     shrink(8, 50) | {"kind": "expand"}, shrink(9, 50, "missing"), shrink(10, 50, "unknown"),
 ]  # fmt: skip
-LATER = {0: (50, 55, 60), 1: (56, 60, 60), 3: (80, 81.5, 81.5), 6: (50, 52, 52)}
+LATER = {0: (50, 55, 65), 1: (56, 60.1, 65), 3: (80, 81.5, 81.5), 6: (50, 52, 52)}
 
 
 @pytest.mark.parametrize("engine_of", [InProcess, BySpark])
