@@ -180,13 +180,18 @@ def test_run_ends_with_tables_report_and_exit_code(
         lambda *_: broker_logs.Ingest(Counts(100, 50, 0), [Tally("server", "read", "", 100)]),
     )
 
+    replays = []
+
     def replay(lake: Lake, *_: object, **__: object) -> ReplaySummary:
+        replays.append(lake.run_id)
         write_results(lake)
         return ReplaySummary(50, {"shrink_verdicts": 3}, InputFingerprints({}))
 
     monkeypatch.setattr("isr_batch.nightly.replay", replay)
     monkeypatch.setattr("isr_batch.nightly.write_disagreements", lambda *_: 1)
     monkeypatch.setattr("isr_batch.nightly.write_eligible_leaders", lambda *_: 1)
+    late_checks = iter((0, 12, 0))
+    monkeypatch.setattr("isr_batch.scoring.late_checks.find_late_checks", lambda _: next(late_checks))
     run = ["run", "--logs", str(tmp_path), "--lake", lake.root, "--rules", "kafka-3.7"]
     told = {}
     for options in ((), ("--all",), ("--json",)):
@@ -196,6 +201,7 @@ def test_run_ends_with_tables_report_and_exit_code(
         assert exited.value.code == 4  # one logged change in three is missing
         assert "validation.min_matched_ratio" in captured.err
         told[options] = captured.out
+    assert [replays.count(run_id) for run_id in dict.fromkeys(replays)] == [1, 2, 1], "once more with late checks"
     assert told[()].startswith("This lake has no terms of leaders")
     assert "Shrinks by rule" not in told[()]
     assert "Lines of c" not in told[()]
