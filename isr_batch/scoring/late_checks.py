@@ -21,14 +21,15 @@ from udfs.batches.replay import RuleRun
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
-"""A check that is moved may drop somebody where it is then; a run with leaders at 1 % of a core took 7 rounds."""
+"""A check that is moved may drop somebody where it is then, and is moved again; what is left after so many stays."""
 
 
 def find_late_checks(lake: Lake) -> int:
     """Write what is new into ``late_checks``; returns how many rows.
 
     The lake's own replay is the first that is compared. Of the partitions in which a check is moved, the brokers' rules
-    are replayed again, until no check is left to move. What the lake holds of these days is stale then.
+    are replayed again, until no check is left to move, or ROUNDS are over. What the lake holds of these days is stale
+    then.
 
     Raises
     ------

@@ -1,13 +1,16 @@
 -- Rows of late_checks that are not known yet. A check is moved only within the time in which the leader was late: to the
 -- next one of which a line tells, else to when the leader was awake again; a check that was moved before not beyond what
--- was said then. A check that dropped another follower of the partition, as
--- a line says, did run when it was due.
-WITH refuted AS (
+-- was said then. A check that dropped another follower of the partition, as a line says, did run when it was due. After
+-- the last line of a server.log, a line that is absent tells nothing.
+WITH server_logs AS (
+  SELECT cluster_id, broker_id AS leader_id, max(unix_micros(until_time)) AS last_line_us
+  FROM {coverage} WHERE log = 'server' GROUP BY cluster_id, broker_id
+), refuted AS (
   SELECT
     cluster_id, topic, partition_id, leader_epoch, leader_id, replayed_us AS due_us,
     max(uncertain_ms) AS uncertain_ms, array_sort(collect_list(replica_id)) AS replica_ids
-  FROM {doubted}
-  WHERE status = 'extra' AND kind = 'shrink'
+  FROM {doubted} LEFT JOIN server_logs USING (cluster_id, leader_id)
+  WHERE status = 'extra' AND kind = 'shrink' AND replayed_us <= coalesce(last_line_us, replayed_us)
   GROUP BY cluster_id, topic, partition_id, leader_epoch, leader_id, replayed_us
 ), ran AS (
   SELECT DISTINCT cluster_id, topic, partition_id, leader_id, replayed_us AS due_us, 1 AS has_line
@@ -28,9 +31,9 @@ WITH refuted AS (
   GROUP BY cluster_id, leader_id, due_us
 ), bounded AS (
   SELECT refuted.*,
-    coalesce(latest_us, greatest(certain_us, coalesce(until_us + $late_for_us, 0))) AS latest_us,
-    coalesce(latest_us, greatest(certain_us, coalesce(until_us + $awake_us, 0))) AS awake_us
-  FROM (SELECT *, due_us + 1000 * coalesce(uncertain_ms, 0) AS certain_us FROM refuted) AS refuted
+    coalesce(latest_us, greatest(uncertain_until_us, coalesce(until_us + $late_for_us, 0))) AS latest_us,
+    coalesce(latest_us, greatest(uncertain_until_us, coalesce(until_us + $awake_us, 0))) AS awake_us
+  FROM (SELECT *, due_us + 1000 * coalesce(uncertain_ms, 0) AS uncertain_until_us FROM refuted) AS refuted
   LEFT JOIN late USING (cluster_id, leader_id, due_us)
   LEFT JOIN moved USING (cluster_id, topic, partition_id, leader_id, due_us)
   LEFT JOIN ran USING (cluster_id, topic, partition_id, leader_id, due_us)

@@ -43,6 +43,7 @@ EDGES = [
     shrink(5, 50),  # known already
     shrink(6, 50),  # it was moved here before, and may be moved somewhat more
     shrink(7, 50),  # it was moved here before, as far as it may be
+    shrink(11, 80, leader_id=6, uncertain_ms=1500),  # its server.log has no line from then on
     shrink(8, 50) | {"kind": "expand"}, shrink(9, 50, "missing"), shrink(10, 50, "unknown"),
 ]  # fmt: skip
 LATER = {0: (50, 55, 65), 1: (56, 60.1, 65), 3: (80, 81.5, 81.5), 6: (50, 52, 52)}
@@ -60,7 +61,13 @@ def test_how_far_a_check_is_moved(lake: Lake, engine_of: type[InProcess | BySpar
     ]  # fmt: skip
     engine: LakeEngine
     with engine_of(lake) as engine:
-        given = {"broker_events": (BROKER_EVENTS, events), "late_checks": (LATE_CHECKS, known)}
+        ends = [
+            {"cluster_id": "c", "broker_id": broker, "log": "server", "from_time": at(0), "until_time": at(end),
+             "event_date": at(0).date()} for broker, end in ((1, 120), (6, 79))
+        ]  # fmt: skip
+        given = {
+            "broker_events": (BROKER_EVENTS, events), "late_checks": (LATE_CHECKS, known), "coverage": (COVERAGE, ends),
+        }  # fmt: skip
         tables = {
             name: engine.rows(pa.Table.from_pylist(rows, arrow_schema(table))) for name, (table, rows) in given.items()
         }
