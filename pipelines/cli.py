@@ -108,20 +108,20 @@ def _report(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
 
 
 def _answer_and_report(job: Job, file: Path) -> None:
-    from isr_batch.incidents.avoided import read_scores
-    from isr_batch.incidents.offered import offered
+    from isr_batch.incidents.better_rule import better_rule
     from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.words import answer, headline
+    from isr_batch.incidents.rule_choices import read_scores_for_choices
+    from isr_batch.incidents.sentences import cluster_headline, incidents_answer
 
-    own, scores = own_shrinks(job.lake), read_scores(job.lake)
+    own, scores = own_shrinks(job.lake), read_scores_for_choices(job.lake)
     _report(job, file, own)
-    better = {one["cluster_id"]: offered(own, scores, one["cluster_id"]) for one in own.clusters}
+    better = {one["cluster_id"]: better_rule(own, scores, one["cluster_id"]) for one in own.clusters}
     if job.out.as_json:
         for cluster in own.clusters:
             name = cluster["cluster_id"]
-            job.out.say(cluster=name, answer=[*headline(own, cluster), *better[name]])
+            job.out.say(cluster=name, answer=[*cluster_headline(own, cluster), *better[name]])
     else:
-        job.out.text("\n".join(answer(own, better)))
+        job.out.text("\n".join(incidents_answer(own, better)))
 
 
 def _side_by_side(job: Job) -> "Rows":

@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 def run_on_server_logs(job: Job, logs: FoundLogs, file: Path, missing: "NothingToReplayError") -> None:
     """Ingest what there is, and answer from table shrink_evidence; no rule is compared."""
-    from isr_batch.evidence.answer import COLUMNS, answer, shown_rows
-    from isr_batch.evidence.questions import questions
-    from isr_batch.evidence.table import read_evidence
+    from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
+    from isr_batch.evidence.evidence_table import read_evidence_table
+    from isr_batch.evidence.questions import answer_questions
     from isr_batch.report.evidence_page import write_evidence_page
 
     with recorded_run(job, "run") as done:
         ingest_logs(job, done, logs)
-        evidence = {name: read_evidence(job.lake, name) for name in logs.clusters}
+        evidence = {name: read_evidence_table(job.lake, name) for name in logs.clusters}
         with job.out.step(f"write {file}"):
             write_evidence_page(evidence, file)
         for name, rows in evidence.items():
-            shown = shown_rows(rows)
+            shown = answer_table(rows)
             more = f", the first {len(shown)} of {rows.num_rows}" if len(shown) < rows.num_rows else ""
             job.out.details(f"Replicas that left the ISR in {name}{more}", shown, COLUMNS)
-            said, asked = answer(rows), questions(rows)
+            said, asked = evidence_answer(rows), answer_questions(rows)
             if job.out.as_json:
                 job.out.say(cluster=name, answer=said, questions=[one._asdict() for one in asked])
             else:

@@ -69,14 +69,14 @@ def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Pat
 def _list(job: Job, broker: int | None, at_us: int | None) -> None:
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents
     from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.words import story
+    from isr_batch.incidents.sentences import incident_story
 
     with job.out.step("read the tables"):
         own = own_shrinks(job.lake)
         found = chosen_incidents(own, broker, at_us)
     if job.out.as_json:
         for one in found:
-            job.out.say(**one, story=story(one))
+            job.out.say(**one, story=incident_story(one))
     else:
         whole = broker is not None or at_us is not None
         job.out.text("\n".join(listed_incidents(own, found, job.lake.root, whole=whole)))

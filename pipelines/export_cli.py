@@ -21,12 +21,12 @@ def export_prometheus(
 ) -> None:  # fmt: skip
     """Write verdict counts and rule scores in Prometheus' text format; without --out, to the terminal."""
     job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
-    from isr_batch.incidents.avoided import read_scores
     from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.prometheus import exposition
+    from isr_batch.incidents.prometheus import prometheus_exposition
+    from isr_batch.incidents.rule_choices import read_scores_for_choices
 
     with job.out.step("read the tables"):
-        text = exposition(own_shrinks(job.lake), read_scores(job.lake))
+        text = prometheus_exposition(own_shrinks(job.lake), read_scores_for_choices(job.lake))
     _hand_over(text, file, job.out)
 
 
@@ -38,7 +38,7 @@ def verdicts(
     """Write each follower that your brokers dropped, with its verdict, as CSV; without --out, to the terminal."""
     job = open_job(Output(quiet=quiet), settings_of(env), lake, catalog)
     from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.spreadsheet import verdicts_csv
+    from isr_batch.incidents.verdicts_csv import verdicts_csv
 
     with job.out.step("read the tables"):
         text = verdicts_csv(own_shrinks(job.lake), job.lake.root)

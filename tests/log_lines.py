@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from isr_batch.evidence.forms import LINES, find_forms
-from isr_batch.evidence.table import evidence_rows
+from isr_batch.evidence.evidence_table import evidence_rows
+from isr_batch.evidence.line_forms import LINES, find_line_forms
 
 SERVER_LOG_ONLY = Path(__file__).parent / "golden" / "server-log-only"
 """server.log of two brokers of release 4.1.0: one that was silent, then one that another dropped."""
@@ -58,4 +58,4 @@ def epoch_ms(seconds: float) -> int:
 
 def evidence_table(lines: pa.Table, cluster_id: str) -> pa.Table:
     """Rows of table shrink_evidence, from lines of server.log and state-change.log."""
-    return evidence_rows(find_forms(lines), cluster_id)
+    return evidence_rows(find_line_forms(lines), cluster_id)

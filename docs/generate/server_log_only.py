@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import deltalake
 
-from isr_batch.evidence.table import evidence_rows
+from isr_batch.evidence.evidence_table import evidence_rows
 from isr_batch.ingest.clusters import find_clusters
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from isr_batch.evidence.before import ELECTION, RESTART, TOPIC_CREATED
+from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
 from isr_batch.evidence.suspects import EITHER, STRONG, WEAK
 from isr_batch.evidence.trouble import KINDS
+from isr_batch.phrases import least_to_largest, time_of_day
 
 Row = dict[str, Any]
 _USED = [
@@ -33,7 +34,7 @@ COLUMNS = (
     "at", "partition", "leader", "lost", "lag_ms", "records_behind", "back_after_ms", "same_check", "suspect",
     "evidence",
 )  # fmt: skip
-"""Columns of `shown_rows`."""
+"""Columns of `answer_table`."""
 
 
 class Storm(NamedTuple):
@@ -65,12 +66,12 @@ def storms(evidence: pa.Table) -> list[Storm]:
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.table.evidence_rows` gives them.
+        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
     """
-    return _storms(used_rows(evidence))
+    return _storms(answer_rows(evidence))
 
 
-def used_rows(evidence: pa.Table) -> list[Row]:
+def answer_rows(evidence: pa.Table) -> list[Row]:
     """Take the columns that answers are made of, a dict a row."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows
@@ -113,17 +114,17 @@ def _since_epoch(time: datetime) -> timedelta:
     return time - datetime(1970, 1, 1, tzinfo=time.tzinfo)
 
 
-def answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
+def evidence_answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
     """Answer in at most ten lines; the first is what happened and whom it points at, the last what cannot be said.
 
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.table.evidence_rows` gives them.
+        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
     request_log : bool
         Whether there was a request log too, so that the rules were compared.
     """
-    every = used_rows(evidence)
+    every = answer_rows(evidence)
     rows = [row for row in every if not row["retry"]]
     by_leader = [row for row in rows if row["made_by"] != CONTROLLER]
     found = _storms(every)
@@ -131,8 +132,8 @@ def answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
     lines += [_about(storm) for storm in largest]
     lines += filter(None, (
-        behind(by_leader), back_again(by_leader), avoiding_lag_time(by_leader), under_min_isr(rows),
-        _others(every),
+        answer_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
+        answer_under_min_isr(rows), _others(every),
     ))  # fmt: skip
     end = "What the followers had fetched, and what other rules would have done, is in the replay's tables."
     return [*lines[:9], end if request_log else WITHOUT_REQUEST_LOG]
@@ -145,13 +146,17 @@ def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     for storm in found:
         suspects[storm_suspect(storm)] += storm.replicas
     first = found[0]
-    since = f"since about {clock(first.since)}" if first.since_is_printed else f"some time before {clock(first.first)}"
+    since = (
+        f"since about {time_of_day(first.since)}"
+        if first.since_is_printed
+        else f"some time before {time_of_day(first.first)}"
+    )
     most = suspects.most_common(1)[0][0]
     also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) else ""
     until = _until(first.first, max(row["change_time"] for row in rows))
     return (
-        f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
-        f"{first.first:%Y-%m-%d} {clock(first.first)} to {until} UTC. First to drop out was "
+        f"{count_in_answer(len(rows), 'replica')} left the ISR in {count_in_answer(len(found), 'storm')}, from "
+        f"{first.first:%Y-%m-%d} {time_of_day(first.first)} to {until} UTC. First to drop out was "
         f"{storm_suspect(first)}, {since} ({SUSPICION.get(first.strength, 'no evidence')}).{also}"
     )
 
@@ -162,7 +167,8 @@ def _about(storm: Storm) -> str:
     else:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
     return (
-        f"{clock(storm.first)}, {count_of(storm.replicas, 'replica')} of {count_of(storm.partitions, 'partition')}: "
+        f"{time_of_day(storm.first)}, {count_in_answer(storm.replicas, 'replica')} of "
+        f"{count_in_answer(storm.partitions, 'partition')}: "
         f"this points at {storm_suspect(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. "
         f"{storm.reason} [{', '.join(storm.lines[:3])}]"
     )
@@ -175,7 +181,7 @@ def storm_suspect(storm: Storm) -> str:
     return f"broker {storm.broker}"
 
 
-def behind(rows: Sequence[Row]) -> str:
+def answer_how_far_behind(rows: Sequence[Row]) -> str:
     """Say how far behind the replicas were as their leaders saw it; empty without rows."""
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
@@ -185,21 +191,21 @@ def behind(rows: Sequence[Row]) -> str:
     if records:
         none = records.count(0)
         face = f"; {none} had nothing to fetch: spurious on their face" if none else "; none had nothing to fetch"
-        parts.append(f"{span(records)} records behind{face}")
+        parts.append(f"{least_to_largest(records)} records behind{face}")
     if lags:
-        parts.append(f"last caught up {span(lags)} ms before")
+        parts.append(f"last caught up {least_to_largest(lags)} ms before")
     return f"As their leaders saw it they were {', '.join(parts)}."
 
 
-def back_again(rows: Sequence[Row]) -> str:
+def answer_back_in_isr(rows: Sequence[Row]) -> str:
     """Say after how long the replicas were back in the ISR; empty where none was to come back."""
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
     missing = len(there) - len(exact) - len(at_most)
     parts = [
-        f"{len(exact)} after {span(exact)} ms" if exact else "",
-        f"{len(at_most)} after at most {span(at_most)} ms" if at_most else "",
+        f"{len(exact)} after {least_to_largest(exact)} ms" if exact else "",
+        f"{len(at_most)} after at most {least_to_largest(at_most)} ms" if at_most else "",
         f"{missing} not in the log" if missing else "",
     ]
     flaps = max((row["pair_checks"] for row in rows), default=0)
@@ -212,7 +218,7 @@ def back_again(rows: Sequence[Row]) -> str:
     return f"Back in the ISR: {', '.join(filter(None, parts))}.{flapping}" if there else ""
 
 
-def avoiding_lag_time(rows: Sequence[Row]) -> str:
+def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
     """Say what lag time would have avoided the shrinks; empty without rows."""
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     now = sorted({row["replica_lag_time_max_ms"] for row in rows if row["replica_lag_time_max_ms"] is not None})
@@ -222,14 +228,14 @@ def avoiding_lag_time(rows: Sequence[Row]) -> str:
     return f"What lag time would have avoided them is not printed: more than the present one{said}." if rows else ""
 
 
-def under_min_isr(rows: Sequence[Row]) -> str:
+def answer_under_min_isr(rows: Sequence[Row]) -> str:
     """Say how long partitions were under min ISR; empty where none is known to have been."""
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
         times = [row["under_min_isr_ms"] for row in under.values() if row["under_min_isr_ms"] is not None]
-        lasted = f", for {span(times)} ms" if times else ", until when is not in the log"
-        return f"Under min ISR: {count_of(len(under), 'shrink')}{lasted}."
+        lasted = f", for {least_to_largest(times)} ms" if times else ", until when is not in the log"
+        return f"Under min ISR: {count_in_answer(len(under), 'shrink')}{lasted}."
     return "Whether a partition was under min ISR is not in these logs." if unknown == len(rows) and rows else ""
 
 
@@ -251,7 +257,7 @@ def _others(rows: Sequence[Row]) -> str:
 def _removed(rows: Iterable[Row]) -> str:
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
-    came = f", {len(back)} back after {span(back)} ms" if back else ""
+    came = f", {len(back)} back after {least_to_largest(back)} ms" if back else ""
     return f"{len(removed)} removed by the controller{came}" if removed else ""
 
 
@@ -266,7 +272,7 @@ def _failed(rows: Iterable[Row]) -> str:
     return f"{len(failed)} not written{went_on}" if failed else ""
 
 
-def shown_rows(evidence: pa.Table, most: int = 40) -> list[Row]:
+def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
     """Make rows for the terminal, in `COLUMNS`; the first ones by time."""
     return [_shown(row) for row in evidence.slice(0, most).to_pylist()]
 
@@ -281,7 +287,7 @@ def _shown(row: Row) -> Row:
         said = f"at most {back}" if row["returned_source"] == AT_MOST else str(back)
     suspect = (row["suspect"] or "").replace("_", " ")
     return {
-        "at": f"{row['change_time']:%Y-%m-%d} {clock(row['change_time'])}",
+        "at": f"{row['change_time']:%Y-%m-%d} {time_of_day(row['change_time'])}",
         "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "lost": row["replica_id"],
         "lag_ms": row["lag_ms"], "records_behind": row["records_behind"], "back_after_ms": said,
         "same_check": row["check_replicas"], "suspect": suspect, "evidence": row["strength"],
@@ -289,19 +295,9 @@ def _shown(row: Row) -> Row:
 
 
 def _until(first: datetime, last: datetime) -> str:
-    return clock(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {clock(last)}"
+    return time_of_day(last) if first.date() == last.date() else f"{last:%Y-%m-%d} {time_of_day(last)}"
 
 
-def clock(time: datetime) -> str:
-    """Write a time of day to the millisecond."""
-    return f"{time:%H:%M:%S.%f}"[:-3]
-
-
-def span(numbers: Sequence[int]) -> str:
-    """Write the least and the largest number."""
-    return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
-
-
-def count_of(number: int, what: str) -> str:
+def count_in_answer(number: int, what: str) -> str:
     """Write a number and its noun."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -7,7 +7,7 @@ LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
 """Settings that a broker prints at its start, or a log of a partition when it is created."""
 
 
-class Place(NamedTuple):
+class LinePosition(NamedTuple):
     """A line of a file."""
 
     source_file: str
@@ -18,7 +18,7 @@ class Place(NamedTuple):
         return f"{self.source_file}:{self.source_line}"
 
 
-class Replica(NamedTuple):
+class ReplicaInLine(NamedTuple):
     """A dropped replica as its leader printed it; None where the release does not print it, or it was unknown."""
 
     log_end_offset: int | None
@@ -26,10 +26,10 @@ class Replica(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptLine:
     """A Shrinking or Expanding line: what a leader wanted to write."""
 
-    place: Place
+    place: LinePosition
     at_us: int
     leader_id: int
     partition: tuple[str, int]
@@ -38,18 +38,18 @@ class Attempt:
     isr_after: tuple[int, ...]
     high_watermark: int | None = None
     leader_log_end_offset: int | None = None
-    replicas: dict[int, Replica] = field(default_factory=dict)
+    replicas: dict[int, ReplicaInLine] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class IsrState:
+class IsrStateLine:
     """A line that says what the ISR of a partition is; ``isr`` is None where a term's start does not name it.
 
     ``source``: updated (the leader's own change was written), stayed (the leader learned of a change of any origin), or
     started (a term began: the ISR may be older). ``under_min_isr`` is None where the release does not print it.
     """
 
-    place: Place
+    place: LinePosition
     at_us: int
     leader_id: int
     partition: tuple[str, int]
@@ -60,10 +60,10 @@ class IsrState:
 
 
 @dataclass(frozen=True)
-class FailedWrite:
+class FailedWriteLine:
     """A line that says that an ISR write of a leader failed; ``shrinks`` is None where the kind is not said."""
 
-    place: Place
+    place: LinePosition
     at_us: int
     leader_id: int
     partition: tuple[str, int]
@@ -71,10 +71,10 @@ class FailedWrite:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class TroubleLine:
     """A line of a follower about its fetching: from which leader and which partition, None where it does not say."""
 
-    place: Place
+    place: LinePosition
     at_us: int
     broker_id: int
     kind: str
@@ -93,17 +93,17 @@ class FoundLines:
     form.
     """
 
-    attempts: list[Attempt] = field(default_factory=list)
-    states: list[IsrState] = field(default_factory=list)
-    failed: list[FailedWrite] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
-    created: dict[tuple[str, int], list[tuple[int, Place]]] = field(default_factory=dict)
+    attempts: list[AttemptLine] = field(default_factory=list)
+    states: list[IsrStateLine] = field(default_factory=list)
+    failed: list[FailedWriteLine] = field(default_factory=list)
+    troubles: list[TroubleLine] = field(default_factory=list)
+    created: dict[tuple[str, int], list[tuple[int, LinePosition]]] = field(default_factory=dict)
     elections: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     min_isr: dict[str, int] = field(default_factory=dict)
     settings: dict[tuple[int, str], int] = field(default_factory=dict)
     releases: dict[int, str] = field(default_factory=dict)
     least_lag_ms: dict[int, int] = field(default_factory=dict)
-    version_lines: dict[int, list[tuple[int, Place]]] = field(default_factory=dict)
-    process_starts: dict[int, list[tuple[int, Place]]] = field(default_factory=dict)
-    unread: list[Place] = field(default_factory=list)
+    version_lines: dict[int, list[tuple[int, LinePosition]]] = field(default_factory=dict)
+    process_starts: dict[int, list[tuple[int, LinePosition]]] = field(default_factory=dict)
+    unread: list[LinePosition] = field(default_factory=list)
     span_us: dict[int, tuple[int, int]] = field(default_factory=dict)

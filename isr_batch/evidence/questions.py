@@ -11,21 +11,20 @@ from isr_batch.evidence.answer import (
     SUSPICION,
     Row,
     Storm,
-    avoiding_lag_time,
-    back_again,
-    behind,
-    clock,
-    count_of,
-    span,
+    answer_avoiding_lag_time,
+    answer_back_in_isr,
+    answer_how_far_behind,
+    answer_rows,
+    answer_under_min_isr,
+    count_in_answer,
     storm_suspect,
     storms,
-    under_min_isr,
-    used_rows,
 )
-from isr_batch.evidence.before import ELECTION, RESTART, TOPIC_CREATED
+from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED
 from isr_batch.evidence.suspects import STRONG
 from isr_batch.evidence.trouble import KINDS
+from isr_batch.phrases import least_to_largest, time_of_day
 
 NOT_IN_LOGS: Final = "not in these logs: "
 PRINTED: Final = "printed"
@@ -38,7 +37,7 @@ MOST_LINES: Final = 3
 _EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
 
 
-class Answered(NamedTuple):
+class AnsweredQuestion(NamedTuple):
     """A question, its answer, the first lines that it rests on (``file:line``), and how sure it is.
 
     ``how_sure`` is strong evidence, weak evidence or no evidence for a suspicion; printed where lines say it; bound
@@ -56,8 +55,8 @@ class Answered(NamedTuple):
         return self.how_sure != UNKNOWN
 
 
-class FromRequests(NamedTuple):
-    """What only request logs tell, as `isr_batch.evidence.with_requests.from_requests` collects it.
+class RequestsForQuestions(NamedTuple):
+    """What only request logs tell, as `isr_batch.evidence.questions_with_requests.collect_with_requests` collects it.
 
     ``verdicts``: rows of the view evidence_and_verdicts that the replay judges, known_by, verdict, primary_cause,
     true_lag_ms, avoiding_lag_time_ms. ``clients``: who wrote to a partition from when its follower was last caught up
@@ -69,10 +68,10 @@ class FromRequests(NamedTuple):
     clients: list[Row]
 
 
-NO_REQUESTS: Final = FromRequests([], [])
+NO_REQUESTS: Final = RequestsForQuestions([], [])
 
 
-def questions(evidence: pa.Table, requests: FromRequests = NO_REQUESTS) -> list[Answered]:
+def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
     """Answer every question, in the order in which people ask; none where no replica left an ISR.
 
     Where the controller alone removed replicas, as in a rolling restart, there is nothing to ask about lag.
@@ -80,11 +79,11 @@ def questions(evidence: pa.Table, requests: FromRequests = NO_REQUESTS) -> list[
     Parameters
     ----------
     evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.table.evidence_rows` gives them.
+        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
     requests : FromRequests, optional
         What request logs add.
     """
-    every = [row for row in used_rows(evidence) if not row["retry"]]
+    every = [row for row in answer_rows(evidence) if not row["retry"]]
     rows = [row for row in every if row["made_by"] != CONTROLLER]
     removed = [row for row in every if row["made_by"] == CONTROLLER]
     if not rows:
@@ -96,7 +95,7 @@ def questions(evidence: pa.Table, requests: FromRequests = NO_REQUESTS) -> list[
     ]  # fmt: skip
 
 
-def question_rows(asked: Iterable[Answered]) -> list[dict[str, str]]:
+def question_rows(asked: Iterable[AnsweredQuestion]) -> list[dict[str, str]]:
     """Make rows for a page: question, answer, how sure, lines."""
     return [
         {"question": one.question, "answer": one.answer, "how sure": one.how_sure, "lines": ", ".join(one.lines)}
@@ -104,11 +103,11 @@ def question_rows(asked: Iterable[Answered]) -> list[dict[str, str]]:
     ]
 
 
-def _suspect(rows: Sequence[Row], requests: FromRequests) -> Answered:
+def _suspect(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
     counts = Counter((row["suspect"], row["suspect_broker"], row["strength"]) for row in rows)
     parts = [
         f"{(suspect or 'nobody').replace('_', ' ')}{'' if broker is None else f' {broker}'}: "
-        f"{count_of(number, 'replica')}, {SUSPICION.get(strength, 'no evidence')}"
+        f"{count_in_answer(number, 'replica')}, {SUSPICION.get(strength, 'no evidence')}"
         for (suspect, broker, strength), number in counts.most_common()
     ]
     best = max(rows, key=lambda row: row["strength"] == STRONG)
@@ -120,65 +119,69 @@ def _suspect(rows: Sequence[Row], requests: FromRequests) -> Answered:
         for (verdict, cause), number in causes.most_common()
     ]
     more = f". By the replay: {', '.join(by_replay)}" if by_replay else ""
-    return Answered(
+    return AnsweredQuestion(
         "Leader, follower, or the link?", "; ".join(parts) + more, sure, best["evidence_lines"][:MOST_LINES]
     )
 
 
-def _first(storm: Storm) -> Answered:
-    since = clock(storm.since) if storm.since_is_printed else f"some time before {clock(storm.first)}"
-    return Answered(
+def _first(storm: Storm) -> AnsweredQuestion:
+    since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
+    return AnsweredQuestion(
         "Which broker dropped out first, and when?", _capital(f"{storm_suspect(storm)}, {since} UTC"),
         SUSPICION.get(storm.strength, "no evidence"), storm.lines[:MOST_LINES],
     )  # fmt: skip
 
 
-def _behind(rows: Sequence[Row], requests: FromRequests) -> Answered:
+def _behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
     printed = [row for row in rows if row["records_behind"] is not None or row["lag_ms"] is not None]
     question = "Were they really behind, and by how much?"
     lags = [row["true_lag_ms"] for row in requests.verdicts if row["true_lag_ms"] is not None]
     if lags:
         none = lags.count(0)
-        answer = f"By their own fetches they lagged {span(lags)} ms; {none} of {len(lags)} had all the records"
-        return Answered(question, f"{answer}. {behind(rows)}", REPLAYED, _places(printed))
+        answer = (
+            f"By their own fetches they lagged {least_to_largest(lags)} ms; {none} of {len(lags)} had all the records"
+        )
+        return AnsweredQuestion(question, f"{answer}. {answer_how_far_behind(rows)}", REPLAYED, _places(printed))
     if not printed:
         return _unknown(question, "records behind are printed since 2.2, the time since 3.6")
-    return Answered(question, behind(rows), PRINTED, _places(printed))
+    return AnsweredQuestion(question, answer_how_far_behind(rows), PRINTED, _places(printed))
 
 
-def _of_removed(removed: Sequence[Row]) -> list[Answered]:
+def _of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
     counts = Counter(row["replica_id"] for row in removed)
-    parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
+    parts = ", ".join(
+        f"broker {broker}: {count_in_answer(number, 'replica')}" for broker, number in sorted(counts.items())
+    )
     first = removed[0]
     return [
-        Answered(
+        AnsweredQuestion(
             "Leader, follower, or the link?",
             f"None of them: the controller removed the replicas (shutdown, fencing or reassignment); {parts}", PRINTED,
             _places(removed),
         ),
-        Answered(
+        AnsweredQuestion(
             "Which broker dropped out first, and when?",
-            f"Broker {first['replica_id']}, {clock(first['change_time'])} UTC", PRINTED, _places([first]),
+            f"Broker {first['replica_id']}, {time_of_day(first['change_time'])} UTC", PRINTED, _places([first]),
         ),
         _whole([], removed), _event(removed), _min_isr(removed),
     ]  # fmt: skip
 
 
-def _whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answered:
+def _whole(rows: Sequence[Row], removed: Sequence[Row]) -> AnsweredQuestion:
     question = "How long until the ISR was whole again?"
     every = [*rows, *removed]
     back = [row for row in every if row["returned_ms"] is not None]
     if not back:
         # A failed write leaves the ISR as it was.
         if all(row["write_outcome"] == FAILED for row in every):
-            return Answered(question, "It stayed whole: no shrink was written", PRINTED, _places(every))
+            return AnsweredQuestion(question, "It stayed whole: no shrink was written", PRINTED, _places(every))
         return _unknown(question, "no replica is seen to come back")
     out = {(row["topic"], row["partition_id"]) for row in every
            if row["returned_ms"] is None and row["write_outcome"] != FAILED}  # fmt: skip
-    end = f"At the end {count_of(len(out), 'partition')} had not been seen whole again." if out else ""
+    end = f"At the end {count_in_answer(len(out), 'partition')} had not been seen whole again." if out else ""
     bound = any(row["returned_source"] == AT_MOST for row in back)
-    said = " ".join(filter(None, (back_again(rows), _removed_again(removed), end)))
-    return Answered(question, said, BOUND if bound else PRINTED, _places(back))
+    said = " ".join(filter(None, (answer_back_in_isr(rows), _removed_again(removed), end)))
+    return AnsweredQuestion(question, said, BOUND if bound else PRINTED, _places(back))
 
 
 def _removed_again(removed: Sequence[Row]) -> str:
@@ -187,11 +190,11 @@ def _removed_again(removed: Sequence[Row]) -> str:
     for row in removed:
         if row["returned_ms"] is not None:
             times.setdefault(row["replica_id"], []).append(row["returned_ms"])
-    parts = [f"broker {broker} after {span(each)} ms" for broker, each in sorted(times.items())]
+    parts = [f"broker {broker} after {least_to_largest(each)} ms" for broker, each in sorted(times.items())]
     return f"Removed by the controller, and back: {', '.join(parts)}." if parts else ""
 
 
-def _client(requests: FromRequests) -> Answered:
+def _client(requests: RequestsForQuestions) -> AnsweredQuestion:
     question = "Which client wrote when it happened?"
     named = [row for row in requests.clients if row["client_id"] is not None]
     if not named and requests.verdicts:
@@ -199,18 +202,18 @@ def _client(requests: FromRequests) -> Answered:
     if not named:
         return _unknown(question, "only request logs name the clients of produce requests")
     parts = [
-        f"{row['client_id']} to {row['topic']} ({count_of(row['records'], 'record')}, before "
-        f"{count_of(row['drops'], 'shrink')})"
+        f"{row['client_id']} to {row['topic']} ({count_in_answer(row['records'], 'record')}, before "
+        f"{count_in_answer(row['drops'], 'shrink')})"
         for row in named[:MOST_CLIENTS]
     ]
     rest = f"; {len(named) - MOST_CLIENTS} more" if len(named) > MOST_CLIENTS else ""
     nobody = sum(row["records"] for row in requests.clients if row["client_id"] is None)
-    unnamed = f"; {count_of(nobody, 'record')} by no logged request" if nobody else ""
+    unnamed = f"; {count_in_answer(nobody, 'record')} by no logged request" if nobody else ""
     lines = [f"{row['first']['source_file']}:{row['first']['source_line']}" for row in named[:MOST_LINES]]
-    return Answered(question, f"Most: {', '.join(parts)}{rest}{unnamed}", PRINTED, lines)
+    return AnsweredQuestion(question, f"Most: {', '.join(parts)}{rest}{unnamed}", PRINTED, lines)
 
 
-def _lag_time(rows: Sequence[Row], requests: FromRequests) -> Answered:
+def _lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
     question = "What lag time would have avoided it?"
     printed = [row for row in rows if row["lag_ms"] is not None]
     lines = _places(printed, by="lag_ms")
@@ -222,27 +225,27 @@ def _lag_time(rows: Sequence[Row], requests: FromRequests) -> Answered:
             f"By the replay, {max(enough)} ms is enough for all {len(enough)} shrinks whose follower caught up, "
             f"and {median_low(enough)} ms for half of them{rest}"
         )
-        return Answered(question, f"{answer}. {avoiding_lag_time(rows)}", REPLAYED, lines)
+        return AnsweredQuestion(question, f"{answer}. {answer_avoiding_lag_time(rows)}", REPLAYED, lines)
     if not printed:
         return _unknown(
             question, "lastCaughtUpTimeMs is printed since 3.6; more than the present one is all that is sure"
         )
-    return Answered(question, avoiding_lag_time(rows), BOUND, lines)
+    return AnsweredQuestion(question, answer_avoiding_lag_time(rows), BOUND, lines)
 
 
-def _trouble(rows: Sequence[Row]) -> Answered:
+def _trouble(rows: Sequence[Row]) -> AnsweredQuestion:
     question = "Why could the follower not fetch?"
     there = [row for row in rows if row["trouble"]]
     if not there:
         return _unknown(question, "no line of a follower in the minute before says why")
     counts = Counter(row["trouble"] for row in there)
-    parts = [f"{KINDS[kind]} ({count_of(number, 'replica')})" for kind, number in counts.most_common()]
+    parts = [f"{KINDS[kind]} ({count_in_answer(number, 'replica')})" for kind, number in counts.most_common()]
     rest = f"; of {len(rows) - len(there)} no line says" if len(there) < len(rows) else ""
     lines = list(dict.fromkeys(row["trouble_line"] for row in there))
-    return Answered(question, _capital(f"{'; '.join(parts)}{rest}"), "weak evidence", lines[:MOST_LINES])
+    return AnsweredQuestion(question, _capital(f"{'; '.join(parts)}{rest}"), "weak evidence", lines[:MOST_LINES])
 
 
-def _event(rows: Sequence[Row]) -> Answered:
+def _event(rows: Sequence[Row]) -> AnsweredQuestion:
     question = "Right after an election, a restart or a topic's creation?"
     there = [row for row in rows if row["after_event"]]
     if not there:
@@ -251,27 +254,29 @@ def _event(rows: Sequence[Row]) -> Answered:
     for event, said in _EVENTS.items():
         times = [row["after_event_ms"] for row in there if row["after_event"] == event]
         if times:
-            parts.append(f"{count_of(len(times), 'replica')} left {span(times)} ms after {said}")
+            parts.append(f"{count_in_answer(len(times), 'replica')} left {least_to_largest(times)} ms after {said}")
     rest = f"; of {len(rows) - len(there)} no line says so" if len(there) < len(rows) else ""
-    return Answered(question, f"{'; '.join(parts)}{rest}", PRINTED, _places(there))
+    return AnsweredQuestion(question, f"{'; '.join(parts)}{rest}", PRINTED, _places(there))
 
 
-def _min_isr(rows: Sequence[Row]) -> Answered:
+def _min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
     question = "How long under min ISR?"
     known = [row for row in rows if row["under_min_isr"] is not None]
     under = [row for row in known if row["under_min_isr"]]
     unknown = len(rows) - len(known)
-    rest = f" Of {count_of(unknown, 'replica')} min.insync.replicas is not known." if unknown else ""
+    rest = f" Of {count_in_answer(unknown, 'replica')} min.insync.replicas is not known." if unknown else ""
     if not known:
         return _unknown(question, "min.insync.replicas is printed at a topic's creation and at a broker's start")
     if not under:
-        return Answered(question, f"None of those of which it is known.{rest}", PRINTED, _places(known))
+        return AnsweredQuestion(question, f"None of those of which it is known.{rest}", PRINTED, _places(known))
     bound = any(row["under_min_isr_source"] == AT_MOST for row in under)
-    return Answered(question, f"{under_min_isr(rows)}{rest}", BOUND if bound else PRINTED, _places(under))
+    return AnsweredQuestion(
+        question, f"{answer_under_min_isr(rows)}{rest}", BOUND if bound else PRINTED, _places(under)
+    )
 
 
-def _unknown(question: str, reason: str) -> Answered:
-    return Answered(question, NOT_IN_LOGS + reason, UNKNOWN, [])
+def _unknown(question: str, reason: str) -> AnsweredQuestion:
+    return AnsweredQuestion(question, NOT_IN_LOGS + reason, UNKNOWN, [])
 
 
 def _capital(text: str) -> str:

@@ -4,7 +4,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isr_batch.evidence.lines import LAG_TIME, MIN_ISR, Attempt, FailedWrite, FoundLines, IsrState, Place
+from isr_batch.evidence.lines import (
+    LAG_TIME,
+    MIN_ISR,
+    AttemptLine,
+    FailedWriteLine,
+    FoundLines,
+    IsrStateLine,
+    LinePosition,
+)
 
 EXACT, AT_MOST = "exact", "at_most"
 LEADER, CONTROLLER = "leader", "controller"
@@ -14,7 +22,7 @@ _WRITE_US = 60_000_000
 OLD_LAG_TIME_MS, LAG_TIME_MS = 10_000, 30_000
 """Kafka's default before 2.5, and since."""
 
-Event = Attempt | IsrState | FailedWrite
+Event = AttemptLine | IsrStateLine | FailedWriteLine
 
 
 @dataclass
@@ -26,7 +34,7 @@ class Shrink:
     repeats a shrink that had not been written. ``failing_ms``: for how long, if its writes failed more than once.
     """
 
-    place: Place
+    place: LinePosition
     at_us: int
     leader_id: int
     partition: tuple[str, int]
@@ -40,7 +48,7 @@ class Shrink:
     last_caught_up_ms: int | None = None
     returned_ms: int | None = None
     returned_source: str | None = None
-    returned_place: Place | None = None
+    returned_place: LinePosition | None = None
     min_isr: int | None = None
     under_min_isr: bool | None = None
     under_min_isr_ms: int | None = None
@@ -48,7 +56,7 @@ class Shrink:
     write: str | None = None
     retry: bool = False
     failing_ms: int | None = None
-    lines: list[Place] = field(default_factory=list)
+    lines: list[LinePosition] = field(default_factory=list)
 
     @property
     def records_behind(self) -> int | None:
@@ -106,7 +114,7 @@ class _History:
     def shrinks(self) -> Iterator[Shrink]:
         """List the shrinks: those of leaders, and after them those of the controller."""
         for n, event in enumerate(self._events):
-            if not isinstance(event, Attempt) or not event.shrinks:
+            if not isinstance(event, AttemptLine) or not event.shrinks:
                 continue
             written, retry = self._written[n], n in self._retries
             failing = self._failing_ms(n, event) if written == FAILED and not retry else None
@@ -131,18 +139,18 @@ class _History:
     def _outcome(self, n: int) -> str | None:
         """Say whether the write of an attempt failed or was done; None where no line tells, or it is no attempt."""
         attempt = self._events[n]
-        if not isinstance(attempt, Attempt):
+        if not isinstance(attempt, AttemptLine):
             return None
         for event in self._events[n + 1 :]:
             if event.at_us - attempt.at_us > _WRITE_US:
                 return None
             if event.leader_id != attempt.leader_id:
                 continue
-            if isinstance(event, FailedWrite):
+            if isinstance(event, FailedWriteLine):
                 if event.shrinks in (None, attempt.shrinks):
                     return FAILED
                 continue
-            if isinstance(event, Attempt):
+            if isinstance(event, AttemptLine):
                 return None
             if event.isr is not None and set(event.isr) == set(attempt.isr_after):
                 return DONE
@@ -151,11 +159,11 @@ class _History:
     def _find_retries(self) -> set[int]:
         """Number the attempts that repeat the one before, which was not written."""
         retries = set()
-        last: tuple[int, Attempt] | None = None
+        last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):
-            if isinstance(event, IsrState):
+            if isinstance(event, IsrStateLine):
                 last = None if event.isr is not None else last
-            elif isinstance(event, Attempt):
+            elif isinstance(event, AttemptLine):
                 if last and _same(last[1], event) and (
                     self._written[last[0]] == FAILED or not self._back_between(last[1], event)
                 ):  # fmt: skip
@@ -163,7 +171,7 @@ class _History:
                 last = n, event
         return retries
 
-    def _back_between(self, one: Attempt, other: Attempt) -> bool:
+    def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
         """Whether the replicas were back between two equal shrinks.
 
         A follower that was back has been caught up since, or is dropped a lag time later at the earliest.
@@ -174,13 +182,13 @@ class _History:
         lag = lag_time_ms(self._found, one.leader_id)
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
-    def _failing_ms(self, n: int, attempt: Attempt) -> int | None:
+    def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
         """Time until the last failed write of a leader, before it writes or learns better; None if one write failed."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
-            if event.leader_id == attempt.leader_id and isinstance(event, FailedWrite):
+            if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
                 last_us, failures = event.at_us, failures + 1
-            elif event.leader_id == attempt.leader_id and isinstance(event, IsrState):
+            elif event.leader_id == attempt.leader_id and isinstance(event, IsrStateLine):
                 break
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
@@ -189,7 +197,7 @@ class _History:
         known, highest = [], -1
         for event in self._events:
             known.append(highest)
-            if isinstance(event, IsrState) and event.partition_epoch is not None:
+            if isinstance(event, IsrStateLine) and event.partition_epoch is not None:
                 highest = max(highest, event.partition_epoch)
         return [*known, highest]
 
@@ -199,7 +207,7 @@ class _History:
         row.min_isr = found.min_isr.get(row.partition[0], found.settings.get((row.leader_id, MIN_ISR)))
         row.under_min_isr = None if row.min_isr is None else len(row.isr_after) < row.min_isr
         for event, isr, source in self._known_isr(n + 1, epoch):
-            if isinstance(event, IsrState) and event.source == "updated" and set(isr) == set(row.isr_after) and (
+            if isinstance(event, IsrStateLine) and event.source == "updated" and set(isr) == set(row.isr_after) and (
                 event.under_min_isr is not None and event.at_us - row.at_us < _WRITE_US
             ):  # fmt: skip
                 row.under_min_isr = event.under_min_isr
@@ -217,30 +225,30 @@ class _History:
         """List what the lines from the n-th say about the ISR, and whether it is so since just then."""
         for later in range(n, len(self._events)):
             event = self._events[later]
-            if isinstance(event, IsrState) and event.isr is not None:
+            if isinstance(event, IsrStateLine) and event.isr is not None:
                 # A leader may hear late of what was before.
                 if event.partition_epoch is None or event.partition_epoch > epoch:
                     yield event, event.isr, AT_MOST if event.source == "started" else EXACT
-            elif isinstance(event, Attempt) and later not in self._retries:
+            elif isinstance(event, AttemptLine) and later not in self._retries:
                 if event.shrinks or self._written[later] == FAILED:
                     yield event, event.isr_before, AT_MOST
                 else:  # "Expanding ISR" is of releases that write at once
                     yield event, event.isr_after, EXACT
 
-    def _without_line(self) -> Iterator[tuple[int, IsrState, tuple[int, ...], list[int]]]:
+    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], list[int]]]:
         """Find the replicas that left without a Shrinking line: number and state, the ISR before, who left."""
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
         epoch = -1
         for n, event in enumerate(self._events):
-            if isinstance(event, Attempt) and self._written[n] != FAILED:
+            if isinstance(event, AttemptLine) and self._written[n] != FAILED:
                 if event.shrinks:
                     isr = isr or event.isr_before
                     announced |= event.replicas.keys()
                 else:
                     isr = event.isr_after
                     announced -= set(isr)
-            elif isinstance(event, IsrState) and event.isr is not None:
+            elif isinstance(event, IsrStateLine) and event.isr is not None:
                 if event.partition_epoch is not None and event.partition_epoch <= epoch:
                     continue
                 epoch = epoch if event.partition_epoch is None else event.partition_epoch
@@ -251,11 +259,11 @@ class _History:
                 announced &= set(isr)
 
 
-def _same(one: Attempt, other: Attempt) -> bool:
+def _same(one: AttemptLine, other: AttemptLine) -> bool:
     return (one.leader_id, one.shrinks, set(one.isr_before), set(one.isr_after)) == (
         other.leader_id, other.shrinks, set(other.isr_before), set(other.isr_after)
     )  # fmt: skip
 
 
 def _says_enough(event: Event) -> bool:
-    return isinstance(event, IsrState) and event.under_min_isr is False
+    return isinstance(event, IsrStateLine) and event.under_min_isr is False

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from isr_batch.evidence.before import Troubles, event_before
-from isr_batch.evidence.checks import SAME_START_MS, Burst, ExpirationCheck, checks_of
-from isr_batch.evidence.lines import FoundLines, Place, Trouble
+from isr_batch.evidence.events_before import event_before
+from isr_batch.evidence.expiration_checks import SAME_START_MS, CheckBurst, ExpirationCheck, expiration_checks
+from isr_batch.evidence.lines import FoundLines, LinePosition, TroubleLine
 from isr_batch.evidence.shrinks import CONTROLLER, LEADER, Shrink
-from isr_batch.evidence.trouble import DECIDES, KINDS
+from isr_batch.evidence.trouble import DECIDES, KINDS, TroublesOfFollowers
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
 STRONG, WEAK, NONE = "strong", "weak", "none"
@@ -25,7 +25,7 @@ LATE_MS = 150
 
 
 @dataclass
-class Evidence:
+class SuspectedShrink:
     """A shrink with what it looks like.
 
     ``check`` is None for a shrink of the controller, and for a retry. ``spurious`` is how strongly it looks like a
@@ -38,8 +38,8 @@ class Evidence:
     strength: str = NONE
     spurious: str = NONE
     reason: str = ""
-    lines: list[Place] = field(default_factory=list)
-    trouble: Trouble | None = None
+    lines: list[LinePosition] = field(default_factory=list)
+    trouble: TroubleLine | None = None
     after_event: str | None = None
     after_ms: int | None = None
 
@@ -51,23 +51,23 @@ class Evidence:
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
 
 
-class Finding(NamedTuple):
+class Suspicion(NamedTuple):
     """How strongly something is suspected, why, and the lines; ``everyone``: each broker dropped all others."""
 
     strength: str
     reason: str = ""
-    lines: tuple[Place, ...] = ()
+    lines: tuple[LinePosition, ...] = ()
     everyone: bool = False
 
 
-def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[Evidence]:
+def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
     """Weigh all shrinks of a cluster; the order stays."""
-    checks = checks_of((row for row in rows if row.made_by == LEADER and not row.retry), found)
-    troubles, scales = Troubles(found), _Scales(checks, _leaders(found))
+    checks = expiration_checks((row for row in rows if row.made_by == LEADER and not row.retry), found)
+    troubles, scales = TroublesOfFollowers(found), _Scales(checks, _leaders(found))
     check_of = {id(row): check for check in checks for row in check.rows}
     weighed = []
     for row in rows:
-        one = Evidence(row, check_of.get(id(row)), trouble=troubles.before(row), lines=list(row.lines))
+        one = SuspectedShrink(row, check_of.get(id(row)), trouble=troubles.before(row), lines=list(row.lines))
         one.after_event, one.after_ms = event_before(row, found)
         if one.check:
             scales.weigh(one, one.check)
@@ -92,7 +92,7 @@ class _Scales:
 
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
         self._leaders = leaders
-        self._bursts: dict[int, list[Burst]] = defaultdict(list)  # by the broker that was dropped
+        self._bursts: dict[int, list[CheckBurst]] = defaultdict(list)  # by the broker that was dropped
         for check in checks:
             for burst in check.bursts.values():
                 self._bursts[burst.replica_id].append(burst)
@@ -107,18 +107,18 @@ class _Scales:
             for burst in check.bursts.values()
         }
 
-    def weigh(self, one: Evidence, check: ExpirationCheck) -> None:
+    def weigh(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
         """Fill in suspect, strength, spurious, reason and lines."""
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:
             why = f"Broker {row.leader_id} went on failing to write the ISR for {row.failing_ms} ms: it no longer led."
-            self._suspect(one, LEADER, Finding(STRONG, why))
+            self._suspect(one, LEADER, Suspicion(STRONG, why))
         elif leader.strength == STRONG:
             self._suspect(one, LEADER, leader)
         elif one.trouble and one.trouble.kind in DECIDES:
             why = f"The log of broker {row.replica_id} says that {KINDS[one.trouble.kind]}."
-            self._suspect(one, FOLLOWER, Finding(STRONG, why, (one.trouble.place,)))
+            self._suspect(one, FOLLOWER, Suspicion(STRONG, why, (one.trouble.place,)))
         elif leader.everyone:
             self._suspect(one, LEADER, leader)
         elif follower.strength == STRONG or (follower.strength == WEAK and leader.strength == NONE):
@@ -134,17 +134,17 @@ class _Scales:
             one.spurious = one.strength
 
     @staticmethod
-    def _suspect(one: Evidence, suspect: str, finding: Finding) -> None:
+    def _suspect(one: SuspectedShrink, suspect: str, finding: Suspicion) -> None:
         one.suspect, one.strength, one.reason = suspect, finding.strength, finding.reason
         one.lines += [place for place in finding.lines if place not in one.lines]
 
-    def _by_others(self, replica_id: int, burst: Burst) -> list[Burst]:
+    def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
         """List in which bursts other leaders dropped a broker at about that time."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
 
-    def _leader(self, check: ExpirationCheck) -> Finding:
+    def _leader(self, check: ExpirationCheck) -> Suspicion:
         """Weigh whether the leader was silent: the fewer followers it dropped at once, the more signs it takes."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
@@ -152,9 +152,9 @@ class _Scales:
         what = f"Broker {check.leader_id} dropped {of} at one check"
         if len(bursts) > 1 and all(self._by_others(burst.replica_id, burst) for burst in bursts):
             if not (check.dropped_everybody and "itself" in signs):
-                return Finding(NONE)
+                return Suspicion(NONE)
             why = f"{what}, others dropped these too, and it: all were silent at once, or a clock was set."
-            return Finding(WEAK, why, lines, everyone=True)
+            return Suspicion(WEAK, why, lines, everyone=True)
         if check.dropped_everybody:
             strength = STRONG if len(signs) > 1 else WEAK
         elif len(bursts) > 1:
@@ -167,12 +167,12 @@ class _Scales:
         if strength == STRONG and apart is not None and apart > SAME_START_MS:
             strength = WEAK
         end = "the sign of a leader that was silent" if strength == STRONG else "the leader may have been silent"
-        return Finding(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
+        return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
-    def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[Place, ...]]:
+    def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[LinePosition, ...]]:
         """List what speaks for a leader that was silent, by name, and the lines."""
         signs: dict[str, str] = {}
-        lines: list[Place] = []
+        lines: list[LinePosition] = []
         apart = check.starts_apart_ms
         if apart is not None and apart <= SAME_START_MS:
             signs["together"] = f"all were last caught up within {apart} ms of each other"
@@ -189,7 +189,7 @@ class _Scales:
             lines.append(itself[0].place)
         return signs, tuple(lines)
 
-    def _follower(self, burst: Burst) -> Finding:
+    def _follower(self, burst: CheckBurst) -> Suspicion:
         """Weigh whether the follower was silent."""
         others = self._by_others(burst.replica_id, burst)
         own = [
@@ -203,23 +203,23 @@ class _Scales:
             leaders = sorted({burst.leader_id, *(other.leader_id for other in others)})
             everyone = set(leaders) >= self._leaders - {burst.replica_id}
             why = f"Brokers {_and(leaders)} dropped broker {burst.replica_id} at about one time{woke}: it was silent."
-            return Finding(STRONG if everyone or own else WEAK, why, lines)
+            return Suspicion(STRONG if everyone or own else WEAK, why, lines)
         if own:
             why = f"Broker {burst.leader_id} dropped broker {burst.replica_id}{woke}: the whole broker was silent."
-            return Finding(STRONG, why, lines)
-        return Finding(NONE)
+            return Suspicion(STRONG, why, lines)
+        return Suspicion(NONE)
 
-    def _pair(self, check: ExpirationCheck, burst: Burst) -> Finding:
+    def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
         """Say what remains where one leader dropped one follower."""
         leader, follower = burst.leader_id, burst.replica_id
         what = f"Only broker {leader} dropped broker {follower} ({_count(burst.partitions, 'partition')} at this check)"
         if any(other.leader_id == follower and burst.same_time(other) for other in self._bursts[leader]):
-            return Finding(WEAK, f"{what}, which dropped it too: the link between the two, or one of them.")
+            return Suspicion(WEAK, f"{what}, which dropped it too: the link between the two, or one of them.")
         if len(check.alone) < len(check.partitions):
             why = f"{what}, and kept other followers: that follower or the link to it, which cannot be told apart."
-            return Finding(STRONG, why)
+            return Suspicion(STRONG, why)
         why = f"{what}, its only follower in sync: the leader, the follower or the link, which cannot be told apart."
-        return Finding(WEAK, why)
+        return Suspicion(WEAK, why)
 
 
 def _first_back(rows: Iterable[Shrink]) -> Shrink | None:

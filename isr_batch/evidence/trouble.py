@@ -1,8 +1,11 @@
 """Lines in a follower's server.log that say why it could not fetch."""
 
 import re
+from bisect import bisect_right
+from collections import defaultdict
 
-from isr_batch.evidence.lines import Place, Trouble
+from isr_batch.evidence.lines import FoundLines, LinePosition, TroubleLine
+from isr_batch.evidence.shrinks import Shrink
 
 KINDS = {
     "record_too_large": "a record was larger than replica.fetch.max.bytes",
@@ -42,14 +45,43 @@ _FETCHER = re.compile(
 _OF_PARTITION = re.compile(r"\b[Pp]artition (\S+?)-(\d{1,10})(?=[\s,;.:]|$)")
 
 
-def trouble_of(text: str, broker_id: int, place: Place, at_us: int) -> Trouble | None:
+def trouble_in_line(text: str, broker_id: int, place: LinePosition, at_us: int) -> TroubleLine | None:
     """Read a line about a follower's trouble; None when it is none."""
     for kind, pattern in _COMPILED.items():
         if pattern.search(text):
             fetcher, partition = _FETCHER.search(text), _OF_PARTITION.search(text)
-            return Trouble(
+            return TroubleLine(
                 place, at_us, int(fetcher[1]) if fetcher and fetcher[1] else broker_id, kind,
                 int(fetcher[2] or fetcher[3]) if fetcher else None,
                 (partition[1], int(partition[2])) if partition else None,
             )  # fmt: skip
     return None
+
+
+class TroublesOfFollowers:
+    """The lines about trouble of all brokers, found by broker, leader and partition."""
+
+    def __init__(self, found: FoundLines) -> None:
+        self._of: dict[tuple[object, ...], list[TroubleLine]] = defaultdict(list)
+        for trouble in found.troubles:
+            self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
+
+    def before(self, shrink: Shrink) -> TroubleLine | None:
+        """Find the most telling trouble that a replica's own log has with this leader or partition, a minute before."""
+        for kind in KINDS:
+            last: TroubleLine | None = None
+            for leader_id in (shrink.leader_id, None):
+                for partition in (shrink.partition, None):
+                    lines = self._of.get((shrink.replica_id, leader_id, partition, kind), [])
+                    n = bisect_right(lines, shrink.at_us, key=lambda line: line.at_us)
+                    if n and lines[n - 1].at_us >= shrink.at_us - BEFORE_US and (
+                        last is None or lines[n - 1].at_us > last.at_us
+                    ):  # fmt: skip
+                        last = lines[n - 1]
+            if last:
+                return last
+        return None
+
+
+BEFORE_US = 60_000_000
+"""Where a follower's trouble is looked for: it leaves 45 s after it was last caught up, with Kafka's defaults."""

@@ -6,9 +6,10 @@ are those that decide it according to docs/verdicts.md.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
+from isr_batch.phrases import utc_text_ms
 from udfs.kernel.causes import CAUSES, SPURIOUS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -122,16 +123,13 @@ class Story:
     dropped: tuple[Dropped, ...]
 
 
-def utc(at_us: int) -> str:
-    """Format a time as text, truncated to milliseconds."""
-    return (_EPOCH + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-
-
 def headline(story: Story) -> str:
     """Summarise the shrink in one line: who drops whom, from which partition, and when."""
     who = _brokers([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
-    return f"{maker} drops {who} from the ISR of {story.topic}-{story.partition_id} at {utc(story.change_us)} UTC"
+    return (
+        f"{maker} drops {who} from the ISR of {story.topic}-{story.partition_id} at {utc_text_ms(story.change_us)} UTC"
+    )
 
 
 def shrink_text(story: Story) -> str:
@@ -142,7 +140,7 @@ def shrink_text(story: Story) -> str:
     lines = [
         headline(story),
         "",
-        f"Cluster {story.cluster_id}; {leads} since {utc(story.term_start_us)}{release}.",
+        f"Cluster {story.cluster_id}; {leads} since {utc_text_ms(story.term_start_us)}{release}.",
         f"ISR {list(story.isr_before)} before, {list(story.isr_after)} after; {least}.",
         *_silences(story),
     ]
@@ -180,7 +178,7 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
 def _silences(story: Story) -> list[str]:
     return [
         f"Broker {story.leader_id} was silent (it served no request) for {_ms((end - start) / 1000)}, "
-        f"from {utc(start)} to {utc(end)}."
+        f"from {utc_text_ms(start)} to {utc_text_ms(end)}."
         for start, end in story.silences
     ]
 
@@ -190,7 +188,7 @@ def _seen(story: Story, follower: Dropped) -> list[str]:
     if caught_up_ms <= 0:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms}: not caught up in this term"
     else:
-        caught_up = f"lastCaughtUpTimeMs {caught_up_ms} ({utc(caught_up_ms * 1000)})"
+        caught_up = f"lastCaughtUpTimeMs {caught_up_ms} ({utc_text_ms(caught_up_ms * 1000)})"
         if follower.lag_ms is not None:
             caught_up += f", {_ms(follower.lag_ms)} before the shrink"
     lines = [f"{caught_up}; replica.lag.time.max.ms is {_ms(story.lag_time_ms)}"]
@@ -257,7 +255,7 @@ def _fetches(fetches: Sequence[Fetch]) -> list[str]:
         failed = f" (error {fetch.error_code})" if fetch.error_code else ""
         rows.append((
             *(
-                utc(at_us)[11:]
+                utc_text_ms(at_us)[11:]
                 for at_us in (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.completed_us)
             ),
             ("unknown" if fetch.fetch_offset == NOT_NAMED else str(fetch.fetch_offset)) + failed,
@@ -311,9 +309,9 @@ def _since_last_fetch_ms(story: Story, follower: Dropped) -> float:
 
 def _restored(story: Story, follower: Dropped) -> str:
     if follower.restored_us is None:
-        return f"not back in the ISR by the end of the term's log, at {utc(story.term_end_us)}"
+        return f"not back in the ISR by the end of the term's log, at {utc_text_ms(story.term_end_us)}"
     away = _ms((follower.restored_us - story.change_us) / 1000)
-    return f"back in the ISR at {utc(follower.restored_us)}, {away} later"
+    return f"back in the ISR at {utc_text_ms(follower.restored_us)}, {away} later"
 
 
 def _observed(story: Story, follower: Dropped) -> str:

@@ -14,7 +14,7 @@ from isr_batch.explain.shrink_facts import (
     shrink_term,
 )
 from isr_batch.explain.shrink_text import Fetch, Story
-from isr_batch.incidents.coverage import unlogged
+from isr_batch.incidents.uncovered_time import uncovered_time
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.engines import LakeEngine, engine_for_a_partition
 from isr_batch.lake.lake import Lake
@@ -71,7 +71,7 @@ def swimlane_scene(lake: Lake, story: Story) -> Scene:
             leader=_leader(engine, story, within),
             fetches={replica: _fetches(engine, term, replica, story.change_us, within) for replica in followers},
             silences=leader_silences(engine, term, *within),
-            unlogged=unlogged(coverage, term["leader_id"], within),
+            unlogged=uncovered_time(coverage, term["leader_id"], within),
             members=_members(engine, term, followers, within),
         )
 

@@ -4,9 +4,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_incidents
-from isr_batch.incidents.storm import storm
-from isr_batch.incidents.words import NOTHING, count_of, story, when, worst_first
+from isr_batch.incidents.incident_lines import incident_lines
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks
+from isr_batch.incidents.sentences import NOTHING, incident_story, incident_time, incidents_worst_first
+from isr_batch.phrases import count_of
 
 MOST: Final = 10
 """Incidents that are listed."""
@@ -26,7 +27,7 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at_us: int | No
     """
     found = [one for one in own.incidents if broker is None or one["fault_id"] == broker]
     if at_us is None or not found:
-        return worst_first(found)
+        return incidents_worst_first(found)
     return [min(found, key=lambda one: max(one["since_us"] - at_us, at_us - one["last_us"], 0))]
 
 
@@ -51,7 +52,7 @@ def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, wh
     shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
     lines = []
     for one in shown:
-        one_story = storm(own, one) if whole else [f"{when(one)}: {story(one)}"]
+        one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]
         lines += [f"{one['cluster_id'] + ', ' if named else ''}{one_story[0]}", *one_story[1:]]
         if one["rule"]:
             lines.append(f"  {explain_command(one, lake)}")
@@ -69,7 +70,7 @@ def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, wh
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:
     """Find the partitions from whose ISRs most healthy followers were dropped."""
-    return ask_incidents("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
+    return ask_own_shrinks("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 
 def explain_command(one: Row, lake: str = "LAKE") -> str:

@@ -78,10 +78,10 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
     tables["shrink_verdicts"] = read_columns(
         lake, "shrink_verdicts", COLUMNS["shrink_verdicts"], {"rule": ran or BASELINE}
     )
-    return own_shrinks_in(tables)
+    return own_shrinks_of_tables(tables)
 
 
-def own_shrinks_in(tables: Tables) -> OwnShrinks:
+def own_shrinks_of_tables(tables: Tables) -> OwnShrinks:
     """Do the same with tables that were read.
 
     Parameters
@@ -112,7 +112,7 @@ def own_shrinks_in(tables: Tables) -> OwnShrinks:
         return OwnShrinks(rule, tables, drops, incidents, clusters, *pictures)
 
 
-def ask_incidents(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
+def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
     """Answer a query of this folder.
 
     Parameters

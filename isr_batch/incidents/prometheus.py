@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 
 
-class Metric(NamedTuple):
+class PrometheusMetric(NamedTuple):
     """A gauge: its name, what it says, and its values by labels."""
 
     name: str
@@ -20,14 +20,14 @@ class Metric(NamedTuple):
 PREFIX: Final = "isr_batch_"
 
 
-def exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
+def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
     """Write all metrics of a lake; what is zero is written as well, so that an alert sees the first one.
 
     Parameters
     ----------
     own : OwnShrinks
     scores : iterable of dict
-        Of `isr_batch.incidents.avoided.read_scores`.
+        Of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
 
     Returns
     -------
@@ -37,14 +37,16 @@ def exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
     return "".join(_text(metric) for metric in (*_of_brokers(own), *_of_rules([*scores])) if metric.values)
 
 
-def _of_brokers(own: OwnShrinks) -> Iterator[Metric]:
+def _of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
     dropped: list[tuple[dict[str, object], float]] = []
     for cluster in own.clusters:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
         for verdict in VERDICTS:
             number = sum(one[verdict] for one in of)
             dropped.append(({"cluster": cluster["cluster_id"], "verdict": verdict}, number))
-    yield Metric("dropped_followers", "Followers that left an ISR, as the brokers logged it, by verdict.", dropped)
+    yield PrometheusMetric(
+        "dropped_followers", "Followers that left an ISR, as the brokers logged it, by verdict.", dropped
+    )
     pairs = [
         (
             {
@@ -55,32 +57,36 @@ def _of_brokers(own: OwnShrinks) -> Iterator[Metric]:
         )
         for row in own.pairs
     ]  # fmt: skip
-    yield Metric("dropped_followers_by_pair", "Followers that leaders dropped, by leader and follower.", pairs)
+    yield PrometheusMetric(
+        "dropped_followers_by_pair", "Followers that leaders dropped, by leader and follower.", pairs
+    )
     for column, name, said in (
         ("changes", "checked_changes", "ISR changes of brokers and replay that were compared."),
         ("matched", "matched_changes", "ISR changes that brokers and replay agree on."),
     ):
-        yield Metric(name, said, [({"cluster": one["cluster_id"]}, one[column]) for one in own.clusters])
+        yield PrometheusMetric(name, said, [({"cluster": one["cluster_id"]}, one[column]) for one in own.clusters])
     ends: list[tuple[dict[str, object], float]] = [
         ({"cluster": one["cluster_id"]}, one["last_us"] / 1e6) for one in own.clusters
     ]
-    yield Metric("log_end_timestamp_seconds", "Until when the logs reach.", ends)
+    yield PrometheusMetric("log_end_timestamp_seconds", "Until when the logs reach.", ends)
 
 
-def _of_rules(scores: list[Row]) -> Iterator[Metric]:
+def _of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
     def labels(row: Row) -> dict[str, object]:
         return {"cluster": row["cluster_id"], "rule": row["rule"], "params": row["params_json"]}
 
     shrinks = [(labels(row) | {"verdict": verdict}, row[verdict]) for row in scores for verdict in VERDICTS]
-    yield Metric("rule_shrinks", "Shrinks that a rule makes, by verdict.", shrinks)
-    yield Metric("rule_misses", "Failures that a rule misses.", [(labels(row), row["misses"]) for row in scores])
+    yield PrometheusMetric("rule_shrinks", "Shrinks that a rule makes, by verdict.", shrinks)
+    yield PrometheusMetric(
+        "rule_misses", "Failures that a rule misses.", [(labels(row), row["misses"]) for row in scores]
+    )
     noticed = [
         (labels(row), row["detection_ms_p99"] / 1000) for row in scores if row["detection_ms_p99"] is not None
     ]  # fmt: skip
-    yield Metric("rule_detection_seconds_p99", "Time within which 99 % of failures are noticed.", noticed)
+    yield PrometheusMetric("rule_detection_seconds_p99", "Time within which 99 % of failures are noticed.", noticed)
 
 
-def _text(metric: Metric) -> str:
+def _text(metric: PrometheusMetric) -> str:
     name = PREFIX + metric.name
     lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge"]
     lines += [f"{name}{_labels(labels)} {value!r}" for labels, value in metric.values]

@@ -12,7 +12,7 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from isr_batch.errors import QualityGateError
-from isr_batch.evidence.table import evidence_rows, write_evidence
+from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
 from isr_batch.ingest.ingested_files import (
     Ingested,
     Plan,
@@ -152,7 +152,7 @@ def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: Plan
 def _weigh(small: SmallTables, lines: LinesOfInterest, cluster_id: str) -> None:
     """Write what server.log and state-change.log alone tell about shrinks."""
     found = find_evidence(lines)
-    write_evidence(small, cluster_id, evidence_rows(found, cluster_id), found)
+    write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 
 def _known(lake: Lake, cluster_id: str) -> list[Ingested]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from isr_batch.incidents.avoided import LAG_TIME
+from isr_batch.incidents.rule_choices import LAG_TIME
 from udfs.rules import REGISTRY
 
 CAUSE_COLOURS = {

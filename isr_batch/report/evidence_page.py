@@ -7,8 +7,8 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from isr_batch.evidence.answer import answer, shown_rows, storms
-from isr_batch.evidence.questions import question_rows, questions
+from isr_batch.evidence.answer import answer_table, evidence_answer, storms
+from isr_batch.evidence.questions import answer_questions, question_rows
 from isr_batch.report.charts import WHOLE, Spec, tips, utc
 from isr_batch.report.page import write_page
 
@@ -32,9 +32,9 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path) -> None:
     """
     sections = [
         {
-            "name": name, "place": f"shrinks{number}", "answer": answer(rows),
-            "questions": question_rows(questions(rows)), "storms": _storms(rows),
-            "shrinks": shown_rows(rows, MOST), "count": rows.num_rows,
+            "name": name, "place": f"shrinks{number}", "answer": evidence_answer(rows),
+            "questions": question_rows(answer_questions(rows)), "storms": _storms(rows),
+            "shrinks": answer_table(rows, MOST), "count": rows.num_rows,
         }
         for number, (name, rows) in enumerate(clusters.items())
     ]  # fmt: skip

@@ -15,16 +15,17 @@ import pyarrow.compute as pc
 import vl_convert
 from markupsafe import Markup, escape
 
-from isr_batch.evidence.answer import answer
-from isr_batch.evidence.questions import question_rows, questions
-from isr_batch.evidence.with_requests import from_requests
-from isr_batch.incidents.avoided import alike, read_scores, run_name
-from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_incidents, own_shrinks
-from isr_batch.incidents.words import CALLED, at, clusters_worst_first
+from isr_batch.evidence.answer import evidence_answer
+from isr_batch.evidence.questions import answer_questions, question_rows
+from isr_batch.evidence.questions_with_requests import collect_with_requests
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, own_shrinks
+from isr_batch.incidents.rule_choices import alike_choices, read_scores_for_choices, rule_run_name
+from isr_batch.incidents.sentences import CALLED, clusters_worst_first
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
+from isr_batch.phrases import utc_text
 from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec, in_order
 from isr_batch.report.leader_deaths import leader_deaths
 from isr_batch.report.pictures import MOST, draw_all
@@ -80,8 +81,8 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         Of `own_shrinks`, where the caller has it.
     """
     own = own or own_shrinks(lake)
-    scores = read_scores(lake)
-    matches: list[Row] = ask_incidents(
+    scores = read_scores_for_choices(lake)
+    matches: list[Row] = ask_own_shrinks(
         "matches", {}, replay_check=read_columns(lake, "replay_check", CHECKED)
     ).to_pylist()
     clusters = [one["cluster_id"] for one in clusters_worst_first(own)]
@@ -116,9 +117,9 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
 def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
     """Make a row of each group of rules that decide alike."""
     return [
-        {"rule": ", ".join(run_name(row, rows) for row in group)}
+        {"rule": ", ".join(rule_run_name(row, rows) for row in group)}
         | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
-        for group in alike(rows)
+        for group in alike_choices(rows)
     ]
 
 
@@ -134,13 +135,13 @@ def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
     clusters = sorted(set(rows["cluster_id"].to_pylist()))
-    known = from_requests(lake, clusters) if clusters else {}
+    known = collect_with_requests(lake, clusters) if clusters else {}
     said = {}
     for name in clusters:
         of_cluster = rows.filter(pc.equal(rows["cluster_id"], name))
         said[name] = {
-            "lines": answer(of_cluster, request_log=True),
-            "questions": question_rows(questions(of_cluster, known[name])),
+            "lines": evidence_answer(of_cluster, request_log=True),
+            "questions": question_rows(answer_questions(of_cluster, known[name])),
         }
     return said
 
@@ -191,7 +192,7 @@ def scope(sql: LakeSql) -> str:
     if not rows:
         return "This lake has no fetches."
     fetches, partitions = (sum(row[name] for row in rows) for name in ("fetches", "partitions"))
-    first, last = at(min(row["first_us"] for row in rows)), at(max(row["last_us"] for row in rows))
+    first, last = utc_text(min(row["first_us"] for row in rows)), utc_text(max(row["last_us"] for row in rows))
     clusters = ", ".join(row["cluster_id"] for row in rows)
     return f"{fetches:,} follower fetches of {partitions} partitions in {clusters}, from {first} to {last} UTC."
 

@@ -3,22 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from isr_batch.incidents.avoided import Choice, Span, avoided
+from isr_batch.incidents.better_rule import better_rule
 from isr_batch.incidents.listing import explain_command
-from isr_batch.incidents.offered import later_than, lost_records, offered
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
-from isr_batch.incidents.words import (
-    brief,
+from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
+from isr_batch.incidents.sentences import (
+    brief_headline,
+    cluster_headline,
     clusters_worst_first,
-    count_of,
-    headline,
-    often,
-    seconds,
-    span,
-    story,
-    when,
-    worst_first,
+    incident_story,
+    incident_time,
+    incidents_worst_first,
+    span_of_terms,
 )
+from isr_batch.phrases import count_of, later_or_sooner, lost_records_at_most, seconds_text, times_in_words
 from isr_batch.report.shrinks import Key, ShrinkOnPage, incident_key
 from isr_batch.report.timeline import Target, timeline
 
@@ -34,7 +32,7 @@ def screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOn
     ----------
     own : OwnShrinks
     scores : sequence of dict
-        Of `isr_batch.incidents.avoided.read_scores`.
+        Of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
     found : mapping of Key to ShrinkOnPage
         Of `isr_batch.report.shrinks.shrinks`.
     """
@@ -46,7 +44,7 @@ def _screen(
 ) -> dict[str, Any]:
     name = cluster["cluster_id"]
     incidents = [one for one in own.incidents if one["cluster_id"] == name]
-    worst = worst_first(incidents)
+    worst = incidents_worst_first(incidents)
     cells = [_incident(one, number, found.get(incident_key(one))) for one in worst]
     listed = {
         incident_key(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
@@ -57,11 +55,12 @@ def _screen(
         for one, cell in zip(worst, cells, strict=True)
     }
     shown = sorted(zip(worst[:SHOWN], cells, strict=False), key=lambda both: both[0]["first_us"])
-    choices = avoided(own, scores, name)
+    choices = rule_choices(own, scores, name)
     return {
-        "name": name, "place": f"cluster-{number}", "headline": [*headline(own, cluster), *offered(own, scores, name)],
-        "brief": " ".join(brief(own, cluster)),
-        "when": span(cluster),
+        "name": name, "place": f"cluster-{number}",
+        "headline": [*cluster_headline(own, cluster), *better_rule(own, scores, name)],
+        "brief": " ".join(brief_headline(own, cluster)),
+        "when": span_of_terms(cluster),
         "timeline": timeline(own, cluster, targets), "matrix": drop_matrix(own.pairs, name),
         "incidents": [cell for _, cell in shown],
         "more": cells[SHOWN:MOST], "count": len(incidents),
@@ -115,24 +114,24 @@ def lag_time_bound(incidents: Sequence[Row], cluster: Row) -> str:
 def _incident(one: Row, number: int, shrink: ShrinkOnPage | None) -> dict[str, Any]:
     back = one["restored_us"]
     judged = one["spurious"] + one["genuine"] > 0
-    whole = seconds([(back - one["first_us"]) // 1000]) if back else "not in the log"
+    whole = seconds_text([(back - one["first_us"]) // 1000]) if back else "not in the log"
     return {
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink,
-        "when": when(one), "story": story(one),
+        "when": incident_time(one), "story": incident_story(one),
         "partitions": count_of(one["partitions"], "partition"), "whole": whole if judged else "",
         "command": explain_command(one) if one["rule"] else "",
     }  # fmt: skip
 
 
-def _cells(one: Choice, yours: Choice) -> dict[str, str]:
+def _cells(one: RuleChoice, yours: RuleChoice) -> dict[str, str]:
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
     if one.relinquishes:
-        note += f" (leadership given up {often(one.relinquishes)})"
+        note += f" (leadership given up {times_in_words(one.relinquishes)})"
     noticed = "none noticed" if one.detection_ms is None else f"{one.detection_ms / 1000:.3g} s"
     if one.detection_ms is not None and yours.detection_ms is not None:
-        noticed = ", ".join(filter(None, [noticed, later_than(one.detection_ms, yours.detection_ms)]))
+        noticed = ", ".join(filter(None, [noticed, later_or_sooner(one.detection_ms, yours.detection_ms)]))
     return {
         "rule": f"your brokers' own: {', '.join(one.yours)}{alike}" if one.yours else f"{others}{note}",
         "lag time": f"{one.lag_time_ms / 1000:g} s",
@@ -141,7 +140,7 @@ def _cells(one: Choice, yours: Choice) -> dict[str, str]:
         "failures noticed within": noticed,
         "under min ISR": _span(one.under_min_isr_s),
         "offline if leaders died": _span(one.offline_s),
-        "acknowledged records lost then": lost_records(one.lost_records),
+        "acknowledged records lost then": lost_records_at_most(one.lost_records),
         "high watermark stalled": _span(one.stalled_s),
     }
 

@@ -5,12 +5,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from isr_batch.incidents.avoided import LAG_TIME
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
-from isr_batch.incidents.shrink_words import shrink_words
-from isr_batch.incidents.words import at, worst_first
+from isr_batch.incidents.rule_choices import LAG_TIME
+from isr_batch.incidents.sentences import incidents_worst_first
 from isr_batch.lake.lake_sql import LakeSql
+from isr_batch.phrases import utc_text
 from isr_batch.report.pictures import sql_of
+from isr_batch.report.shrink_sentences import shrink_sentences
 from isr_batch.report.swim_lane import SwimLane, swim_lane
 
 MOST: Final = 100
@@ -76,7 +77,7 @@ def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[
         lane = swim_lane(
             lanes[one.id], (one.from_us, one.until_us), one.change_us, _lag_time(one), rules[one.cluster_id]
         )
-        headline, sentences = shrink_words(
+        headline, sentences = shrink_sentences(
             facts[one.id], f"{one.topic}-{one.partition_id}", one.rule, _lag_time(one), lane.stands
         )
         found[incident_key(incident)] = ShrinkOnPage(
@@ -87,7 +88,7 @@ def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[
 
 def chosen_shrinks(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[Shown]]:
     """Choose the worst incidents, and a shrink of each."""
-    worst = [one for one in worst_first(own.incidents) if one["rule"]][:MOST]
+    worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
     return worst, [_shown(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
 
 
@@ -128,7 +129,7 @@ def _by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
 def _drop(row: Row) -> dict[str, Any]:
     back = None if row["restored_us"] is None else (row["restored_us"] - row["change_us"]) / 1e6
     return {
-        "UTC": f"{at(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",
+        "UTC": f"{utc_text(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",
         "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "dropped": row["replica_id"],
         "verdict": row["verdict"], "cause": row["cause"].replace("_", " "), "certainty": row["certainty"],
         "since caught up, s": None if row["lag_ms"] is None else f"{row['lag_ms'] / 1000:.3f}",

@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from isr_batch.incidents.coverage import unlogged
 from isr_batch.incidents.own_shrinks import SLOTS, VERDICTS, OwnShrinks, Row
-from isr_batch.incidents.words import CALLED, at, count_of, seconds
+from isr_batch.incidents.sentences import CALLED
+from isr_batch.incidents.uncovered_time import uncovered_time
+from isr_batch.phrases import count_of, seconds_text, utc_text
 
 LANE: Final = 58
 """Height of a lane, in pixels; all that is along the time is in percent."""
@@ -80,7 +81,8 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
     signs = [
         {
             "x": x(row["from_us"]), "y": middle[row["broker_id"]] - LANE // 2 + 13, "sign": SIGNS[row["kind"]][0],
-            "says": f"{at(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} {SIGNS[row['kind']][1]}{row['more']}",
+            "says": f"{utc_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} "
+            f"{SIGNS[row['kind']][1]}{row['more']}",
         }
         for row in happened
     ]  # fmt: skip
@@ -88,17 +90,17 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
         {
             "x": x(row["from_us"]), "width": round(max(0.17, x(row["until_us"]) - x(row["from_us"])), 2),
             "y": middle[row["broker_id"]] - LANE // 2 + 3,
-            "says": f"{at(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for "
-            f"{seconds([(row['until_us'] - row['from_us']) // 1000])}",
+            "says": f"{utc_text(row['from_us'], '%H:%M:%S')}: broker {row['broker_id']} was silent for "
+            f"{seconds_text([(row['until_us'] - row['from_us']) // 1000])}",
         }
         for row in events if row["kind"] == "silent"
     ]  # fmt: skip
     coverage = of(own.tables["coverage"].to_pylist())
     no_log = [
         {"x": x(start), "width": round(x(end) - x(start), 2), "y": middle[broker] - LANE // 2 + 3,
-         "says": f"broker {broker}: no request log from {at(start, '%H:%M:%S')} to {at(end, '%H:%M:%S')}"}
+         "says": f"broker {broker}: no request log from {utc_text(start, '%H:%M:%S')} to {utc_text(end, '%H:%M:%S')}"}
         for broker in brokers
-        for start, end in unlogged(coverage, broker, (first, last)) if x(end) - x(start) >= NARROWEST
+        for start, end in uncovered_time(coverage, broker, (first, last)) if x(end) - x(start) >= NARROWEST
     ]  # fmt: skip
     lanes = [{"broker": broker, "y": middle[broker], "top": middle[broker] - LANE // 2 + 3} for broker in brokers]
     marks = [{"x": x(us), "text": text} for us, text in time_ticks(first, last) if EDGE < x(us) < 100 - EDGE]
@@ -126,7 +128,7 @@ def _bars(
     bars = []
     for (broker, side, slot), of in slots.items():
         offset, up = 1.0, side == "drops"
-        when = at(within[0] + int(slot * (within[1] - within[0]) / SLOTS), "%H:%M:%S")
+        when = utc_text(within[0] + int(slot * (within[1] - within[0]) / SLOTS), "%H:%M:%S")
         for verdict in VERDICTS:
             if verdict not in of:
                 continue
@@ -154,4 +156,4 @@ def time_ticks(first: int, last: int) -> list[tuple[int, str]]:
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%d %b"  # noqa: PLR2004 (a minute, half a day)
     step_us = int(step * 1_000_000)
     begin = -(-first // step_us) * step_us
-    return [(us, at(us, form)) for us in range(begin, last + 1, step_us)]
+    return [(us, utc_text(us, form)) for us in range(begin, last + 1, step_us)]

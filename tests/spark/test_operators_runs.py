@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_batch.evidence.with_requests import ask_with_requests, from_requests
+from isr_batch.evidence.questions_with_requests import answer_questions_with_requests, collect_with_requests
 from isr_batch.ingest.broker_logs import ingest_kafka_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay, rule_runs
@@ -37,7 +37,9 @@ def test_each_folder_is_compared_with_the_rule_and_the_lag_time_of_its_brokers(l
         "FROM partition_timeline"
     )
     assert {row["cluster_id"]: row["ms"] for row in times} == {"H2": 4000, "H5": 4000, "H8": 4000, "H9": 10_000}
-    answers = {cluster: {one.question: one for one in ask_with_requests(lake, cluster)} for cluster in names}
+    answers = {
+        cluster: {one.question: one for one in answer_questions_with_requests(lake, cluster)} for cluster in names
+    }
     for cluster in ("H5", "H8"):  # the same lines in other layouts
         assert [(one.answer, one.how_sure) for one in answers[cluster].values()] == [
             (one.answer, one.how_sure) for one in answers["H2"].values()
@@ -67,7 +69,7 @@ def test_the_lag_time_that_is_said_to_be_enough_is_enough(lake: Lake) -> None:
     may = {tuple(row[name] for name in place) for each, row in zip(enough, found, strict=True) if each > chosen}
     assert still
     assert still <= may
-    wrote = from_requests(lake, ["c"])["c"].clients
+    wrote = collect_with_requests(lake, ["c"])["c"].clients
     assert {(row["client_id"], row["topic"]) for row in wrote} == {
         ("drv-1-acks1", "bursty"), ("drv-0-acksall", "busy"), ("drv-2-acksall", "sparse"),
     }  # fmt: skip

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.evidence.forms import LINES, find_forms
+from isr_batch.evidence.line_forms import LINES, find_line_forms
 from isr_batch.evidence.lines import FoundLines
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
@@ -20,4 +20,4 @@ def find_evidence(read: LinesOfInterest) -> FoundLines:
         if file["kind"] in (SERVER, STATE_CHANGE) and file["first_us"] is not None:
             first_us, last_us = span_us.get(file["broker_id"], (file["first_us"], file["last_us"]))
             span_us[file["broker_id"]] = min(first_us, file["first_us"]), max(last_us, file["last_us"])
-    return find_forms(pa.concat_tables(lines), span_us)
+    return find_line_forms(pa.concat_tables(lines), span_us)

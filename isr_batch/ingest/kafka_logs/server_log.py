@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from isr_batch.evidence.forms import OF_INTEREST as EVIDENCE
+from isr_batch.evidence.line_forms import OF_INTEREST as EVIDENCE
 from isr_batch.evidence.shrink_line import END, INT, INTS, LONG, OUT_OF_SYNC, SHRINK
 from isr_batch.ingest.kafka_logs.log_sql import SOURCE, columns_of, groups, matches
 from isr_batch.ingest.kafka_logs.request_log import RAW_CHARACTERS

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from isr_batch.incidents.own_shrinks import own_shrinks
-from isr_batch.incidents.words import headline
+from isr_batch.incidents.sentences import cluster_headline
 from isr_batch.lake.lake import Lake
 
 NEAR_S = 12
@@ -42,7 +42,7 @@ def named(sentences: str) -> list[tuple[int, int]]:
 def test_each_fault_is_named_and_nobody_else(sample_lake: Lake, cluster_id: str) -> None:
     own = own_shrinks(sample_lake)
     (cluster,) = (one for one in own.clusters if one["cluster_id"] == cluster_id)
-    said = named(" ".join(headline(own, cluster)))
+    said = named(" ".join(cluster_headline(own, cluster)))
     faults = [(broker, seconds_of(clock)) for broker, clock in FAULTS[cluster_id]]
     for broker, second in faults:
         assert any(who == broker and abs(at - second) <= NEAR_S for who, at in said), (broker, second)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from isr_batch.evidence.answer import COLUMNS, answer, shown_rows
+from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
 from isr_batch.report.evidence_page import write_evidence_page
 from tests.log_lines import SERVER_LOG_ONLY, evidence_table, of_brokers, of_folder
 
@@ -14,7 +14,7 @@ def evidence(lines: pa.Table) -> pa.Table:
 
 
 def test_the_answer_names_both_kinds_and_what_cannot_be_said() -> None:
-    said = answer(evidence(of_folder(SERVER_LOG_ONLY)))
+    said = evidence_answer(evidence(of_folder(SERVER_LOG_ONLY)))
     assert said[0] == (
         "11 replicas left the ISR in 2 storms, from 2026-11-21 16:30:50.618 to 16:31:08.360 UTC. First to drop out was "
         "broker 1, since about 16:30:45.931 (strong evidence). Most of the shrinks point at broker 2 or the link to it."
@@ -55,7 +55,7 @@ def test_the_answer_has_ten_lines_at_most() -> None:
            (9002, "[Partition t-0 broker=1] Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR")],
         b5=[(4799, "Stopping serving logs in dir /d")],
     )  # fmt: skip
-    said = answer(evidence(lines))
+    said = evidence_answer(evidence(lines))
     assert len(said) == 10
     assert "1 in the follower's own log just before: its log directory failed" in said[-2]
     assert "right after the topic's creation" in said[-2]
@@ -63,22 +63,22 @@ def test_the_answer_has_ten_lines_at_most() -> None:
 
 
 def test_the_answer_to_logs_without_a_shrink() -> None:
-    said = answer(evidence(of_brokers(b1=[(0, "Kafka version: 4.1.0")])))
+    said = evidence_answer(evidence(of_brokers(b1=[(0, "Kafka version: 4.1.0")])))
     assert said[0] == "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
     assert len(said) == 2
-    assert shown_rows(evidence(of_brokers())) == []
+    assert answer_table(evidence(of_brokers())) == []
 
 
 def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_know() -> None:
     started = "[Broker id=1] Leader t-0 starts at leader epoch {} from offset 0 with high watermark 0 ISR [{}]"
-    only = answer(
+    only = evidence_answer(
         evidence(of_brokers(b1=[(n * 100, started.format(n, isr)) for n, isr in enumerate(("1,2", "1", "1,2"))]))
     )
     assert only[0].startswith("No leader dropped a replica")
     assert only[-2].startswith("Also: 1 removed by the controller, 1 back after 100000 ms")
     shrink = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
     failed = "[Partition t-0 broker=1] Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR"
-    zombie = answer(evidence(of_brokers(b1=[(at, text) for n in range(3) for at, text in (
+    zombie = evidence_answer(evidence(of_brokers(b1=[(at, text) for n in range(3) for at, text in (
         (n * 5, shrink), (n * 5 + 0.5, failed)
     )])))  # fmt: skip
     assert zombie[0].startswith("1 replica left the ISR in 1 storm")
@@ -86,11 +86,11 @@ def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_kno
 
 
 def test_the_last_line_knows_of_a_request_log() -> None:
-    assert "replay's tables" in answer(evidence(of_folder(SERVER_LOG_ONLY)), request_log=True)[-1]
+    assert "replay's tables" in evidence_answer(evidence(of_folder(SERVER_LOG_ONLY)), request_log=True)[-1]
 
 
 def test_rows_for_the_terminal() -> None:
-    rows = shown_rows(evidence(of_folder(SERVER_LOG_ONLY)), most=5)
+    rows = answer_table(evidence(of_folder(SERVER_LOG_ONLY)), most=5)
     assert len(rows) == 5
     assert [row["back_after_ms"] for row in rows] == ["462", "not in the log", "not in the log", "215", "at most 15326"]
     assert [rows[3][name] for name in COLUMNS] == [

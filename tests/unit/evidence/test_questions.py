@@ -2,14 +2,14 @@
 
 import pyarrow as pa
 
-from isr_batch.evidence.questions import NOT_IN_LOGS, Answered, FromRequests, questions
+from isr_batch.evidence.questions import NOT_IN_LOGS, AnsweredQuestion, RequestsForQuestions, answer_questions
 from tests.log_lines import SERVER_LOG_ONLY, evidence_table, of_brokers, of_folder
 
 SHRINK = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
 
 
-def asked(lines: pa.Table) -> dict[str, Answered]:
-    return {one.question: one for one in questions(evidence_table(lines, "c"))}
+def asked(lines: pa.Table) -> dict[str, AnsweredQuestion]:
+    return {one.question: one for one in answer_questions(evidence_table(lines, "c"))}
 
 
 def test_recorded_logs_of_release_4_1() -> None:
@@ -62,12 +62,12 @@ def test_request_logs_add_verdicts_clients_and_the_lag_time_that_is_enough() -> 
     verdict = {"known_by": "both", "verdict": "genuine", "primary_cause": "follower_slow", "true_lag_ms": 5000,
                "avoiding_lag_time_ms": 9000}  # fmt: skip
     spurious = verdict | {"verdict": "spurious", "primary_cause": "caught_up", "true_lag_ms": 0}
-    requests = FromRequests(
+    requests = RequestsForQuestions(
         [verdict, spurious | {"avoiding_lag_time_ms": 6000}, verdict | {"avoiding_lag_time_ms": None}],
         [client, client | {"client_id": None, "records": 2}],
     )
     lines = evidence_table(of_brokers(b1=[(0, SHRINK)]), "c")
-    found = {one.question: one for one in questions(lines, requests)}
+    found = {one.question: one for one in answer_questions(lines, requests)}
     assert found["Leader, follower, or the link?"].answer.endswith(
         "By the replay: 2 genuine (follower_slow), 1 spurious (caught_up)"
     )
@@ -89,7 +89,7 @@ def test_appends_without_a_logged_request_name_nobody() -> None:
     verdict = {"verdict": "genuine", "primary_cause": "follower_slow", "true_lag_ms": 1, "avoiding_lag_time_ms": None}
     lines = evidence_table(of_brokers(b1=[(0, SHRINK)]), "c")
     for verdicts, reason in (([], "only request logs"), ([verdict], "could be tied to a logged produce request")):
-        found = {one.question: one for one in questions(lines, FromRequests(verdicts, [nobody]))}
+        found = {one.question: one for one in answer_questions(lines, RequestsForQuestions(verdicts, [nobody]))}
         wrote = found["Which client wrote when it happened?"]
         assert not wrote.known
         assert reason in wrote.answer

@@ -2,9 +2,9 @@
 
 import pytest
 
-from isr_batch.evidence.forms import find_forms
-from isr_batch.evidence.lines import Place
-from isr_batch.evidence.trouble import trouble_of
+from isr_batch.evidence.line_forms import find_line_forms
+from isr_batch.evidence.lines import LinePosition
+from isr_batch.evidence.trouble import trouble_in_line
 from tests.log_lines import of_brokers
 
 FETCHER = "[ReplicaFetcher replicaId=2, leaderId=1, fetcherId=0] "
@@ -29,10 +29,10 @@ LINES = {
 
 @pytest.mark.parametrize(("text", "kind"), LINES.items())
 def test_the_kind_of_trouble(text: str, kind: str | None) -> None:
-    trouble = trouble_of(text, 2, Place("server.log", 1), 0)
+    trouble = trouble_in_line(text, 2, LinePosition("server.log", 1), 0)
     assert (trouble and trouble.kind) == kind
 
 
 def test_lines_of_trouble_are_found_among_all_lines() -> None:
-    found = find_forms(of_brokers(b2=[(n, text) for n, text in enumerate(LINES)]))
+    found = find_line_forms(of_brokers(b2=[(n, text) for n, text in enumerate(LINES)]))
     assert [trouble.kind for trouble in found.troubles] == [kind for kind in LINES.values() if kind]

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from isr_batch.errors import UsageError
-from isr_batch.explain.shrink_text import Dropped, Fetch, Stand, Story, headline, shrink_text, utc
+from isr_batch.explain.shrink_text import Dropped, Fetch, Stand, Story, headline, shrink_text
+from isr_batch.phrases import utc_text_ms
 from isr_batch.window import parse_instant
 
 SECOND = 1_000_000
@@ -120,7 +121,7 @@ def test_other_runs_are_grouped() -> None:
 
 
 def test_instants() -> None:
-    assert utc(NOW + 1999) == "2026-01-01 12:00:00.001"
+    assert utc_text_ms(NOW + 1999) == "2026-01-01 12:00:00.001"
     for text in ("2026-01-01T12:00:00", "2026-01-01 12:00", "2026-01-01T13:00:00+01:00", "1767268800000"):
         assert parse_instant("--at", text) == NOW
     assert parse_instant("--at", "2026-01-01T12:00:00.000001Z") == NOW + 1

@@ -7,9 +7,16 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.incidents.listing import chosen_incidents, listed_incidents
-from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_in
-from isr_batch.incidents.words import answer, headline, link, often, story, worst_first
+from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
+from isr_batch.incidents.sentences import (
+    cluster_headline,
+    incident_story,
+    incidents_answer,
+    incidents_worst_first,
+    suspected_link,
+)
 from isr_batch.lake.arrow_read import contract_schema
+from isr_batch.phrases import times_in_words
 from isr_batch.report.screen import drop_matrix, lag_time_bound
 from isr_batch.report.timeline import Target, timeline
 
@@ -60,7 +67,7 @@ class Log:
                      primary_cause=cause, restored_time=at(seconds + back_s), lag_ms=lag_ms)  # fmt: skip
 
     def found(self) -> OwnShrinks:
-        return own_shrinks_in(
+        return own_shrinks_of_tables(
             {name: pa.Table.from_pylist(rows, contract_schema(name, COLUMNS[name])) for name, rows in self.rows.items()}
         )
 
@@ -84,21 +91,21 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
     log.shrink(60, 2, 3, None)
     own = log.found()
     (cluster,) = own.clusters
-    assert " ".join(headline(own, cluster)) == (
+    assert " ".join(cluster_headline(own, cluster)) == (
         "Of 6 followers that your brokers dropped, 4 were healthy: broker 1 was silent for 6 s at 00:00:10, then "
         "dropped 4. 1 was really stopped or behind: broker 1 at 00:00:10 (1). 1 cannot be judged. "
         "The replay agrees with the brokers on 5 of 6 changes."
     )
     first, unknown = own.incidents
     assert (first["fault_id"], first["spurious"], first["genuine"], first["silent_ms"]) == (1, 4, 1, 6000)
-    assert story(first) == (
+    assert incident_story(first) == (
         "Broker 1 was silent for 6 s; broker 2 dropped it from 1 ISR; it dropped 4 healthy followers (brokers 2 and 3)."
     )
     assert first["restored_us"] == int(at(18).timestamp() * 1e6)
     assert first["since_us"] == int(at(10).timestamp() * 1e6)
     assert unknown["fault_id"] is None
-    assert story(unknown) == "1 follower dropped; the logs do not say why."
-    assert worst_first(reversed(own.incidents)) == [first, unknown]
+    assert incident_story(unknown) == "1 follower dropped; the logs do not say why."
+    assert incidents_worst_first(reversed(own.incidents)) == [first, unknown]
     assert lag_time_bound(own.incidents, cluster).startswith(
         "At these checks only a replica.lag.time.max.ms of more than 6,000 would have kept all 4 healthy followers "
         "in the ISR (it was 4,000)"
@@ -113,7 +120,7 @@ def test_what_no_log_tells_is_said_with_how_to_tell_it(log: Log) -> None:
         "lag_time_source": "default", "broker_version": "3.9", "broker_version_source": "inferred"
     }  # fmt: skip
     own = log.found()
-    assert headline(own, own.clusters[0]) == [
+    assert cluster_headline(own, own.clusters[0]) == [
         "kafka-3.7, replayed, dropped no follower.",
         "Which followers brokers 1 and 2 really dropped is not known: server.log is missing.",
         (
@@ -124,7 +131,7 @@ def test_what_no_log_tells_is_said_with_how_to_tell_it(log: Log) -> None:
     ]
     log.add("controller_records", cluster_id="c", kind="noted", broker_id=2)
     own = log.found()
-    assert "Which followers broker 1 really dropped is not known: server.log is missing." in headline(
+    assert "Which followers broker 1 really dropped is not known: server.log is missing." in cluster_headline(
         own, own.clusters[0]
     )
     log.add("controller_records", cluster_id="c", kind="partition")
@@ -135,7 +142,10 @@ def test_what_no_log_tells_is_said_with_how_to_tell_it(log: Log) -> None:
 def test_one_follower_is_it(log: Log) -> None:
     log.shrink(30, 1, 3, "spurious", "keeping_pace")
     (incident,) = log.found().incidents
-    assert story(incident) == "Broker 1 dropped 1 healthy follower (broker 3), although it kept pace with the log."
+    assert (
+        incident_story(incident)
+        == "Broker 1 dropped 1 healthy follower (broker 3), although it kept pace with the log."
+    )
 
 
 def test_a_drop_that_cannot_be_judged_points_where_server_log_points(log: Log) -> None:
@@ -143,8 +153,10 @@ def test_a_drop_that_cannot_be_judged_points_where_server_log_points(log: Log) -
     log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=2, replica_id=3, change_time=at(60),
             suspect="leader", suspect_broker=2)  # fmt: skip
     own = log.found()
-    assert "1 cannot be judged; the lines of server.log point at broker 2." in " ".join(headline(own, own.clusters[0]))
-    assert story(own.incidents[0]) == (
+    assert "1 cannot be judged; the lines of server.log point at broker 2." in " ".join(
+        cluster_headline(own, own.clusters[0])
+    )
+    assert incident_story(own.incidents[0]) == (
         "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at the leader."
     )
 
@@ -153,17 +165,17 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     log.shrink(30, 1, 3, "genuine", "follower_slow")
     own = log.found()
     (incident,) = own.incidents
-    assert link(incident) == "or its link to broker 1"
-    assert " ".join(headline(own, own.clusters[0])).startswith(
+    assert suspected_link(incident) == "or its link to broker 1"
+    assert " ".join(cluster_headline(own, own.clusters[0])).startswith(
         "Of 1 follower that your brokers dropped, none was healthy. 1 was really stopped or behind: broker 3 at "
         "00:00:25 (1, or its link to broker 1)."
     )
-    assert story(incident) == (
+    assert incident_story(incident) == (
         "Broker 3 fetched, but fell behind; broker 1 dropped it from 1 ISR (or its link to broker 1)."
     )
     log.shrink(31, 2, 3, "genuine", "follower_slow")
     (both,) = log.found().incidents
-    assert link(both) == ""
+    assert suspected_link(both) == ""
 
 
 def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) -> None:
@@ -174,16 +186,16 @@ def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) 
     log.shrink(50, 1, 3, "genuine", "follower_stopped", back_s=40)
     log.shrink(50, 2, 3, "genuine", "follower_stopped", back_s=2.5)
     first, second = log.found().incidents
-    assert story(first) == "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 2 ISRs."
-    assert story(second) == (
+    assert incident_story(first) == "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 2 ISRs."
+    assert incident_story(second) == (
         "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 3 ISRs, which had it back after 2.5 s, but broker "
         "1 only after 40 s (suspect it, the link or a throttle)."
     )
-    assert headline(log.found(), log.found().clusters[0])[1].endswith(
+    assert cluster_headline(log.found(), log.found().clusters[0])[1].endswith(
         "broker 3 at 00:00:15 (2), at 00:00:45 (3, back with broker 1 only after 40 s: it, the link or a throttle)."
     )
     log.rows["shrink_verdicts"][-1]["restored_time"] = None
-    assert "suspect" not in story(log.found().incidents[1])
+    assert "suspect" not in incident_story(log.found().incidents[1])
 
 
 def test_who_stops_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
@@ -195,12 +207,12 @@ def test_who_stops_is_at_fault_where_it_lacked_nothing_too(log: Log) -> None:
     own = log.found()
     kinds = ("fault_id", "genuine", "spurious", "spurious_of_stopped")
     assert [[one[kind] for kind in kinds] for one in own.incidents] == [[3, 1, 1, 1], [1, 0, 1, 0], [2, 0, 1, 0]]
-    assert " ".join(headline(own, own.clusters[0])).startswith(
+    assert " ".join(cluster_headline(own, own.clusters[0])).startswith(
         "Of 4 followers that your brokers dropped, 3 were healthy: broker 1 dropped 1 at 00:00:17 (broker 3: the "
         "leader held up its fetches); broker 2 dropped 1 at 00:00:20 (broker 3: it lacked nothing); 1 lacked nothing "
         "there, or kept pace, while really stopped elsewhere (broker 3). 1 was really stopped"
     )
-    assert story(own.incidents[0]) == (
+    assert incident_story(own.incidents[0]) == (
         "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR (or its link to broker 1); it was dropped once from "
         "where it lacked nothing or kept pace."
     )
@@ -215,7 +227,7 @@ def test_a_leader_that_others_miss_and_that_started_again_is_named_with_its_time
             "broker_events", cluster_id="c", broker_id=1, kind="started", event_time=at(seconds), end_time=at(seconds)
         )
     own = log.found()
-    first, _, started, _ = headline(own, own.clusters[0])
+    first, _, started, _ = cluster_headline(own, own.clusters[0])
     assert first == (
         "Of 4 followers that your brokers dropped, 2 were healthy: broker 1 stopped fetching at 00:00:05 and 00:00:35, "
         "then dropped 2 (they kept pace with the log)."
@@ -227,10 +239,10 @@ def test_of_many_incidents_the_first_and_the_last_time_are_said(log: Log) -> Non
     for number in range(5):
         log.shrink(10 + 10 * number, 2, 3, "genuine", "follower_stopped")
     own = log.found()
-    assert "broker 3 five times from 00:00:05 to 00:00:45 (5" in " ".join(headline(own, own.clusters[0]))
+    assert "broker 3 five times from 00:00:05 to 00:00:45 (5" in " ".join(cluster_headline(own, own.clusters[0]))
     log.rows["leader_epochs"][0]["end_time"] = at(100_000)
     own = log.found()
-    assert "from 2026-01-01 00:00:05 to 2026-01-01 00:00:45" in " ".join(headline(own, own.clusters[0]))
+    assert "from 2026-01-01 00:00:05 to 2026-01-01 00:00:45" in " ".join(cluster_headline(own, own.clusters[0]))
 
 
 def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
@@ -238,10 +250,10 @@ def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
             made_by="controller", last_caught_up_time_ms=None)  # fmt: skip
     log.add("broker_events", cluster_id="c", broker_id=2, kind="shutting_down", event_time=at(50), end_time=at(50))
     own = log.found()
-    assert " ".join(headline(own, own.clusters[0])) == (
+    assert " ".join(cluster_headline(own, own.clusters[0])) == (
         "Your brokers dropped no follower. 1 was removed by the controller: broker 2 at 00:00:50 (1, shut down)."
     )
-    assert story(own.incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
+    assert incident_story(own.incidents[0]) == "Broker 2 shut down; was removed from 1 ISR by the controller."
     assert own.pairs == []
 
 
@@ -251,7 +263,7 @@ def test_without_logs_of_brokers_the_rule_is_what_drops() -> None:
     log.shrink(30, 1, 3, "spurious", "caught_up")
     log.rows["observed_isr_changes"] = log.rows["replay_check"] = []
     own = log.found()
-    assert " ".join(headline(own, own.clusters[0])) == (
+    assert " ".join(cluster_headline(own, own.clusters[0])) == (
         "Of 1 follower that kafka-3.7, replayed, dropped, 1 was healthy: broker 1 dropped 1 at 00:00:25 (broker 3: "
         "it lacked nothing)."
     )
@@ -305,7 +317,13 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
 
 
 def test_times_in_words() -> None:
-    assert [often(number) for number in (1, 2, 6, 7, 1200)] == ["once", "twice", "six times", "7 times", "1,200 times"]
+    assert [times_in_words(number) for number in (1, 2, 6, 7, 1200)] == [
+        "once",
+        "twice",
+        "six times",
+        "7 times",
+        "1,200 times",
+    ]
 
 
 def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
@@ -339,13 +357,13 @@ def test_a_list_has_the_command_for_each_incident_and_the_worst_partitions(log: 
 def test_an_answer_has_at_most_ten_lines(log: Log) -> None:
     for number in range(12):
         log.shrink(10 + 5 * number, 1 + number % 2, 3, "genuine", "follower_stopped", lag_ms=10)
-    lines = answer(log.found())
+    lines = incidents_answer(log.found())
     assert len(lines) == 10
     assert lines[0].startswith("c, 2026-01-01 00:00:00 to 2026-01-01 00:01:40 UTC: Of 12 followers that your brokers")
     assert lines[-1] == "  4 more incidents: isr-batch explain --lake LAKE"
     for number in range(11):
         log.rows["leader_epochs"].append(log.rows["leader_epochs"][0] | {"cluster_id": f"d{number:02}"})
-    lines = answer(log.found())
+    lines = incidents_answer(log.found())
     assert len(lines) == 10
     assert lines[0].startswith("c, ")
     assert lines[-1] == "3 more clusters are in the report."

@@ -5,9 +5,9 @@ import shlex
 
 import yaml
 
-from isr_batch.incidents.prometheus import exposition
-from tests.unit.incidents.test_avoided import score
+from isr_batch.incidents.prometheus import prometheus_exposition
 from tests.unit.incidents.test_own_shrinks import Log, leader_was_silent
+from tests.unit.incidents.test_rule_choices import score
 from tests.unit.test_commands_told import ROOT, check
 
 SAMPLE = re.compile(r'([a-z_:][a-z0-9_:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (-?[0-9.e+]+)')
@@ -38,7 +38,7 @@ def read(text: str) -> dict[tuple[str, str], float]:
 def test_counts_by_verdict_have_zeros() -> None:
     log = Log()
     leader_was_silent(log)
-    found = read(exposition(log.found(), []))
+    found = read(prometheus_exposition(log.found(), []))
     dropped = {labels: value for (name, labels), value in found.items() if name == "isr_batch_dropped_followers"}
     assert dropped == {
         'cluster="c",verdict="spurious"': 4, 'cluster="c",verdict="genuine"': 1, 'cluster="c",verdict="excluded"': 0,
@@ -52,7 +52,7 @@ def test_counts_by_verdict_have_zeros() -> None:
 
 def test_scores_of_rules() -> None:
     rows = [score("kafka-3.7", 4, 1, 5000), score("kafka-10853-hw", 0, 7, None)]
-    found = read(exposition(Log().found(), rows))
+    found = read(prometheus_exposition(Log().found(), rows))
     params = r'params="{\"replica_lag_time_max_ms\": 4000}"'
     assert found["isr_batch_rule_shrinks", f'cluster="c",rule="kafka-3.7",{params},verdict="spurious"'] == 4
     assert found["isr_batch_rule_misses", f'cluster="c",rule="kafka-10853-hw",{params}'] == 7
@@ -65,20 +65,20 @@ def test_names_may_hold_anything() -> None:
     for rows in log.rows.values():
         for row in rows:
             row["cluster_id"] = 'a"b\\c\nd'
-    found = read(exposition(log.found(), []))
+    found = read(prometheus_exposition(log.found(), []))
     assert found["isr_batch_checked_changes", r'cluster="a\"b\\c\nd"'] == 0
 
 
 def test_an_empty_lake_has_no_metrics() -> None:
     log = Log()
     log.rows = {name: [] for name in log.rows}
-    assert exposition(log.found(), []) == ""
+    assert prometheus_exposition(log.found(), []) == ""
 
 
 def test_the_alerts_ask_for_metrics_that_there_are() -> None:
     log = Log()
     leader_was_silent(log)
-    there = {name for name, _ in read(exposition(log.found(), []))}
+    there = {name for name, _ in read(prometheus_exposition(log.found(), []))}
     rules = yaml.safe_load((ROOT / "deploy/prometheus/isr_batch.rules.yaml").read_text(encoding="utf-8"))
     (group,) = rules["groups"]
     assert {rule["alert"] for rule in group["rules"]} == {

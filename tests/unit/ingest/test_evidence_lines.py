@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from isr_batch.evidence.evidence_table import evidence_rows
 from isr_batch.evidence.lines import FoundLines
-from isr_batch.evidence.table import evidence_rows
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest

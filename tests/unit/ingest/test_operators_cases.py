@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.evidence.answer import shown_rows
+from isr_batch.evidence.answer import answer_table
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.line_account import READ, SKIPPED
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
@@ -127,7 +127,7 @@ def expected_table(text: str) -> list[tuple[str, ...]]:
 
 def test_server_log_only_gives_the_table_beside_it() -> None:
     case = CASES / "H7-server-log-only"
-    shown = shown_rows(evidence_table(of_folder(case / "input"), "c"))
+    shown = answer_table(evidence_table(of_folder(case / "input"), "c"))
     found = sorted(
         (row["at"].split(" ")[1], row["partition"], *(str(row[name]) for name in
          ("leader", "lost", "lag_ms", "records_behind", "back_after_ms")))

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from isr_batch.evidence.questions import Answered, FromRequests, questions
-from isr_batch.evidence.table import read_evidence
+from isr_batch.evidence.evidence_table import read_evidence_table
+from isr_batch.evidence.questions import AnsweredQuestion, RequestsForQuestions, answer_questions
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.sql_files import sql_texts
@@ -49,7 +49,7 @@ ORDER BY records DESC, appends DESC, topic, client_id
 """
 
 
-def ask_with_requests(lake: Lake, cluster_id: str) -> list[Answered]:
+def answer_questions_with_requests(lake: Lake, cluster_id: str) -> list[AnsweredQuestion]:
     """Answer every question about a cluster's shrinks from all that the lake has: lines, and request logs.
 
     Parameters
@@ -60,14 +60,16 @@ def ask_with_requests(lake: Lake, cluster_id: str) -> list[Answered]:
     Returns
     -------
     list of Answered
-        As `isr_batch.evidence.questions.questions`; empty where no replica left an ISR by the lines.
+        As `isr_batch.evidence.questions.answer_questions`; empty where no replica left an ISR by the lines.
     """
     if not lake.has(SHRINK_EVIDENCE.name):
         return []
-    return questions(read_evidence(lake, cluster_id), from_requests(lake, [cluster_id])[cluster_id])
+    return answer_questions(
+        read_evidence_table(lake, cluster_id), collect_with_requests(lake, [cluster_id])[cluster_id]
+    )
 
 
-def from_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, FromRequests]:
+def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:
     """Collect what only request logs tell, by cluster; what the lake does not have is empty.
 
     Parameters
@@ -82,7 +84,7 @@ def from_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, FromReque
         clients = _by_cluster(sql(_CLIENTS, clusters=clusters))
     for row in (row for rows in clients.values() for row in rows):
         row["first"] = {"source_file": row.pop("first_file"), "source_line": row.pop("first_line")}
-    return {name: FromRequests(verdicts[name], clients[name]) for name in cluster_ids}
+    return {name: RequestsForQuestions(verdicts[name], clients[name]) for name in cluster_ids}
 
 
 def _by_cluster(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

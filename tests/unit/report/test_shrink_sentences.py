@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from isr_batch.incidents.shrink_words import shrink_words
+from isr_batch.report.shrink_sentences import shrink_sentences
 
 SEVEN = 1_767_225_607_000_000
 """2026-01-01 00:00:07."""
@@ -27,7 +27,7 @@ def facts(**more: Any) -> dict[str, Any]:
 
 def test_a_healthy_follower() -> None:
     stands = {"made": ["kafka-2.1"], "kept": ["true-lag"], "apart": []}
-    headline, said = shrink_words([facts()], "busy-0", "kafka-3.7", 4000, stands)
+    headline, said = shrink_sentences([facts()], "busy-0", "kafka-3.7", 4000, stands)
     assert headline == "Broker 1 drops broker 3 from the ISR of busy-0 at 2026-01-01 00:00:07.000 UTC"
     assert said == [
         HELD_UP,
@@ -43,7 +43,7 @@ def test_two_that_are_not_certain_and_not_back() -> None:
         true_lag_ms=5000, leader_held_ms=0, leader_silent_ms=0, depends_on="check_time", time_error_ms=104,
         restored_us=None, source_file=None,
     )  # fmt: skip
-    headline, said = shrink_words([stopped, facts(source_file=None)], "busy-0", "kafka-3.7", 4000, {})
+    headline, said = shrink_sentences([stopped, facts(source_file=None)], "busy-0", "kafka-3.7", 4000, {})
     assert "drops broker 2 and broker 3 from" in headline
     assert said[0] == (
         "Broker 2: genuine, because it had stopped fetching (possible, not certain: it depends on when the leader's "
@@ -55,7 +55,7 @@ def test_two_that_are_not_certain_and_not_back() -> None:
 
 
 def test_one_that_never_fetched() -> None:
-    _, said = shrink_words(
+    _, said = shrink_sentences(
         [facts(lag_ms=None, follower_log_end_offset=-1, true_lag_ms=None)], "t-0", "kafka-3.7", 4000, {}
     )
     assert "Not caught up in this term, with a lag time of 4,000 ms; its true lag was not known. Of" in said[0]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from isr_batch.incidents.own_shrinks import Row
-from isr_batch.incidents.words import at, count_of, seconds
 from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
+from isr_batch.phrases import count_of, seconds_text, utc_text
 
 STANDS: Final = {
     "made": "Dropped as well by",
@@ -26,7 +26,7 @@ _CAUSES: Final = {
 }
 
 
-def shrink_words(
+def shrink_sentences(
     facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
 ) -> tuple[str, list[str]]:
     """Tell a shrink: a headline, a sentence or three of each follower, and what other rules do.
@@ -45,7 +45,7 @@ def shrink_words(
     first = facts[0]
     lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])
     who = " and ".join(f"broker {row['replica_id']}" for row in facts)
-    when = f"{at(first['change_us'])}.{first['change_us'] // 1000 % 1000:03} UTC"
+    when = f"{utc_text(first['change_us'])}.{first['change_us'] // 1000 % 1000:03} UTC"
     headline = f"Broker {first['leader_id']} drops {who} from the ISR of {partition} at {when}"
     sentences = [_follower(row, lag_time_ms) for row in facts]
     sentences += [f"{said} {', '.join(stands[stand])}." for stand, said in STANDS.items() if stands.get(stand)]
@@ -75,7 +75,7 @@ def _follower(row: Row, lag_time_ms: int) -> str:
     if spans:
         said.append(f"Of that time the leader {' and '.join(spans)}.")
     back = row["restored_us"]
-    after = seconds([max(0, back - row["change_us"]) // 1000]) if back is not None else ""
+    after = seconds_text([max(0, back - row["change_us"]) // 1000]) if back is not None else ""
     said.append(f"Back in the ISR after {after}." if after else "The log ends, or the term does, before it is back.")
     return " ".join(said)
 

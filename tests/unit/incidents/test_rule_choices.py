@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.incidents.avoided import avoided, in_order
-from isr_batch.incidents.offered import offered
+from isr_batch.incidents.better_rule import better_rule
+from isr_batch.incidents.rule_choices import order_scores_for_choices, rule_choices
 from tests.unit.incidents.test_own_shrinks import Log, Row, leader_was_silent
 
 
@@ -38,7 +38,7 @@ def test_what_would_have_avoided_it_begins_with_the_brokers_own(log: Log) -> Non
         score("kafka-10853-hw", 0, 7, None),  # beaten by pending; the reference beats no rule that a broker can run
         score("true-lag", 0, 0, 4000),
     ]
-    choices = avoided(log.found(), in_order(pa.Table.from_pylist(rows)), "c")
+    choices = rule_choices(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows)), "c")
     assert [(one.runs, one.yours) for one in choices] == [
         (["kafka-2.1", "kafka-3.7"], ["kafka-3.7"]),
         (["kip-501-pending"], []),
@@ -50,7 +50,9 @@ def test_what_would_have_avoided_it_begins_with_the_brokers_own(log: Log) -> Non
 
 
 def said_of(log: Log, *rows: Row) -> list[str]:
-    return offered(log.found(), in_order(pa.Table.from_pylist([score("kafka-3.7", 4, 0, 5000), *rows])), "c")
+    return better_rule(
+        log.found(), order_scores_for_choices(pa.Table.from_pylist([score("kafka-3.7", 4, 0, 5000), *rows])), "c"
+    )
 
 
 def test_the_cheapest_of_the_rules_that_keep_the_healthy_followers(log: Log) -> None:
@@ -83,11 +85,11 @@ def test_rules_that_keep_no_more_are_not_offered(log: Log) -> None:
     assert said_of(log, score("kafka-19996-expand", 4, 0, 5000, under_min_isr_seconds=0.0)) == nothing
     assert said_of(log, score("true-lag", 0, 0, 4000)) == nothing
     rows = [score("kafka-3.7", 0, 0, 5000), score("kip-501-pending", 0, 0, 5000)]
-    assert offered(log.found(), in_order(pa.Table.from_pylist(rows)), "c") == []
+    assert better_rule(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows)), "c") == []
 
 
 def test_what_a_heir_lacks_is_not_known_where_an_isr_was_small_and_nothing_tells() -> None:
-    unknown, nobody, never = in_order(pa.Table.from_pylist([
+    unknown, nobody, never = order_scores_for_choices(pa.Table.from_pylist([
         score("kafka-3.7", 4, 0, 5000, offline_if_leader_dies_seconds=0.5),
         score("kafka-3.7", 4, 0, 5000, 5000),
         score("kafka-3.7", 4, 0, 5000, 6000, under_min_isr_seconds=0.0, loss_records_max=3),
@@ -99,5 +101,5 @@ def test_at_most_five_choices(log: Log) -> None:
     leader_was_silent(log)
     rows = [score("kafka-3.7", 50, 0, 99_000)]
     rows += [score("kip-501-pending", number, 0, 10_000 - number, 1000 * number) for number in range(1, 9)]
-    choices = avoided(log.found(), in_order(pa.Table.from_pylist(rows)), "c")
+    choices = rule_choices(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows)), "c")
     assert [one.spurious for one in choices] == [50, 1, 2, 3, 4]

@@ -31,7 +31,7 @@ SCORES: Final = (
 Span = tuple[float, float]
 
 
-class Choice(NamedTuple):
+class RuleChoice(NamedTuple):
     """Rule runs that decide alike on a log, with their figures.
 
     Attributes
@@ -71,14 +71,14 @@ class Choice(NamedTuple):
     stalled_s: Span
 
 
-def read_scores(lake: Lake) -> list[Row]:
+def read_scores_for_choices(lake: Lake) -> list[Row]:
     """Read the scores of each rule run over the whole of each cluster, by cluster and release."""
     rows = read_columns(lake, "rule_scores", SCORES)
     whole = rows.filter(pc.and_(pc.is_null(rows["event_date"]), pc.is_null(rows["topic"])))
-    return in_order(whole)
+    return order_scores_for_choices(whole)
 
 
-def in_order(rows: pa.Table) -> list[Row]:
+def order_scores_for_choices(rows: pa.Table) -> list[Row]:
     """Order rows of rule_scores by cluster, release of the rule, and lag time; add ``T``, ms, and ``lost_records``."""
     known = {rule: position for position, rule in enumerate(REGISTRY)}
     found: list[Row] = rows.to_pylist()
@@ -105,7 +105,7 @@ def _lost_records(row: Row) -> int | None:
     return max(row["loss_records_max"] or 0, lost or 0)
 
 
-def alike(rows: Iterable[Row]) -> list[list[Row]]:
+def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
     """Group rule runs of a cluster by lag time, DECISIONS and price; the groups in the order of their first run."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -120,7 +120,7 @@ def _tenths(seconds: float | None) -> float:
     return float("inf") if seconds is None else round(seconds, 1)
 
 
-def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Choice]:
+def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[RuleChoice]:
     """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then those that no other one beats.
 
     Of these only those that drop fewer healthy followers than the brokers' own, or beat it. One beats another that is
@@ -132,12 +132,12 @@ def avoided(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[Cho
     ----------
     own : OwnShrinks
     scores : iterable of dict
-        Of `read_scores`.
+        Of `read_scores_for_choices`.
     cluster_id : str
     """
     rows = [row for row in scores if row["cluster_id"] == cluster_id]
     ran = _ran(own, cluster_id)
-    choices = [_choice(group, rows, ran) for group in alike(rows)]
+    choices = [_choice(group, rows, ran) for group in alike_choices(rows)]
     yours = [one for one in choices if one.yours]
     best = [
         one for one in choices
@@ -157,13 +157,13 @@ def _ran(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
     return ran or {(own.rule, one["lag_time_ms"]) for one in own.clusters if one["cluster_id"] == cluster_id}
 
 
-def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> Choice:
+def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
     under_min_isr_s, offline_s, stalled_s = (_span([row[cost] for row in group]) for cost in COSTS)
-    return Choice(
-        [run_name(row, rows) for row in group],
-        [run_name(row, rows) for row in group if (row["rule"], row["T"]) in ran],
+    return RuleChoice(
+        [rule_run_name(row, rows) for row in group],
+        [rule_run_name(row, rows) for row in group if (row["rule"], row["T"]) in ran],
         bool(rules) and all(rule.in_force == REFERENCE for rule in rules),
         first["T"], first["spurious"], first["genuine"], first["misses"], first["detection_ms_p99"],
         first["relinquishes"], first["lost_records"], under_min_isr_s or (0, 0), offline_s, stalled_s or (0, 0),
@@ -175,7 +175,7 @@ def _span(values: Sequence[float | None]) -> Span | None:
     return (min(known), max(known)) if known else None
 
 
-def run_name(row: Row, rows: Sequence[Row]) -> str:
+def rule_run_name(row: Row, rows: Sequence[Row]) -> str:
     """Name a rule run among those of its cluster: by its parameters as well where the lag time is not enough."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
@@ -186,7 +186,7 @@ def run_name(row: Row, rows: Sequence[Row]) -> str:
     return " ".join([row["rule"], *others])
 
 
-def _figures(one: Choice) -> tuple[float, ...]:
+def _figures(one: RuleChoice) -> tuple[float, ...]:
     """What counts, the less the better."""
     never = float("inf")
     return (
@@ -196,7 +196,7 @@ def _figures(one: Choice) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-def _beats(one: Choice, other: Choice) -> bool:
+def _beats(one: RuleChoice, other: RuleChoice) -> bool:
     figures = [_figures(each) for each in (one, other)]
     # What no broker can run is no reason to leave out what one can.
     return (

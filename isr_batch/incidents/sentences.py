@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.phrases import count_of, seconds_text, times_in_words, utc_text
 
 CALLED: Final = {
     "spurious": "healthy",
@@ -14,7 +14,6 @@ CALLED: Final = {
     "unknown": "not judged",
 }
 """What a dropped follower is called on the page, by its verdict."""
-_TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
 _HEALTHY: Final = {
     "caught_up": "they lacked nothing",
     "keeping_pace": "they kept pace with the log",
@@ -27,7 +26,7 @@ NAMED: Final = 4
 """Instants that are listed; of more, the first and the last."""
 
 
-def headline(own: OwnShrinks, cluster: Row) -> list[str]:
+def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
     """Say what a cluster's brokers dropped, whose fault it was, and how sure that is; the first sentence says most.
 
     Parameters
@@ -39,7 +38,7 @@ def headline(own: OwnShrinks, cluster: Row) -> list[str]:
     return _sentences(own, cluster) + _assumed(cluster)
 
 
-def brief(own: OwnShrinks, cluster: Row) -> list[str]:
+def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
     """Say as much of the headline as names a broker."""
     said = _sentences(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _assumed(cluster)
@@ -60,7 +59,7 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
         said.append(f"{counts['unknown']} cannot be judged{_suspects(incidents)}.")
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
-    if started := [f"broker {broker} at {at(us, form)}" for us, broker in later]:
+    if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
         said.append(f"Started in this time: {', '.join(started)}.")
     if cluster["changes"]:
         said.append(f"The replay agrees with the brokers on {cluster['matched']:,} of {cluster['changes']:,} changes.")
@@ -99,7 +98,7 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
         for silent, still in ((True, True), (False, True), (False, False))
     )
     for broker, of_broker, number in _of_brokers(silent, "made"):
-        times = seconds([one["silent_ms"] for one in of_broker])
+        times = seconds_text([one["silent_ms"] for one in of_broker])
         parts.append(f"broker {broker} was silent for {times} {_moments(of_broker, form)}, then dropped {number}")
     for broker, of_broker, number in _of_brokers(stopped, "made"):
         when = f"stopped fetching {_moments(of_broker, form)}, then dropped {number}"
@@ -140,9 +139,9 @@ def _narrow(incident: Row, kind: str) -> str:
         return "".join(f", {_EVENTS[event]}" for event in incident["events"] or [])
     late = ""
     if incident["late_leader"] is not None:
-        after = seconds([(incident["late_us"] - incident["first_us"]) // 1000])
+        after = seconds_text([(incident["late_us"] - incident["first_us"]) // 1000])
         late = f", back with broker {incident['late_leader']} only after {after}: it, the link or a throttle"
-    return f"{', ' if link(incident) else ''}{link(incident)}{late}"
+    return f"{', ' if suspected_link(incident) else ''}{suspected_link(incident)}{late}"
 
 
 def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
@@ -154,19 +153,19 @@ def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list
 
 def _moments(incidents: Sequence[Row], form: str) -> str:
     """Say when incidents began; of many, the first and the last."""
-    begun = [at(us, form) for us in sorted(one["since_us"] for one in incidents)]
+    begun = [utc_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
     if len(begun) > NAMED:
-        return f"{often(len(begun))} from {begun[0]} to {begun[-1]}"
+        return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
     return f"at {' and '.join(filter(None, [', '.join(begun[:-1]), begun[-1]]))}"
 
 
 def _form(cluster: Row) -> str:
     """Write instants without their day if all are of one."""
     day = "%Y-%m-%d"
-    return "%H:%M:%S" if at(cluster["first_us"], day) == at(cluster["last_us"], day) else f"{day} %H:%M:%S"
+    return "%H:%M:%S" if utc_text(cluster["first_us"], day) == utc_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
 
 
-def link(incident: Row) -> str:
+def suspected_link(incident: Row) -> str:
     """Name the link, where one leader dropped a follower that others went on with; otherwise empty."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     if not incident["genuine"] or len(by) != 1 or not leaders - set(by):
@@ -178,7 +177,9 @@ def _late(incident: Row) -> str:
     """Name the leader whose ISRs had a follower back more than a lag time after all others, as under a throttle."""
     if incident["late_leader"] is None:
         return ""
-    others, late = (seconds([(incident[name] - incident["first_us"]) // 1000]) for name in ("others_us", "late_us"))
+    others, late = (
+        seconds_text([(incident[name] - incident["first_us"]) // 1000]) for name in ("others_us", "late_us")
+    )
     leader = f"broker {incident['late_leader']}"
     return f", which had it back after {others}, but {leader} only after {late} (suspect it, the link or a throttle)"
 
@@ -188,27 +189,27 @@ def _suspects(incidents: Sequence[Row]) -> str:
     return f"; the lines of server.log point at {_brokers(brokers)}" if brokers else ""
 
 
-def story(incident: Row) -> str:
+def incident_story(incident: Row) -> str:
     """Say what happened in one incident."""
     if incident["fault_id"] is None:
         return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why."
-    return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in statements(incident))}."
+    return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
 
 
-def statements(incident: Row) -> list[tuple[str, str]]:
-    """Say it statement by statement, each with the kind of rows it is from: those of `isr_batch.incidents.storm`."""
+def incident_statements(incident: Row) -> list[tuple[str, str]]:
+    """Say it statement by statement, each with the kind of rows it is from, as `incident_lines` names these."""
     said = []
     if incident["silent_ms"]:
-        said.append((f"was silent for {seconds([incident['silent_ms']])}", "silent"))
+        said.append((f"was silent for {seconds_text([incident['silent_ms']])}", "silent"))
     elif incident["genuine"]:
         slow = incident["genuine_cause"] == "follower_slow"
         said.append(("fetched, but fell behind" if slow else "stopped fetching", "genuine"))
     if incident["genuine"]:
-        narrow = f" ({link(incident)})" if link(incident) else ""
+        narrow = f" ({suspected_link(incident)})" if suspected_link(incident) else ""
         drops = count_of(incident["genuine"], "ISR")
         said.append((f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "genuine"))
     if incident["spurious_of_stopped"]:
-        times = often(incident["spurious_of_stopped"])
+        times = times_in_words(incident["spurious_of_stopped"])
         said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "stopped"))
     made = incident["spurious"] - incident["spurious_of_stopped"]
     if made:
@@ -225,7 +226,7 @@ def statements(incident: Row) -> list[tuple[str, str]]:
     return said
 
 
-def answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None = None, most: int = 10) -> list[str]:
+def incidents_answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None = None, most: int = 10) -> list[str]:
     """Answer in at most ``most`` lines: a line for each cluster, and of a single one its worst incidents.
 
     Parameters
@@ -236,9 +237,11 @@ def answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None = None, m
     most : int
     """
     clusters = clusters_worst_first(own)
-    said = brief if len(clusters) > 1 else headline
+    said = brief_headline if len(clusters) > 1 else cluster_headline
     lines = [
-        " ".join([f"{one['cluster_id']}, {span(one)}:", *said(own, one), *(better or {}).get(one["cluster_id"], ())])
+        " ".join(
+            [f"{one['cluster_id']}, {span_of_terms(one)}:", *said(own, one), *(better or {}).get(one["cluster_id"], ())]
+        )
         for one in clusters
     ]
     if not lines:
@@ -246,21 +249,23 @@ def answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None = None, m
     if len(lines) > most:
         return [*lines[: most - 1], f"{len(lines) - most + 1} more clusters are in the report."]
     if len(lines) == 1:
-        worst = worst_first(own.incidents)[: most - 2]
-        lines += [f"  {when(one)}: {story(one)}" for one in sorted(worst, key=lambda one: one["first_us"])]
+        worst = incidents_worst_first(own.incidents)[: most - 2]
+        lines += [
+            f"  {incident_time(one)}: {incident_story(one)}" for one in sorted(worst, key=lambda one: one["first_us"])
+        ]
         if len(worst) < len(own.incidents):
             lines.append(f"  {len(own.incidents) - len(worst)} more incidents: isr-batch explain --lake LAKE")
     return lines
 
 
-def span(cluster: Row) -> str:
+def span_of_terms(cluster: Row) -> str:
     """Write from when to when the terms of a cluster go."""
-    return f"{at(cluster['first_us'])} to {at(cluster['last_us'])} UTC"
+    return f"{utc_text(cluster['first_us'])} to {utc_text(cluster['last_us'])} UTC"
 
 
-def when(incident: Row) -> str:
+def incident_time(incident: Row) -> str:
     """Write from when to when, in UTC: from the last time that a follower was caught up, to the last drop."""
-    since, until = at(incident["since_us"]), at(incident["last_us"], "%H:%M:%S")
+    since, until = utc_text(incident["since_us"]), utc_text(incident["last_us"], "%H:%M:%S")
     return since if since.endswith(until) else f"{since} to {until}"
 
 
@@ -274,7 +279,7 @@ def clusters_worst_first(own: OwnShrinks) -> list[Row]:
     return sorted(own.clusters, key=lambda one: (*drops(one), one["cluster_id"]))
 
 
-def worst_first(incidents: Iterable[Row]) -> list[Row]:
+def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
     """Order incidents: most healthy followers dropped first, then most drops by leaders."""
     return sorted(incidents, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], one["first_us"]))
 
@@ -294,24 +299,3 @@ def _brokers(ids: Sequence[int]) -> str:
 
 def _were(number: int) -> str:
     return "was" if number in (0, 1) else "were"
-
-
-def count_of(number: int, what: str) -> str:
-    """Write a number and its noun."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def often(number: int) -> str:
-    """Write how many times."""
-    return _TIMES[number] if 0 < number < len(_TIMES) else f"{number:,} times"
-
-
-def seconds(times_ms: Sequence[int]) -> str:
-    """Write the least and the largest of times, in seconds."""
-    least, most = (f"{ms / 1000:.3g}" for ms in (min(times_ms), max(times_ms)))
-    return f"{least} s" if least == most else f"{least} to {most} s"
-
-
-def at(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Write an instant in UTC."""
-    return f"{datetime.fromtimestamp(us // 1_000_000, UTC):{form}}"

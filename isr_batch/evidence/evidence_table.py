@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.lines import FoundLines
 from isr_batch.evidence.shrinks import lag_time_ms, shrinks
-from isr_batch.evidence.suspects import Evidence, weigh_suspects
+from isr_batch.evidence.suspects import SuspectedShrink, weigh_suspects
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
@@ -44,7 +44,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def write_evidence(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
+def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
     """Put the evidence in place of what there is of the same leaders and the time of these logs.
 
     Parameters
@@ -74,14 +74,16 @@ def write_evidence(small: SmallTables, cluster_id: str, evidence: pa.Table, foun
     return replace_arrow(small.lake, small.sql, SHRINK_EVIDENCE, evidence, covered)
 
 
-def read_evidence(lake: Lake, cluster_id: str) -> pa.Table:
+def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
     """Read the evidence of a cluster, in the order of time; empty where there is none."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names, {"cluster_id": cluster_id})
     order = ("change_time", "source_file", "source_line", "replica_id")
     return rows.sort_by([(name, "ascending") for name in order])
 
 
-def _row(one: Evidence, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int) -> dict[str, Any]:
+def _row(
+    one: SuspectedShrink, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int
+) -> dict[str, Any]:
     row, check = one.shrink, one.check
     topic, partition_id = row.partition
     at = _time(row.at_us)

@@ -1,8 +1,8 @@
 """An incident told with what is behind it: each query has the rows that its statement counts."""
 
+from isr_batch.incidents.incident_lines import incident_lines
 from isr_batch.incidents.listing import chosen_incidents, listed_incidents
 from isr_batch.incidents.own_shrinks import OwnShrinks
-from isr_batch.incidents.storm import storm
 from isr_batch.lake.arrow_sql import ArrowSql
 from tests.unit.incidents.test_own_shrinks import KEY, Log, at, leader_was_silent
 
@@ -24,7 +24,7 @@ def test_each_statement_has_its_lines_and_its_query() -> None:
     log.add("broker_events", cluster_id="c", broker_id=1, kind="fenced", event_time=at(17), end_time=at(17))
     own = log.found()
     (incident,) = own.incidents
-    lines = storm(own, incident)
+    lines = incident_lines(own, incident)
     assert [line for line in lines if "SELECT" not in line] == [
         "2026-01-01 00:00:10 to 00:00:17: broker 1",
         "  was silent for 6 s",
@@ -49,7 +49,7 @@ def test_many_lines_are_counted_and_what_no_line_tells_has_none() -> None:
         log.shrink(20, 2, 3, "genuine", "follower_stopped", partition=partition)
     log.shrink(60, 2, 3, None)
     own = log.found()
-    told, unknown = (storm(own, one) for one in own.incidents)
+    told, unknown = (incident_lines(own, one) for one in own.incidents)
     assert "    broker-2/server.log lines 100, 101, 102, 103 and 2 more" in told
     assert unknown[:2] == [
         "2026-01-01 00:01:00: 1 follower dropped; the logs do not say why.", "    broker-2/server.log line 106"

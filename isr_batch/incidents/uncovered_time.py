@@ -9,7 +9,7 @@ Span = tuple[int, int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def unlogged(coverage: Iterable[Row], broker: int, within: Span) -> tuple[Span, ...]:
+def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[Span, ...]:
     """Find the parts of a time range for which a broker has no request log.
 
     Before its first line there is nothing to log if the log began with the broker's start.

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from isr_batch.incidents.own_shrinks import OwnShrinks
-from isr_batch.incidents.spreadsheet import verdicts_csv
+from isr_batch.incidents.verdicts_csv import verdicts_csv
 from tests.unit.incidents.test_own_shrinks import KEY, Log, at, leader_was_silent
 
 

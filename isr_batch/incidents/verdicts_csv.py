@@ -6,7 +6,7 @@ from typing import Final
 
 from isr_batch.incidents.listing import explain_command
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
-from isr_batch.incidents.words import at
+from isr_batch.phrases import utc_text
 
 HEAD: Final = (
     "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
@@ -49,7 +49,7 @@ def _cells(one: Row, lake: str) -> list[object]:
     back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
     known = one["fault_id"] is not None
     return [
-        one["cluster_id"], f"{at(one['change_us'])}.{one['change_us'] // 1000 % 1000:03}", one["topic"],
+        one["cluster_id"], f"{utc_text(one['change_us'])}.{one['change_us'] // 1000 % 1000:03}", one["topic"],
         one["partition_id"], one["leader_id"], one["replica_id"], one["made_by"], one["verdict"], one["cause"],
         one["certainty"], one["lag_ms"], back, one["fault_id"], one["incident"] if known else None,
         explain_command(one | {"example_us": one["change_us"]}, lake) if one["rule"] else None,

@@ -4,7 +4,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
-from isr_batch.incidents.words import at, statements, story, when
+from isr_batch.incidents.sentences import incident_statements, incident_story, incident_time
+from isr_batch.phrases import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +15,7 @@ LISTED: Final = 4
 SECOND_US: Final = 1_000_000
 
 
-def storm(own: OwnShrinks, incident: Row) -> list[str]:
+def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
     """Tell an incident in lines.
 
     Parameters
@@ -26,11 +27,11 @@ def storm(own: OwnShrinks, incident: Row) -> list[str]:
     key = ("cluster_id", "fault_id", "incident")
     drops = [row for row in own.drops.to_pylist() if all(row[name] == incident[name] for name in key)]
     if incident["fault_id"] is None:
-        return [f"{when(incident)}: {story(incident)}", *_behind(incident, "unknown", drops)]
+        return [f"{incident_time(incident)}: {incident_story(incident)}", *_behind(incident, "unknown", drops)]
     sentences: dict[str, list[str]] = defaultdict(list)
-    for said, kind in statements(incident):
+    for said, kind in incident_statements(incident):
         sentences[kind].append(said)
-    lines = [f"{when(incident)}: broker {incident['fault_id']}"]
+    lines = [f"{incident_time(incident)}: broker {incident['fault_id']}"]
     for kind, of_kind in sentences.items():
         lines += [f"  {'; '.join(of_kind)}", *_behind(incident, kind, drops)]
     return lines
@@ -59,7 +60,7 @@ def _gap(incident: Row) -> str:
     """Ask for the lines of the request log around a silence; in it there is none."""
     within = (incident["since_us"] - SECOND_US, incident["last_us"] + 2 * SECOND_US)
     days, times = (
-        " AND ".join(f"{kind} '{at(us, form)}'" for us in within)
+        " AND ".join(f"{kind} '{utc_text(us, form)}'" for us in within)
         for kind, form in (("DATE", "%Y-%m-%d"), ("TIMESTAMP", "%Y-%m-%d %H:%M:%S"))
     )
     return (
@@ -90,5 +91,5 @@ def _query(incident: Row, kind: str) -> str:
     }.get(kind, ("broker_events", f"kind = '{kind}' AND broker_id = {fault}"))
     name = "event_time" if table == "broker_events" else "change_time"
     since = min(incident["since_us"], incident["first_us"]) if table == "broker_events" else incident["first_us"]
-    within = [f"TIMESTAMP '{at(us)}'" for us in (since - SECOND_US, incident["last_us"] + 2 * SECOND_US)]
+    within = [f"TIMESTAMP '{utc_text(us)}'" for us in (since - SECOND_US, incident["last_us"] + 2 * SECOND_US)]
     return f"{table} WHERE cluster_id = '{_escaped(incident)}' AND {which} AND {name} BETWEEN {' AND '.join(within)}"

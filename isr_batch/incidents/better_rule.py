@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Final
 
-from isr_batch.incidents.avoided import Choice, Span, avoided
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
-from isr_batch.incidents.words import count_of, often
+from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
+from isr_batch.phrases import count_of, later_or_sooner, lost_records_at_most, times_in_words
 
 NAMED: Final = 3
 
 
-def offered(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
+def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
     """Tell of the rule that drops the fewest healthy followers and costs least; nothing where the brokers dropped none.
 
     If one can, it misses no more failures than the brokers' own.
@@ -19,10 +19,10 @@ def offered(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str
     ----------
     own : OwnShrinks
     scores : iterable of dict
-        Of `isr_batch.incidents.avoided.read_scores`.
+        Of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
     cluster_id : str
     """
-    choices = avoided(own, scores, cluster_id)
+    choices = rule_choices(own, scores, cluster_id)
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
         return []
@@ -39,7 +39,7 @@ def offered(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str
     return [f"{names} would have kept {of}: {'; '.join(_price(best, yours))}."]
 
 
-def _price(best: Choice, yours: Choice) -> list[str]:
+def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
     """The price of a rule in detection time, availability and acknowledged records, beside that of the brokers' own."""
     said = [_noticed(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
@@ -47,24 +47,22 @@ def _price(best: Choice, yours: Choice) -> list[str]:
     said += [
         _instead("under min ISR", _seconds(best.under_min_isr_s), _seconds(yours.under_min_isr_s)),
         _instead("offline if leaders had died", _seconds(best.offline_s), _seconds(yours.offline_s)),
-        _instead("acknowledged records lost then", lost_records(best.lost_records), lost_records(yours.lost_records)),
+        _instead(
+            "acknowledged records lost then",
+            lost_records_at_most(best.lost_records),
+            lost_records_at_most(yours.lost_records),
+        ),
     ]
     if best.relinquishes:
-        said.append(f"leadership given up {often(best.relinquishes)}")
+        said.append(f"leadership given up {times_in_words(best.relinquishes)}")
     return said
 
 
 def _noticed(best_ms: float | None, yours_ms: float | None) -> str:
     if best_ms is None or yours_ms is None:
         return "no failure noticed" if best_ms is None and yours_ms is not None else "no failure to compare"
-    later = later_than(best_ms, yours_ms)
+    later = later_or_sooner(best_ms, yours_ms)
     return f"failures noticed {later}" if later else "failures noticed as soon"
-
-
-def later_than(best_ms: float, yours_ms: float) -> str:
-    """Write how much later, or sooner, failures are noticed; empty where it is less than a tenth of a second."""
-    late_s = round((best_ms - yours_ms) / 1000, 1)
-    return f"{abs(late_s):.3g} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 
 
 def _instead(what: str, best: str, yours: str) -> str:
@@ -73,8 +71,3 @@ def _instead(what: str, best: str, yours: str) -> str:
 
 def _seconds(span: Span | None) -> str:
     return "not known" if span is None else f"{span[0]:.3g} s"
-
-
-def lost_records(number: int | None) -> str:
-    """Write how many records are lost at most."""
-    return "not known" if number is None else "none" if not number else f"up to {number:,}"

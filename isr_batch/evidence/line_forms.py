@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.evidence.lines import Attempt, FailedWrite, FoundLines, IsrState, Place, Replica
+from isr_batch.evidence.lines import AttemptLine, FailedWriteLine, FoundLines, IsrStateLine, LinePosition, ReplicaInLine
 from isr_batch.evidence.shrink_line import INT, INTS, OUT_OF_SYNC, SHRINK
-from isr_batch.evidence.trouble import TROUBLE, trouble_of
+from isr_batch.evidence.trouble import TROUBLE, trouble_in_line
 
 LINES: Final = pa.schema([
     ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()), ("stamp_us", pa.int64()),
@@ -64,12 +64,12 @@ _OLD_IDENT = re.compile(r"Partition \[([^\],]+),(\d+)\] on broker (\d+):")
 
 class _Line(NamedTuple):
     broker_id: int
-    place: Place
+    place: LinePosition
     at_us: int
     text: str
 
 
-def find_forms(lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
+def find_line_forms(lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
     """Find the evidence in the lines of all brokers.
 
     Parameters
@@ -90,7 +90,7 @@ def find_forms(lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = Non
     first_in: dict[tuple[int, int, str], str] = {}
     for batch in wanted.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
-            place = Place(row["source_file"], row["source_line"])
+            place = LinePosition(row["source_file"], row["source_line"])
             if row["stamp_us"] is None:
                 _take_setting(found, row["broker_id"], row["message"])
                 continue
@@ -130,7 +130,7 @@ def _take_attempt(found: FoundLines, line: _Line) -> None:
             found.least_lag_ms[attempt.leader_id] = min(lag_ms, found.least_lag_ms.get(attempt.leader_id, lag_ms))
 
 
-def _attempt(line: _Line) -> Attempt | None:
+def _attempt(line: _Line) -> AttemptLine | None:
     shrink, expand = _SHRINKS.search(line.text), _EXPANDS.search(line.text)
     match = shrink or expand
     if not match:
@@ -142,13 +142,13 @@ def _attempt(line: _Line) -> Attempt | None:
         return None
     high_watermark, end_offset, out_of_sync = shrink.groups()[5:] if shrink else (None, None, None)
     printed = {
-        int(number): Replica(_known(offset, 0), _known(caught_up, 1))
+        int(number): ReplicaInLine(_known(offset, 0), _known(caught_up, 1))
         for number, offset, caught_up in _OUT_OF_SYNC.findall(out_of_sync or "")
     }
-    return Attempt(
+    return AttemptLine(
         line.place, line.at_us, int(leader), (topic, int(partition)), bool(shrink), isr_before, isr_after,
         _known(high_watermark, 0), _known(end_offset, 0),
-        {number: printed.get(number, Replica(None, None)) for number in sorted(changed)},
+        {number: printed.get(number, ReplicaInLine(None, None)) for number in sorted(changed)},
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _take_updated(found: FoundLines, line: _Line) -> None:
         topic, partition, leader, isr, flag, epoch = match.groups()
         under = None if flag is None else flag != "  and"
         found.states.append(
-            IsrState(
+            IsrStateLine(
                 line.place, line.at_us, int(leader), (topic, int(partition)), _ints(isr), int(epoch), "updated", under
             )
         )
@@ -167,7 +167,7 @@ def _take_failed(found: FoundLines, line: _Line) -> None:
     if match := _WRITE_FAILED.search(line.text):
         pending = re.search(r"\bPending(Shrink|Expand)Isr\b", line.text)
         shrinks = pending[1] == "Shrink" if pending else None
-        found.failed.append(FailedWrite(line.place, line.at_us, int(match[3]), (match[1], int(match[2])), shrinks))
+        found.failed.append(FailedWriteLine(line.place, line.at_us, int(match[3]), (match[1], int(match[2])), shrinks))
 
 
 def _take_stayed(found: FoundLines, line: _Line) -> None:
@@ -194,12 +194,12 @@ def _take_start(found: FoundLines, line: _Line) -> None:
         found.states.append(_state(line, (match[4], match[5]), (isr and isr[2], isr and isr[1]), "started"))
 
 
-def _state(line: _Line, partition: tuple[str, str], state: tuple[str | None, str | None], source: str) -> IsrState:
+def _state(line: _Line, partition: tuple[str, str], state: tuple[str | None, str | None], source: str) -> IsrStateLine:
     """Make a state of the broker whose line it is from the texts of the ISR and of the partition epoch."""
     isr, epoch = state
     named = _BROKER.search(line.text)
     broker_id = int(named[1] or named[2] or named[3]) if named else line.broker_id
-    return IsrState(
+    return IsrStateLine(
         line.place, line.at_us, broker_id, (partition[0], int(partition[1])), None if isr is None else _ints(isr),
         int(epoch) if epoch else None, source,
     )  # fmt: skip
@@ -223,7 +223,7 @@ def _take_process(found: FoundLines, line: _Line) -> None:
 
 
 def _take_trouble(found: FoundLines, line: _Line) -> None:
-    if trouble := trouble_of(line.text, line.broker_id, line.place, line.at_us):
+    if trouble := trouble_in_line(line.text, line.broker_id, line.place, line.at_us):
         found.troubles.append(trouble)
 
 
@@ -252,9 +252,9 @@ def _find_elections(found: FoundLines) -> None:
         leaders[state.partition] = state.leader_id
 
 
-def _first_of_each(marks: list[tuple[int, Place]]) -> list[tuple[int, Place]]:
+def _first_of_each(marks: list[tuple[int, LinePosition]]) -> list[tuple[int, LinePosition]]:
     """Keep the first line of each start of a process, which prints several."""
-    starts: list[tuple[int, Place]] = []
+    starts: list[tuple[int, LinePosition]] = []
     for at_us, place in marks:
         if not starts or at_us - starts[-1][0] > _ONE_START_US:
             starts.append((at_us, place))

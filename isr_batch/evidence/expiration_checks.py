@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from isr_batch.evidence.lines import LAG_TIME, FoundLines, Place
+from isr_batch.evidence.lines import LAG_TIME, FoundLines, LinePosition
 from isr_batch.evidence.shrinks import Shrink, lag_time_ms
 
 ONE_CHECK_US = 500_000
@@ -23,7 +23,7 @@ _MOST_CHECKS = 200
 
 
 @dataclass
-class Burst:
+class CheckBurst:
     """The partitions of one follower that one check dropped: when, and since when they lagged, as far as it is printed.
 
     ``period_us`` is the time in which another leader would have dropped the follower too.
@@ -34,11 +34,11 @@ class Burst:
     first_us: int
     last_us: int
     starts_ms: tuple[int, int] | None
-    place: Place
+    place: LinePosition
     partitions: int
     period_us: int
 
-    def same_time(self, other: "Burst") -> bool:
+    def same_time(self, other: "CheckBurst") -> bool:
         """Whether both followers went missing at one time, by what is printed or by when they were dropped."""
         if self.starts_ms and other.starts_ms and _near(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
@@ -60,7 +60,7 @@ class ExpirationCheck:
     late_ms: int | None = None
     number: int = -1
     storm: int = -1
-    bursts: dict[int, Burst] = field(default_factory=dict)
+    bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
         """Sum up the rows by follower, once all are there."""
@@ -69,7 +69,7 @@ class ExpirationCheck:
             of[row.replica_id].append(row)
         for replica_id, rows in of.items():
             starts = [row.last_caught_up_ms for row in rows if row.last_caught_up_ms is not None]
-            self.bursts[replica_id] = Burst(
+            self.bursts[replica_id] = CheckBurst(
                 self.leader_id, replica_id, rows[0].at_us, rows[-1].at_us,
                 (min(starts), max(starts)) if starts else None, rows[0].place,
                 len({row.partition for row in rows}), self.period_us,
@@ -102,7 +102,7 @@ class ExpirationCheck:
         return max(s[1] for s in known) - min(s[0] for s in known) if len(known) > 1 else None
 
 
-def checks_of(rows: Iterable[Shrink], found: FoundLines) -> list[ExpirationCheck]:
+def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[ExpirationCheck]:
     """Group the shrinks that leaders made into checks, in the order of time, each with its number and storm.
 
     Parameters

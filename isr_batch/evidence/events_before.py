@@ -1,0 +1,31 @@
+"""What came in the minute before a shrink: an election, a restart, a new topic, or trouble in the follower's log."""
+
+from isr_batch.evidence.lines import FoundLines
+from isr_batch.evidence.shrinks import Shrink, lag_time_ms
+from isr_batch.evidence.trouble import BEFORE_US
+
+TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
+
+
+def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
+    """Find what came shortly before: topic_created, restart or election, and how many ms before.
+
+    Shortly is two lag times, or a minute where the lag time is not known: a follower leaves at most 1.5 lag times after
+    it was last caught up. A restart is one of the leader or of the replica; a term
+    that the same leader goes on with is no election.
+    """
+    lag_time = lag_time_ms(found, shrink.leader_id)
+    earliest_us = shrink.at_us - (2000 * lag_time if lag_time else BEFORE_US)
+    for name, times in (
+        (TOPIC_CREATED, [at_us for at_us, _ in found.created.get(shrink.partition, ())]),
+        (RESTART, [
+            at_us
+            for broker_id in (shrink.leader_id, shrink.replica_id)
+            for at_us, _ in found.process_starts.get(broker_id, ())
+        ]),
+        (ELECTION, found.elections.get(shrink.partition, [])),
+    ):  # fmt: skip
+        last = max((at_us for at_us in times if earliest_us <= at_us <= shrink.at_us), default=None)
+        if last is not None:
+            return name, (shrink.at_us - last) // 1000
+    return None, None

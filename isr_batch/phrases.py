@@ -1,0 +1,54 @@
+"""Numbers, times and nouns in sentences: what evidence, incidents, explanations and the report have in common."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
+
+
+def count_of(number: int, what: str) -> str:
+    """Write a number and its noun."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def times_in_words(number: int) -> str:
+    """Write how many times."""
+    return _TIMES[number] if 0 < number < len(_TIMES) else f"{number:,} times"
+
+
+def seconds_text(times_ms: Sequence[int]) -> str:
+    """Write the least and the largest of times, in seconds."""
+    least, most = (f"{ms / 1000:.3g}" for ms in (min(times_ms), max(times_ms)))
+    return f"{least} s" if least == most else f"{least} to {most} s"
+
+
+def utc_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Write an instant in UTC."""
+    return f"{datetime.fromtimestamp(us // 1_000_000, UTC):{form}}"
+
+
+def time_of_day(time: datetime) -> str:
+    """Write a time of day to the millisecond."""
+    return f"{time:%H:%M:%S.%f}"[:-3]
+
+
+def least_to_largest(numbers: Sequence[int]) -> str:
+    """Write the least and the largest number."""
+    return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+
+
+def later_or_sooner(best_ms: float, yours_ms: float) -> str:
+    """Write how much later, or sooner, failures are noticed; empty where it is less than a tenth of a second."""
+    late_s = round((best_ms - yours_ms) / 1000, 1)
+    return f"{abs(late_s):.3g} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
+
+
+def lost_records_at_most(number: int | None) -> str:
+    """Write how many records are lost at most."""
+    return "not known" if number is None else "none" if not number else f"up to {number:,}"
+
+
+def utc_text_ms(at_us: int) -> str:
+    """Format a time as text, truncated to milliseconds."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
