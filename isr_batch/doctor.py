@@ -26,7 +26,7 @@ MIN_DISK_GB: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One thing looked at; ``what_to_do`` is empty when it is fine."""
 
     check: str
@@ -43,9 +43,9 @@ class Check:
         return asdict(self) | {"ok": "ok" if self.ok else "NO"}
 
 
-def examine(settings: Settings) -> list[Check]:
+def examine_machine(settings: Settings) -> list[DoctorCheck]:
     """Look at everything that a command needs, without starting Spark."""
-    checks: list[Callable[[], Check]] = [
+    checks: list[Callable[[], DoctorCheck]] = [
         _python,
         _java,
         _spark,
@@ -61,7 +61,7 @@ def examine(settings: Settings) -> list[Check]:
     return [check() for check in checks]
 
 
-def require_healthy(checks: Iterable[Check]) -> None:
+def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
     """Fail when something is to be done.
 
     Raises
@@ -74,106 +74,106 @@ def require_healthy(checks: Iterable[Check]) -> None:
         raise UsageError(f"checks failed: {', '.join(wrong)}")
 
 
-def _python() -> Check:
+def _python() -> DoctorCheck:
     fits = sys.version_info[:2] == (3, 11)
-    return Check("python", platform.python_version(), "" if fits else "make the environment with Python 3.11")
+    return DoctorCheck("python", platform.python_version(), "" if fits else "make the environment with Python 3.11")
 
 
-def _java() -> Check:
+def _java() -> DoctorCheck:
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
     install = f"install Java {MIN_JAVA} or newer, or point JAVA_HOME at one"
     if not java or not Path(java).exists():
-        return Check("java", "none" if not home else f"none in JAVA_HOME {home}", install)
+        return DoctorCheck("java", "none" if not home else f"none in JAVA_HOME {home}", install)
     seen = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     number = re.search(r'version "(\d+)', seen)
     fits = number is not None and int(number[1]) >= MIN_JAVA
-    return Check("java", seen.partition("\n")[0], "" if fits else install)
+    return DoctorCheck("java", seen.partition("\n")[0], "" if fits else install)
 
 
-def _spark() -> Check:
+def _spark() -> DoctorCheck:
     """SPARK_HOME names another Spark than the one that is installed more often than anybody means it to."""
     home = os.environ.get("SPARK_HOME")
     wanted = version("pyspark")
     if not home:
-        return Check("spark", f"pyspark {wanted}")
+        return DoctorCheck("spark", f"pyspark {wanted}")
     found = [jar.stem.rpartition("-")[2] for jar in Path(home, "jars").glob("spark-core_*.jar")]
     seen = f"{', '.join(found) or 'none'} in SPARK_HOME {home}"
-    return Check("spark", seen, "" if found == [wanted] else f"unset SPARK_HOME, or point it at Spark {wanted}")
+    return DoctorCheck("spark", seen, "" if found == [wanted] else f"unset SPARK_HOME, or point it at Spark {wanted}")
 
 
-def _time_zone() -> Check:
+def _time_zone() -> DoctorCheck:
     """All times are UTC whatever the zone is; but a name that there is not, Python and Java take for different ones."""
     name = os.environ.get("TZ", "")
     if not name:
-        return Check("time zone", f"{time.tzname[0]}; all times here are UTC")
+        return DoctorCheck("time zone", f"{time.tzname[0]}; all times here are UTC")
     try:
         ZoneInfo(name.removeprefix(":"))
     except (KeyError, ValueError, OSError):  # not there, not a name, a folder of zones
-        return Check("time zone", f"TZ={name}, which there is not", "set TZ=UTC, or install tzdata")
-    return Check("time zone", f"TZ={name}; all times here are UTC")
+        return DoctorCheck("time zone", f"TZ={name}, which there is not", "set TZ=UTC, or install tzdata")
+    return DoctorCheck("time zone", f"TZ={name}; all times here are UTC")
 
 
 def _scratch() -> Path:
     return Path(os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir())
 
 
-def _disk() -> Check:
+def _disk() -> DoctorCheck:
     folder = _scratch()
     try:
         free = shutil.disk_usage(folder).free / 2**30
     except OSError as error:
-        return Check("disk", f"{folder}: {error.strerror}", "point SPARK_LOCAL_DIRS at a folder that there is")
+        return DoctorCheck("disk", f"{folder}: {error.strerror}", "point SPARK_LOCAL_DIRS at a folder that there is")
     what_to_do = "" if free >= MIN_DISK_GB else f"make room in {folder}, or point SPARK_LOCAL_DIRS at a larger disk"
-    return Check("disk", f"{free:.1f} GB free for scratch in {folder}", what_to_do)
+    return DoctorCheck("disk", f"{free:.1f} GB free for scratch in {folder}", what_to_do)
 
 
-def _pins() -> Check:
+def _pins() -> DoctorCheck:
     try:
         pins = [re.fullmatch(r"([\w-]+)==([\w.]+).*", text) for text in requires("isr-batch") or []]
     except PackageNotFoundError:
-        return Check("pinned packages", "isr-batch is run from its folder, not installed", "")
+        return DoctorCheck("pinned packages", "isr-batch is run from its folder, not installed", "")
     found = {pin[1]: (version(pin[1]), pin[2]) for pin in pins if pin}
     wrong = [f"{name} {has} instead of {wants}" for name, (has, wants) in found.items() if has != wants]
     seen = ", ".join(f"{name} {has}" for name, (has, _) in found.items())
-    return Check("pinned packages", seen, f"`make setup`: {', '.join(wrong)}" if wrong else "")
+    return DoctorCheck("pinned packages", seen, f"`make setup`: {', '.join(wrong)}" if wrong else "")
 
 
-def _delta_jars() -> Check:
+def _delta_jars() -> DoctorCheck:
     from isr_batch.session import delta_jars  # takes Spark, which may be what is missing
 
     jars = delta_jars()
-    return Check(
+    return DoctorCheck(
         "delta jars",
         ", ".join(jar.name for jar in jars) or "none: every start asks Maven",
         "" if jars else "`python -m isr_batch.session --fetch-jars` fetches them once",
     )
 
 
-def _kernel() -> Check:
+def _kernel() -> DoctorCheck:
     import numba  # takes a second
 
     try:
         answer = numba.njit(lambda x: x + 1)(41)
     except Exception as error:  # noqa: BLE001 (whatever LLVM says, it is what to tell)
-        return Check("numba", str(error).partition("\n")[0], "reinstall numba and llvmlite: `make clean setup`")
-    return Check("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba computes nonsense")  # noqa: PLR2004
+        return DoctorCheck("numba", str(error).partition("\n")[0], "reinstall numba and llvmlite: `make clean setup`")
+    return DoctorCheck("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba computes nonsense")  # noqa: PLR2004
 
 
-def _memory(driver_memory: str) -> Check:
+def _memory(driver_memory: str) -> DoctorCheck:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     heap = float(driver_memory[:-1]) / (1024 if driver_memory[-1] in "mM" else 1)
     needed = heap + PYTHON_MEMORY_GB
-    return Check(
+    return DoctorCheck(
         "memory",
         f"{total:.1f} GB, spark.driver_memory {driver_memory}",
         "" if total >= needed else f"set spark.driver_memory below {max(total - PYTHON_MEMORY_GB, 0.5):.1f}g",
     )
 
 
-def _writable(name: str, folder: Path) -> Check:
+def _writable(name: str, folder: Path) -> DoctorCheck:
     try:
         with tempfile.TemporaryFile(dir=folder):
-            return Check(name, str(folder))
+            return DoctorCheck(name, str(folder))
     except OSError as error:
-        return Check(name, f"{folder}: {error.strerror}", "give write access to it, or work in another folder")
+        return DoctorCheck(name, f"{folder}: {error.strerror}", "give write access to it, or work in another folder")

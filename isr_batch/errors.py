@@ -7,7 +7,7 @@ exits with 70.
 import re
 from typing import ClassVar
 
-from isr_batch.store_faults import fault_of_store
+from isr_batch.store_faults import store_fault
 
 
 class IsrBatchError(Exception):
@@ -69,7 +69,7 @@ class WriteConflictError(IsrBatchError):
     exit_code = 6
 
 
-def conflict(name: str) -> WriteConflictError:
+def write_conflict_error(name: str) -> WriteConflictError:
     """Make the error of a write that others were in the way of."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
@@ -93,7 +93,7 @@ _NOT_READ = re.compile(
 _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*", re.MULTILINE)
 
 
-def unreadable(path: str) -> SchemaError:
+def unreadable_file_error(path: str) -> SchemaError:
     """Say of a file that cannot be read what to do about it."""
     return SchemaError(
         f"{path} cannot be read: it is damaged, or gone",
@@ -102,15 +102,15 @@ def unreadable(path: str) -> SchemaError:
     )
 
 
-def explained(error: Exception) -> IsrBatchError | None:
+def explained_error(error: Exception) -> IsrBatchError | None:
     """Tell a fault of the machine from a bug, by what the system and Spark say; None is a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"
-    if fault := _of_disk(str(error)) or fault_of_store(text):
+    if fault := _of_disk(str(error)) or store_fault(text):
         return StorageError(*fault)
     if damaged := _NOT_READ.search(text):
-        return unreadable(damaged[1])
+        return unreadable_file_error(damaged[1])
     if isinstance(error, OSError) and error.filename:
         return StorageError(f"{error.filename}: {error.strerror}", "check the path, then run the same command again")
     return None

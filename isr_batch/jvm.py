@@ -21,7 +21,7 @@ _AT_MOST_S: Final = 300
 _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
-def options(*, little: bool) -> str:
+def jvm_options(*, little: bool) -> str:
     """Options of the JVM.
 
     Parameters

@@ -6,8 +6,8 @@ from typing import Any
 
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
-from isr_batch.lake.maintain import maintain as compact_and_clean
-from isr_batch.lake.run_log import Counts, Run
+from isr_batch.lake.maintain import maintain_tables as compact_and_clean
+from isr_batch.lake.run_log import Run, RunCounts
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
 from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.replay.days import mark
@@ -25,7 +25,7 @@ Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
 
 
 @contextmanager
-def silently(_name: str) -> Iterator[dict[str, Any]]:
+def without_progress(_name: str) -> Iterator[dict[str, Any]]:
     """Show nothing."""
     yield {}
 
@@ -35,7 +35,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     runs: Sequence[RuleRun],
     window: Window = Window(),  # noqa: B008 frozen
     run: Run | None = None,
-    step: Step = silently,
+    step: Step = without_progress,
     *,
     elr: Elr = "auto",
     timelines: Timelines | None = None,
@@ -74,22 +74,22 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     with leased(lake):
         with step(f"replay {len(runs)} rules") as shown:
             summary = replay(lake, runs, window, timelines=timelines)
-            counts = Counts(summary.rows_in, sum(summary.rows_out.values()))
+            counts = RunCounts(summary.rows_in, sum(summary.rows_out.values()))
             run.add(counts)
             shown |= {"rows_read": counts.rows_in, "rows": counts.rows_out, "timelines": summary.timelines}
         with step("compare the rules") as shown:
             written = write_disagreements(lake, window) + write_eligible_leaders(lake, elr) + write_scores(lake)
-            counts = Counts(rows_out=written)
+            counts = RunCounts(rows_out=written)
             run.add(counts)
             shown |= {"rows": counts.rows_out}
         mark(lake, window, runs, summary.fingerprints)
 
 
-def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
+def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
     """Compact and clean the tables, then pack what a replay reads again.
 
     Compacting gives the log other files, and the packed segments name the files that they were made from. Parameters
-    and returned rows are those of `isr_batch.lake.maintain.maintain`.
+    and returned rows are those of `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):
         take_out_unnamed(lake)

@@ -52,3 +52,10 @@ def lost_records_at_most(number: int | None) -> str:
 def utc_text_ms(at_us: int) -> str:
     """Format a time as text, truncated to milliseconds."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def rounded(value: object) -> object:
+    """Round a number to four digits for display."""
+    if not isinstance(value, float):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)

@@ -74,7 +74,7 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
     settings : SparkSettings
         The ``spark`` section.
     java : str, optional
-        Options of the JVM, of `isr_batch.jvm.options`; by default those for much to do.
+        Options of the JVM, of `isr_batch.jvm.jvm_options`; by default those for much to do.
     **options : str
         More Spark options for a session that is started here.
     """
@@ -96,7 +96,7 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('isr_batch') / 'log4j2.properties'} "
-        + (java if java is not None else jvm.options(little=False)),
+        + (java if java is not None else jvm.jvm_options(little=False)),
         **options,
     }.items():
         builder = builder.config(key, value)

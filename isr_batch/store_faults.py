@@ -42,7 +42,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
 message of theirs may hold credentials."""
 
 
-def fault_of_store(text: str) -> tuple[str, str] | None:
+def store_fault(text: str) -> tuple[str, str] | None:
     """Find a fault of an address, a store or a catalog in what Spark says; None if it is something else.
 
     Returns

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained
+from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.lake.addresses import is_address
 from isr_batch.settings import load_settings, require_rules
 from isr_batch.window import Window, parse_window
@@ -82,13 +82,13 @@ MATCH_COLUMNS = (
 
 
 def _validate(job: Job, done: "Run") -> "ValidationSummary":
-    from isr_batch.lake.run_log import Counts
+    from isr_batch.lake.run_log import RunCounts
     from isr_batch.scoring.broker_check import validate
 
     with job.out.step("compare with the brokers") as facts:
         summary = validate(job.lake)
         facts |= {"changes": sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)}
-        done.add(Counts(rows_out=facts["changes"]))
+        done.add(RunCounts(rows_out=facts["changes"]))
         return summary
 
 
@@ -359,11 +359,11 @@ def show_config(env: Env = None, rules: Rules = None, params: Set = None, as_jso
 @app.command(epilog="Example: isr-batch doctor")
 def doctor(env: Env = None, as_json: Json = False) -> None:
     """Check that this machine has what the commands need."""
-    from isr_batch.doctor import examine, require_healthy
+    from isr_batch.doctor import examine_machine, require_healthy_machine
 
-    checks = examine(load_settings(env))
+    checks = examine_machine(load_settings(env))
     Output(as_json=as_json).table("", [check.as_row() for check in checks], ("check", "ok", "found", "what_to_do"))
-    require_healthy(checks)
+    require_healthy_machine(checks)
 
 
 def main(args: list[str] | None = None) -> None:
@@ -373,7 +373,7 @@ def main(args: list[str] | None = None) -> None:
     try:
         app(args=args, prog_name="isr-batch")
     except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is shown in full, with an exit code of its own)
-        if known := explained(error):
+        if known := explained_error(error):
             out.error(known.message, known.hint, known.exit_code)
             sys.exit(known.exit_code)
         out.error(traceback.format_exc(), "this is a bug: please report it with the text above", BUG_EXIT_CODE)

@@ -38,9 +38,9 @@ def explain(
     if rule:
         require_rules(rule)
     if file:
-        from isr_batch.explain.swimlane import require_picture
+        from isr_batch.explain.swimlane import require_swimlane_file
 
-        require_picture(file)
+        require_swimlane_file(file)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     from udfs.rules import BASELINE
 
@@ -50,7 +50,7 @@ def explain(
 def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Path | None) -> None:
     from dataclasses import asdict
 
-    from isr_batch.explain.shrink_facts import explain as find
+    from isr_batch.explain.shrink_data import explain_shrink as find
     from isr_batch.explain.shrink_text import shrink_text
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene

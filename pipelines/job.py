@@ -140,7 +140,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
         As `require_lake` does, or when Spark does not know the schema.
     """
     require_lake(lake, catalog, new=new)
-    from isr_batch.lake.catalogs import require_schema
+    from isr_batch.lake.catalogs import require_catalog_schema
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
 
@@ -150,14 +150,14 @@ def open_job(  # noqa: PLR0913 two of them have a default
             from isr_batch.session import running_tasks, start_session
 
             little = (logs is not None or not new) and is_little(lake, logs)
-            spark = start_session(settings.spark, java=jvm.options(little=little))
+            spark = start_session(settings.spark, java=jvm.jvm_options(little=little))
         out.watched = lambda: running_tasks(spark)
         return spark
 
     # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
     on_disk = lake is not None and not new and _is_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
-    require_schema(tables)
+    require_catalog_schema(tables)
     return Job(out, settings, tables)
 
 
@@ -193,9 +193,9 @@ def recorded_run(job: Job, command: str, window: Window | None = None, *, writes
         When it writes, and another run writes to a lake that can have one writer at a time.
     """
     from isr_batch.lake.lease import sole_writer
-    from isr_batch.lake.run_log import recorded
+    from isr_batch.lake.run_log import write_run_log
 
-    log = recorded(job.lake, command, str(window) if window else None, job.settings.hash)
+    log = write_run_log(job.lake, command, str(window) if window else None, job.settings.hash)
     with log as run, sole_writer(job.lake) if writes else nullcontext():
         yield run
 

@@ -72,7 +72,7 @@ def maintain(
 ) -> None:  # fmt: skip
     """Compact the tables, and remove files and states that nothing needs any more."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    from isr_batch.nightly import maintain as compact_and_clean
+    from isr_batch.nightly import maintain_and_pack as compact_and_clean
 
     with recorded_run(job, "maintain"):
         with job.out.step("maintain"):

@@ -29,13 +29,13 @@ def sweep(
     named = require_lag_times(grid, load_grid(grid))
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "sweep") as done:
-        from isr_batch.lake.run_log import Counts
+        from isr_batch.lake.run_log import RunCounts
         from isr_batch.scoring.sweep import sweep as run
         from isr_batch.scoring.sweep import swept_params
 
         with job.out.step(f"replay {len(named.runs)} parameter sets") as facts:
             found = run(job.lake, named, job.settings.replay.elr)
-            counts = Counts(found.rows_in, len(found.scores) + len(found.advice))
+            counts = RunCounts(found.rows_in, len(found.scores) + len(found.advice))
             done.add(counts)
             facts |= {"rows_read": counts.rows_in, "rows": counts.rows_out}
         if file:

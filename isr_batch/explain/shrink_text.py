@@ -20,7 +20,7 @@ NOT_NAMED = -1
 
 
 @dataclass(frozen=True)
-class Fetch:
+class FetchInText:
     """One fetch: a row of view ``fetches``."""
 
     arrival_us: int
@@ -44,7 +44,7 @@ class Fetch:
 
 
 @dataclass(frozen=True)
-class Stand:
+class OtherRuleInText:
     """What another rule run did: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
 
     run: str
@@ -54,7 +54,7 @@ class Stand:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedFollower:
     """A follower that the shrink removed from the ISR.
 
     Attributes
@@ -91,15 +91,15 @@ class Dropped:
     appends: int
     records: int
     lacked_appends: int
-    fetches: tuple[Fetch, ...]
+    fetches: tuple[FetchInText, ...]
     next_arrival_us: int | None
     observed_us: int | None
     observed_by: str | None
-    stands: tuple[Stand, ...]
+    stands: tuple[OtherRuleInText, ...]
 
 
 @dataclass(frozen=True)
-class Story:
+class ShrinkStory:
     """A shrink by a rule, of one follower or of several at once."""
 
     rule: str
@@ -120,10 +120,10 @@ class Story:
     high_watermark: int | None
     leader_log_end_offset: int | None
     silences: tuple[tuple[int, int], ...]
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[DroppedFollower, ...]
 
 
-def headline(story: Story) -> str:
+def shrink_headline(story: ShrinkStory) -> str:
     """Summarise the shrink in one line: who drops whom, from which partition, and when."""
     who = _brokers([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
@@ -132,13 +132,13 @@ def headline(story: Story) -> str:
     )
 
 
-def shrink_text(story: Story) -> str:
+def shrink_text(story: ShrinkStory) -> str:
     """Write the whole explanation, with line ends."""
     leads = f"broker {story.leader_id} leads in epoch {story.leader_epoch}"
     least = f"min.insync.replicas {story.min_insync_replicas}"
     release = f", Kafka {story.broker_version}" if story.broker_version else ""
     lines = [
-        headline(story),
+        shrink_headline(story),
         "",
         f"Cluster {story.cluster_id}; {leads} since {utc_text_ms(story.term_start_us)}{release}.",
         f"ISR {list(story.isr_before)} before, {list(story.isr_after)} after; {least}.",
@@ -149,7 +149,7 @@ def shrink_text(story: Story) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _follower(story: Story, follower: Dropped) -> list[str]:
+def _follower(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
         *_uncertain(follower),
@@ -162,7 +162,7 @@ def _follower(story: Story, follower: Dropped) -> list[str]:
     ]
 
 
-def _uncertain(follower: Dropped) -> list[str]:
+def _uncertain(follower: DroppedFollower) -> list[str]:
     lines = []
     if follower.depends_on is not None:
         lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")
@@ -175,7 +175,7 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
     return [f"  {title}", *(f"    {line}" for line in lines)] if lines else []
 
 
-def _silences(story: Story) -> list[str]:
+def _silences(story: ShrinkStory) -> list[str]:
     return [
         f"Broker {story.leader_id} was silent (it served no request) for {_ms((end - start) / 1000)}, "
         f"from {utc_text_ms(start)} to {utc_text_ms(end)}."
@@ -183,7 +183,7 @@ def _silences(story: Story) -> list[str]:
     ]
 
 
-def _seen(story: Story, follower: Dropped) -> list[str]:
+def _seen(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     caught_up_ms = follower.last_caught_up_time_ms
     if caught_up_ms <= 0:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms}: not caught up in this term"
@@ -206,7 +206,7 @@ def _seen(story: Story, follower: Dropped) -> list[str]:
     return lines
 
 
-def _true(story: Story, follower: Dropped) -> list[str]:
+def _true(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     held = follower.true_log_end_offset
     if story.leader_log_end_offset is None:
         lines = ["its log end offset is not logged, but its fetch returned no records: it lacked nothing then"]
@@ -240,13 +240,13 @@ def _true(story: Story, follower: Dropped) -> list[str]:
     return lines
 
 
-def _alive(story: Story, follower: Dropped) -> str:
+def _alive(story: ShrinkStory, follower: DroppedFollower) -> str:
     if not follower.fetches:
         return "none of its fetches arrived in this term before the shrink"
     return f"its last fetch arrived {_ms(_since_last_fetch_ms(story, follower))} before the shrink"
 
 
-def _fetches(fetches: Sequence[Fetch]) -> list[str]:
+def _fetches(fetches: Sequence[FetchInText]) -> list[str]:
     if not fetches:
         return []
     titles = ("arrival", "handled", "processed", "completed", "offset", "leader LEO", "in leader", "wait")
@@ -268,7 +268,7 @@ def _fetches(fetches: Sequence[Fetch]) -> list[str]:
     return [*table, "in leader: queued, processed, parked beyond the max wait, or being sent; wait: parked up to it"]
 
 
-def _causes(story: Story, follower: Dropped) -> list[str]:
+def _causes(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     if follower.made_by == "controller":
         return ["yes  controller: the broker was fenced, shut down or reassigned; the rule had no part in it"]
     reasons = _reasons(story, follower)
@@ -276,7 +276,7 @@ def _causes(story: Story, follower: Dropped) -> list[str]:
     return [f"{'yes' if cause in follower.causes else 'no':4} {cause:{width}}  {reasons[cause]}" for cause in CAUSES]
 
 
-def _reasons(story: Story, follower: Dropped) -> dict[str, str]:
+def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
     lag_time = _ms(story.lag_time_ms)
     held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {_ms(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
@@ -295,7 +295,7 @@ def _reasons(story: Story, follower: Dropped) -> dict[str, str]:
     }
 
 
-def _blame(follower: Dropped, lag_time: str) -> str:
+def _blame(follower: DroppedFollower, lag_time: str) -> str:
     explained_ms = follower.leader_held_ms + follower.leader_silent_ms
     share = f"the leader accounts for {_ms(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
@@ -303,25 +303,25 @@ def _blame(follower: Dropped, lag_time: str) -> str:
     return f"{share}; more than {lag_time} remain" if explained_ms else "the leader accounts for none of the time"
 
 
-def _since_last_fetch_ms(story: Story, follower: Dropped) -> float:
+def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float:
     return (story.change_us - follower.fetches[-1].arrival_us) / 1000
 
 
-def _restored(story: Story, follower: Dropped) -> str:
+def _restored(story: ShrinkStory, follower: DroppedFollower) -> str:
     if follower.restored_us is None:
         return f"not back in the ISR by the end of the term's log, at {utc_text_ms(story.term_end_us)}"
     away = _ms((follower.restored_us - story.change_us) / 1000)
     return f"back in the ISR at {utc_text_ms(follower.restored_us)}, {away} later"
 
 
-def _observed(story: Story, follower: Dropped) -> str:
+def _observed(story: ShrinkStory, follower: DroppedFollower) -> str:
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
     apart = _apart(follower.observed_us - story.change_us)
     return f"the brokers' logs have this shrink too, by the {follower.observed_by}, {apart}"
 
 
-def _others(story: Story, follower: Dropped) -> list[str]:
+def _others(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
     groups: dict[str, list[str]] = {}
     for stand in follower.stands:
         if stand.stand == "made":

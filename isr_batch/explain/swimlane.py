@@ -8,8 +8,8 @@ import altair as alt
 import vl_convert
 
 from isr_batch.errors import UsageError
-from isr_batch.explain.shrink_text import Fetch, Story, headline
-from isr_batch.explain.swimlane_data import BROKERS, Scene
+from isr_batch.explain.shrink_text import FetchInText, ShrinkStory, shrink_headline
+from isr_batch.explain.swimlane_data import BROKERS, SwimlaneScene
 
 PHASES: Final = {"queue": "#e08214", "work": "#b35806", "wait": "#c7d8e8", "overdue or sent": "#7f3b08"}
 """Phases of a fetch in the leader; those that count as the leader's delay are brown."""
@@ -27,7 +27,7 @@ PICTURES: Final = (".svg", ".png", ".html")
 Rows = list[dict[str, Any]]
 
 
-def require_picture(file: Path) -> None:
+def require_swimlane_file(file: Path) -> None:
     """Refuse a file name without the suffix of a picture.
 
     Raises
@@ -39,7 +39,7 @@ def require_picture(file: Path) -> None:
         raise UsageError(f"--out {file}: not the name of a picture", f"use one of {', '.join(PICTURES)}")
 
 
-def draw_swimlane(scene: Scene, story: Story, file: Path) -> None:
+def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
     """Write the picture to a file; an HTML page needs no network."""
     chart = swimlane(scene, story)
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
@@ -52,7 +52,7 @@ def draw_swimlane(scene: Scene, story: Story, file: Path) -> None:
         file.write_text(vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True), encoding="utf-8")
 
 
-def swimlane(scene: Scene, story: Story) -> dict[str, Any]:
+def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
     """Build the lanes, one below the other over one time axis, as Vega-Lite."""
     lanes = [
         _offsets(scene, story),
@@ -60,7 +60,7 @@ def swimlane(scene: Scene, story: Story) -> dict[str, Any]:
         *(_memberships(scene, story, follower.replica_id) for follower in story.dropped),
     ]
     title = alt.Title(
-        headline(story),
+        shrink_headline(story),
         subtitle=[
             f"broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}"
             for follower in story.dropped
@@ -71,7 +71,7 @@ def swimlane(scene: Scene, story: Story) -> dict[str, Any]:
     return dict(chart.configure_view(stroke="#dddddd").configure_axis(grid=False).to_dict())
 
 
-def _x(scene: Scene, field: str, *, last: bool = False) -> alt.X:
+def _x(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
     axis = (
         alt.Axis(format="%H:%M:%S.%L", title="UTC", labelOverlap=True, tickCount=8)
         if last
@@ -83,7 +83,7 @@ def _x(scene: Scene, field: str, *, last: bool = False) -> alt.X:
     )
 
 
-def _instants(scene: Scene, story: Story, *, last: bool = False, named: bool = False) -> alt.LayerChart:
+def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, named: bool = False) -> alt.LayerChart:
     """Vertical lines: last caught up (for the rule), shrink, and back in the ISR; grey where the leader has no log."""
     unlogged = [{"from": start / 1000, "until": end / 1000} for start, end in scene.unlogged]
     grey = alt.Chart({"values": unlogged}).mark_rect(color=_UNLOGGED, opacity=0.7)
@@ -106,7 +106,7 @@ def _instants(scene: Scene, story: Story, *, last: bool = False, named: bool = F
     return alt.LayerChart(layer=[band, lines, left, right] if named else [band, lines])
 
 
-def _offsets(scene: Scene, story: Story) -> alt.LayerChart:
+def _offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
     lines: dict[str, list[tuple[int, int]]] = {"leader": [], "high watermark": []} | {
         f"broker {replica}": _held(fetches) for replica, fetches in scene.fetches.items()
     }
@@ -136,25 +136,25 @@ def _offsets(scene: Scene, story: Story) -> alt.LayerChart:
     return lane
 
 
-def _held(fetches: tuple[Fetch, ...]) -> list[tuple[int, int]]:
+def _held(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
     """The follower's log end offset over time, by its fetches."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 
-def _steps(name: str, points: list[tuple[int, int]], scene: Scene) -> Rows:
+def _steps(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Rows:
     inside = [(max(at_us, scene.from_us), offset) for at_us, offset in points]
     ends = [(scene.until_us, inside[-1][1])] if inside else []
     return [{"line": name, "at": at_us / 1000, "offset": offset} for at_us, offset in [*inside, *ends]]
 
 
-def _stays(scene: Scene, story: Story) -> alt.LayerChart:
+def _stays(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
     """Bars: the phases of each fetch in the leader, and the leader's silences."""
     least_us = (scene.until_us - scene.from_us) / (2 * _WIDTH)
     rows = [
         {"row": f"fetches of {replica}", "what": what, "from": max(start, scene.from_us) / 1000, "until": end / 1000}
         for replica, fetches in scene.fetches.items()
         for fetch in fetches
-        for what, start, end in fetch_phases(fetch)
+        for what, start, end in fetch_phases_on_lane(fetch)
         # Thinner than half a pixel: thousands of them would only make the file large.
         if end - start >= least_us and end > scene.from_us
     ]
@@ -190,13 +190,13 @@ def _stays(scene: Scene, story: Story) -> alt.LayerChart:
     return lane
 
 
-def fetch_phases(fetch: Fetch) -> list[tuple[str, int, int]]:
+def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
     """Split a fetch into its phases in the leader, with start and end."""
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     return [(what, *stay) for what, stay in zip(PHASES, pairwise(instants), strict=True)]
 
 
-def _memberships(scene: Scene, story: Story, replica: int) -> alt.LayerChart:
+def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
     """Bars: when the follower is in the ISR; rule runs that have it there at the same times share a row."""
     alike: dict[object, list[str]] = {}
     for (who, name), members in scene.members.items():
@@ -240,7 +240,7 @@ def _label(names: list[str]) -> str:
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")  # noqa: PLR2004
 
 
-def _whose(run: str, story: Story) -> str:
+def _whose(run: str, story: ShrinkStory) -> str:
     if run == BROKERS:
         return BROKERS
     return OWN if run in {story.rule, f"{story.rule} {story.params_json}"} else OTHERS

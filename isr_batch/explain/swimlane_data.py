@@ -4,21 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from isr_batch.explain.shrink_facts import (
-    FETCH,
-    Row,
-    fetches_of,
-    leader_silences,
-    release_order,
-    rows_with_key,
-    shrink_term,
-)
-from isr_batch.explain.shrink_text import Fetch, Story
+from isr_batch.explain.shrink_data import FETCH, Row, fetches_of_follower, leader_silences, rows_with_key, shrink_term
+from isr_batch.explain.shrink_text import FetchInText, ShrinkStory
 from isr_batch.incidents.uncovered_time import uncovered_time
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.engines import LakeEngine, engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.rule_order import release_sort_key
 from isr_batch.scoring.disagreements import replayed_runs
 from udfs.batches.results import SET_COLUMNS
 
@@ -32,7 +25,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Scene:
+class SwimlaneScene:
     """A time range and what happened in it; times are microseconds since the epoch.
 
     Attributes
@@ -52,13 +45,13 @@ class Scene:
     from_us: int
     until_us: int
     leader: tuple[tuple[int, int, int], ...]
-    fetches: dict[int, tuple[Fetch, ...]]
+    fetches: dict[int, tuple[FetchInText, ...]]
     silences: tuple[Span, ...]
     unlogged: tuple[Span, ...]
     members: dict[tuple[int, str], tuple[Span, ...]]
 
 
-def swimlane_scene(lake: Lake, story: Story) -> Scene:
+def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
     """Collect the data to draw for an explanation."""
     within = swimlane_span(story)
     followers = [follower.replica_id for follower in story.dropped]
@@ -66,7 +59,7 @@ def swimlane_scene(lake: Lake, story: Story) -> Scene:
     coverage = read_columns(lake, "coverage", names, {"cluster_id": story.cluster_id}).to_pylist()
     with engine_for_a_partition(lake) as engine:
         term = shrink_term(engine, asdict(story))
-        return Scene(
+        return SwimlaneScene(
             *within,
             leader=_leader(engine, story, within),
             fetches={replica: _fetches(engine, term, replica, story.change_us, within) for replica in followers},
@@ -76,7 +69,7 @@ def swimlane_scene(lake: Lake, story: Story) -> Scene:
         )
 
 
-def swimlane_span(story: Story) -> Span:
+def swimlane_span(story: ShrinkStory) -> Span:
     """Choose the time range: from before the followers were caught up until they are back, within some lag times."""
     lag_us = 1000 * story.lag_time_ms
     begun = [
@@ -90,7 +83,7 @@ def swimlane_span(story: Story) -> Span:
     return from_us - margin_us, until_us + margin_us
 
 
-def isr_spans(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
+def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
     """Compute when a follower was in the ISR, from its initial membership and its shrinks and expands in order."""
     found = []
     since, until_us = min([within[0], *(at_us for at_us, _ in changes)]), within[1]
@@ -105,7 +98,7 @@ def isr_spans(*, member: bool, changes: Sequence[tuple[int, str]], within: Span)
     return tuple((max(start, within[0]), end) for start, end in found if end > within[0])
 
 
-def _leader(engine: LakeEngine, story: Story, within: Span) -> tuple[tuple[int, int, int], ...]:
+def _leader(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple[int, int, int], ...]:
     key = {name: getattr(story, name) for name in (*SET_KEY, "rule", "params_json")}
     rows = engine.listed(engine(
         f"""
@@ -126,14 +119,14 @@ def _leader(engine: LakeEngine, story: Story, within: Span) -> tuple[tuple[int, 
     return tuple(states[max(0, earlier - 1) :])
 
 
-def _fetches(engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span) -> tuple[Fetch, ...]:
-    fetches = fetches_of(engine, term, replica_id, *within)
+def _fetches(engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span) -> tuple[FetchInText, ...]:
+    fetches = fetches_of_follower(engine, term, replica_id, *within)
     text = f"""
         SELECT {FETCH} FROM {{fetches}} WHERE arrival_us < {within[1]} AND completed_us > {within[0]}
         ORDER BY abs(arrival_us - {change_us}) LIMIT {FETCHES}
     """
     rows = engine.listed(engine(text, fetches=fetches))
-    return tuple(sorted((Fetch(**row) for row in rows), key=lambda fetch: fetch.arrival_us))
+    return tuple(sorted((FetchInText(**row) for row in rows), key=lambda fetch: fetch.arrival_us))
 
 
 def _members(
@@ -163,9 +156,11 @@ def _members(
             name = named.get((row["rule"], row["params_json"])) if row["rule"] else BROKERS
             if name:
                 changes.setdefault((row["replica_id"], name), []).append((row["at_us"], row["kind"]))
-    names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=release_order)}
+    names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=release_sort_key)}
     return {
-        (replica, name): isr_spans(member=replica in isr, changes=changes.get((replica, name), []), within=within)
+        (replica, name): isr_spans_on_lane(
+            member=replica in isr, changes=changes.get((replica, name), []), within=within
+        )
         for replica in followers
         for name, isr in names.items()
     }

@@ -43,7 +43,7 @@ from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.engines import replace_arrow
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.run_log import Counts
+from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import (
@@ -73,7 +73,7 @@ _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_i
 class Ingest:
     """What an ingest did: its counts, and what became of every line; no tallies when there was nothing new."""
 
-    counts: Counts
+    counts: RunCounts
     account: list[Tally]
     notes: list[Note] = field(default_factory=list)
 
@@ -124,7 +124,7 @@ def _ingest(
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
             _weigh(small, read_lines_of_interest(engine, small.sql, work.found), cluster_id)
-        return Ingest(Counts(), [])
+        return Ingest(RunCounts(), [])
     work.found.earlier = _before(lake, work, cluster_id)
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
@@ -146,7 +146,9 @@ def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: Plan
     )
     # Last: an ingest that was cut off before is done again.
     replace_arrow(lake, small.sql, INGESTED_FILES, rows, rows_of_cluster(cluster_id))
-    return Ingest(Counts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes)
+    return Ingest(
+        RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes
+    )
 
 
 def _weigh(small: SmallTables, lines: LinesOfInterest, cluster_id: str) -> None:
@@ -214,7 +216,7 @@ def _write(
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 
 
-def require_clean(counts: Counts, max_quarantine_ratio: float) -> None:
+def require_clean(counts: RunCounts, max_quarantine_ratio: float) -> None:
     """Fail when an ingest refused too much of what it read.
 
     Raises

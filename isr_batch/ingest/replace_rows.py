@@ -21,7 +21,7 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
-from isr_batch.lake.worker_files import REPORTS, DataFile, reported_files, with_files_written
+from isr_batch.lake.worker_files import REPORTS, FileOfWorker, reported_files, with_files_written
 
 TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
@@ -136,7 +136,7 @@ class _Given(NamedTuple):
     """The rows of all tables, in the driver, in files or in Spark, without those that no table takes (``refused``)."""
 
     few: dict[str, pa.Table]
-    files: dict[str, list[DataFile]]
+    files: dict[str, list[FileOfWorker]]
     frames: dict[str, DataFrame]
     cached: list[DataFrame]
     spans: dict[str, Span | None]
@@ -159,7 +159,7 @@ def _look_at(
             table, few[table.name], replaced.where.get(table.name, "true")
         ):  # fmt: skip
             del few[table.name]
-    files: dict[str, list[DataFile]] = {}
+    files: dict[str, list[FileOfWorker]] = {}
     if small:
         shares: list[tuple[Table, Spread, str]] = []
         for table, _ in cuts:
@@ -205,7 +205,7 @@ def _folder_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -
     return small.lake.folder(table.name) if small.takes(table, replaced.days, whole) else None
 
 
-def _written(where: Mapping[str, str], share: tuple[Table, Spread, str]) -> list[DataFile] | None:
+def _written(where: Mapping[str, str], share: tuple[Table, Spread, str]) -> list[FileOfWorker] | None:
     """Let workers write the rows of a table to files; None if some break the contract, which Spark tells of."""
     table, rows, folder = share
     write = partial(with_files_written, table, folder, where[table.name], worker_sql)
@@ -217,7 +217,7 @@ def _written(where: Mapping[str, str], share: tuple[Table, Spread, str]) -> list
     return None
 
 
-def _span_of_files(files: list[DataFile], time: str) -> Span | None:
+def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
     first_us = [file.least_us[time] for file in files]
     last_us = [file.most_us[_upto(time)] for file in files]
     return _span(pa.chunked_array([pa.array([min(first_us), max(last_us)], pa.timestamp("us"))])) if files else None

@@ -11,6 +11,6 @@ def is_address(place: str) -> bool:
     return _SCHEME.match(place) is not None
 
 
-def absolute(place: str) -> str:
+def absolute_address(place: str) -> str:
     """An address as it is; a path from this process's folder: the JVM's, on a cluster, is another one."""
     return place if is_address(place) else str(Path(place).resolve())

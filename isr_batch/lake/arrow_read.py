@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql import functions as F
 
-from isr_batch.errors import unreadable
+from isr_batch.errors import unreadable_file_error
 from isr_batch.lake.arrow_rows import TYPES
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
@@ -24,7 +24,7 @@ from isr_batch.lake.tables.timelines import VIEWS
 def read_columns(
     lake: Lake, name: str, columns: Sequence[str], equal: Mapping[str, str | Sequence[str]] | None = None
 ) -> pa.Table:
-    """Read columns of a table; a table that the lake lacks is empty.
+    """Read columns of a lake's table into Arrow; a table that the lake lacks is empty.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def read_columns(
 
 
 def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | pa.Table | None:
-    """Open columns of a table, to be read a batch at a time: tables may have many rows.
+    """Open columns of a lake's table, to be read into Arrow a batch at a time: tables may have many rows.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
-    """Size of a table's files; 0 if the lake lacks it."""
+    """Size of the files that a read of a lake's table goes through; 0 if the lake lacks it."""
     if not lake.has(name):
         return 0
     folder = lake.folder(name)
@@ -102,13 +102,13 @@ def stored_bytes(lake: Lake, name: str) -> int:
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
-    """Types of some columns of a table by its contract; any may be null."""
+    """Arrow schema in which some columns of a table are read, by its contract; any may be null."""
     contract = {column.name: column for column in contract_of(name).columns}
     return pa.schema([pa.field(column, TYPES[contract[column].type]) for column in columns])
 
 
 def contract_of(name: str) -> Table:
-    """Find the contract of a table, or of a view whose rows are read like a table's."""
+    """Find the contract by which a table is read into Arrow, or a view whose rows are read like a table's."""
     return VIEWS[name][0] if name in VIEWS else TABLES[name]
 
 
@@ -124,7 +124,7 @@ def _read(folder: str, file: Mapping[str, Any], schema: pa.Schema, wanted: Mappi
     except PermissionError:
         raise
     except (pa.ArrowInvalid, OSError) as error:
-        raise unreadable(str(path)) from error
+        raise unreadable_file_error(str(path)) from error
     for field in schema:
         if field.name not in there:  # a partition column, or one that came later
             rows = rows.append_column(field, pa.repeat(_value(file, field), rows.num_rows))

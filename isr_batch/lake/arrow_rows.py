@@ -21,15 +21,15 @@ TYPES: Final = {
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """Columns of a table by their contract."""
+    """Arrow schema of a table's rows, by its contract."""
     return pa.schema([pa.field(column.name, TYPES[column.type], column.nullable) for column in table.columns])
 
 
 def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give rows the columns and types of a schema."""
+    """Give Arrow rows the columns and types of a schema."""
     return rows.select(schema.names).cast(schema)
 
 
 def table_of_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Put batches together as a table with the columns and types of a schema."""
+    """Put Arrow batches together as a table with the columns and types of a schema."""
     return pa.concat_tables([schema.empty_table(), *(cast_rows(pa.table(batch), schema) for batch in batches)])

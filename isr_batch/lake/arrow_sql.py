@@ -103,12 +103,12 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 
 def quoted(text: str) -> str:
-    """Write a text as a literal of this engine's SQL, in which a backslash is a character like any other."""
+    """Write a text as a literal of `ArrowSql`, in which a backslash is a character like any other."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def without_zones(rows: pa.Table) -> pa.Table:
-    """Take the zone off UTC times, which this engine would turn into the zone of the machine."""
+    """Take the zone off UTC times, which `ArrowSql` would turn into the zone of the machine."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))

@@ -6,7 +6,7 @@ from isr_batch.errors import UsageError
 from isr_batch.lake.lake import Lake
 
 
-def require_schema(lake: Lake) -> None:
+def require_catalog_schema(lake: Lake) -> None:
     """Find a mistyped catalog or schema before work begins.
 
     Raises

@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from isr_batch.errors import conflict
+from isr_batch.errors import write_conflict_error
 from isr_batch.lake.lake import RETRIES, Lake
 from isr_batch.lake.tables.contract import Table
 
@@ -21,7 +21,7 @@ def commit(
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit what is to be done, in one version of the table; nothing if that is nothing.
+    """Commit files to a Delta table, in one version of it; nothing if there is nothing to be done.
 
     Parameters
     ----------
@@ -53,11 +53,11 @@ def commit(
             )  # fmt: skip
         except CommitFailedError as error:
             if attempt == RETRIES:
-                raise conflict(table.name) from error
+                raise write_conflict_error(table.name) from error
         else:
             return
 
 
 def now_ms() -> int:
-    """Give the time that an action has in the table's log, in epoch milliseconds."""
+    """Give the time that an action of a commit has in Delta's log, in epoch milliseconds."""
     return int(time.time() * 1000)

@@ -24,7 +24,7 @@ def _meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
     return sql(f"SELECT coalesce({text}, false) AS meets FROM stored", stored=known)["meets"]
 
 
-def count_broken(sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
+def count_breaking_contract(sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
     """Count the rows that break the contract of a table, or do not meet a condition.
 
     Parameters

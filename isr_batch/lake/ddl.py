@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from isr_batch.lake.tables.contract import Column, Table
 
 
-def differences(table: Table, found: Mapping[str, str]) -> list[str]:
+def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
     """Say where columns by type are not those of the contract."""
     expected = _types(table.columns)
     return [
@@ -23,13 +23,13 @@ def differences(table: Table, found: Mapping[str, str]) -> list[str]:
     ]
 
 
-def types_of(schema: StructType) -> dict[str, str]:
-    """Columns of a stored table by type, as `differences` takes them."""
+def column_types(schema: StructType) -> dict[str, str]:
+    """Columns of a stored table by type, as `ddl_differences` takes them."""
     return {field.name: field.dataType.simpleString() for field in schema}
 
 
-def types_in_log(schema: str) -> dict[str, str]:
-    """Columns of a table by type, as `types_of`, from the JSON of its schema in Delta's log."""
+def column_types_in_log(schema: str) -> dict[str, str]:
+    """Columns of a table by type, as `column_types`, from the JSON of its schema in Delta's log."""
     return {field["name"]: _type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
 
 
@@ -56,7 +56,7 @@ def create_statement(table: Table, identifier: str) -> str:
     """
     columns = ",\n  ".join(map(column_ddl, table.columns))
     properties = ", ".join(
-        f"{sql_literal(name)} = {sql_literal(value)}" for name, value in properties_of(table).items()
+        f"{sql_literal(name)} = {sql_literal(value)}" for name, value in table_properties(table).items()
     )
     return "\n".join(
         part
@@ -78,8 +78,8 @@ def column_ddl(column: Column) -> str:
     )
 
 
-def properties_of(table: Table) -> dict[str, str]:
-    """Table properties of a contract: constraints, and what Delta is to keep."""
+def table_properties(table: Table) -> dict[str, str]:
+    """Table properties in the DDL of a contract: constraints, and what Delta is to keep."""
     given = {
         f"delta.constraints.{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()
     }
@@ -93,5 +93,5 @@ def properties_of(table: Table) -> dict[str, str]:
 
 
 def sql_literal(text: str) -> str:
-    """Text as SQL takes it: a name may hold anything."""
+    """Text as a literal of Spark's SQL, in DDL or a condition: a name may hold anything."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -15,10 +15,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from isr_batch.errors import NoInputError, SchemaError, UsageError, conflict
-from isr_batch.lake.addresses import absolute, is_address
-from isr_batch.lake.ddl import create_statement, differences, types_in_log, types_of
-from isr_batch.lake.first_commit import create_table
+from isr_batch.errors import NoInputError, SchemaError, UsageError, write_conflict_error
+from isr_batch.lake.addresses import absolute_address, is_address
+from isr_batch.lake.create_table import create_table
+from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.stores import Store, store_of
 from isr_batch.lake.tables.contract import Table
@@ -60,7 +60,7 @@ class Lake:
     ) -> None:
         self._spark = spark
         self._here = not isinstance(spark, SparkSession)
-        self.root = root if catalog else absolute(root)
+        self.root = root if catalog else absolute_address(root)
         self.run_id = run_id
         self.catalog = catalog
         self._checked: set[str] = set()
@@ -330,11 +330,11 @@ class Lake:
     def _check(self, table: Table) -> None:
         folder = self.folder(table.name)
         found = (
-            types_in_log(deltalake.DeltaTable(folder).schema().to_json())
+            column_types_in_log(deltalake.DeltaTable(folder).schema().to_json())
             if folder
-            else types_of(self.spark.table(self.identifier(table.name)).schema)
+            else column_types(self.spark.table(self.identifier(table.name)).schema)
         )
-        differs = differences(table, found)
+        differs = ddl_differences(table, found)
         if differs:
             raise SchemaError(
                 f"{self.identifier(table.name)} differs from its contract: {'; '.join(differs)}",
@@ -385,7 +385,7 @@ def _retrying(write: Callable[[], object], name: str) -> None:
             write()
         except _CONFLICTS as error:
             if attempt == RETRIES:
-                raise conflict(name) from error
+                raise write_conflict_error(name) from error
             # Writers that collided once would collide again if they all waited equally long.
             time.sleep(2**attempt * random.uniform(0.5, 1.0))
         else:

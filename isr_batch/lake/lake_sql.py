@@ -21,7 +21,7 @@ Value = str | Sequence[tuple[object, ...]]
 
 
 class LakeSql(AbstractContextManager["LakeSql"]):
-    """Queries in what Spark and DuckDB have in common.
+    """Queries on a lake's tables by their plain names, in what Spark and DuckDB have in common.
 
     Instants are compared by ``unix_micros``: DuckDB needs an extension to see that two types of them are alike.
 
@@ -81,7 +81,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return self._read[name]
 
 
-def for_spark(text: str, **values: Value) -> str:
+def lake_sql_for_spark(text: str, **values: Value) -> str:
     """Write a query as `isr-batch sql` takes it."""
     return _filled(text, values, sql_literal)
 

@@ -25,7 +25,7 @@ LEASE = timedelta(hours=6)
 
 @contextmanager
 def leased(lake: Lake) -> Iterator[None]:
-    """Have the lake's results to oneself.
+    """Take the lease on a lake's results, to have them to oneself.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def leased(lake: Lake) -> Iterator[None]:
 
 @contextmanager
 def sole_writer(lake: Lake) -> Iterator[None]:
-    """Have the lake to oneself, input tables as well, where Delta's Spark loses commits of two at once: on S3.
+    """Take a lease on the whole lake, input tables as well, where Delta's Spark loses commits of two at once: on S3.
 
     There it looks whether a version is taken, and then writes it. A log store for several writers, as
     ``spark.delta.logStore.s3a.impl`` names one, is trusted.

@@ -10,7 +10,7 @@ from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES
 Row = dict[str, object]
 
 
-def maintain(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
+def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
     """Compact and clean each table that the lake has.
 
     Parameters

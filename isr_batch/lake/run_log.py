@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from isr_batch import __version__
-from isr_batch.errors import BUG_EXIT_CODE, explained
+from isr_batch.errors import BUG_EXIT_CODE, explained_error
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
@@ -20,16 +20,16 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Rows that a step read, wrote and refused."""
+class RunCounts:
+    """Rows that a step read, wrote and refused, for ``run_log``."""
 
     rows_in: int = 0
     rows_out: int = 0
     rows_quarantined: int = 0
 
-    def __add__(self, other: "Counts") -> "Counts":
+    def __add__(self, other: "RunCounts") -> "RunCounts":
         """Add the counts of another step."""
-        return Counts(
+        return RunCounts(
             self.rows_in + other.rows_in,
             self.rows_out + other.rows_out,
             self.rows_quarantined + other.rows_quarantined,
@@ -37,23 +37,23 @@ class Counts:
 
 
 class Run:
-    """What a running command has done so far."""
+    """What a running command has done so far, for its row of ``run_log``."""
 
     def __init__(self) -> None:
-        self.counts = Counts()
+        self.counts = RunCounts()
 
-    def add(self, counts: Counts) -> None:
+    def add(self, counts: RunCounts) -> None:
         """Count a step that is done."""
         self.counts += counts
 
 
 def new_run_id() -> str:
-    """Return a name that no other run has, in order of time."""
+    """Return the ``run_id`` of a new row of ``run_log``, in order of time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
 @contextmanager
-def recorded(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
+def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
     """Write a row of ``run_log`` when the block ends, however it ends.
 
     A failure is recorded only where the lake has a table: a mistyped path must not become a lake.
@@ -86,7 +86,7 @@ def recorded(lake: Lake, command: str, window: str | None, config_hash: str) -> 
     try:
         yield run
     except Exception as error:
-        explanation = explained(error)
+        explanation = explained_error(error)
         try:
             write(explanation.exit_code if explanation else BUG_EXIT_CODE, str(explanation or error)[:2000])
         except Exception as another:  # noqa: BLE001 the error that is raised matters more

@@ -25,11 +25,11 @@ from isr_batch.errors import SchemaError, UsageError
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.commits import Actions, commit, now_ms
-from isr_batch.lake.contract_sql import count_broken, rows_that_meet
+from isr_batch.lake.contract_sql import count_breaking_contract, rows_that_meet
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.worker_files import DataFile, parquet_options
+from isr_batch.lake.worker_files import FileOfWorker, parquet_options
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ Days = tuple[str, str]
 
 
 class SmallTables:
-    """Tables of a lake, as far as they can be read and written without Spark.
+    """Tables of a lake with few rows, replaced and appended to without Spark.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class SmallTables:
         return not (files and table.change_feed) and _size(files) <= MOST_BYTES
 
     def replace(
-        self, table: Table, rows: pa.Table, where: str, days: Days | None = None, files: Sequence[DataFile] = ()
+        self, table: Table, rows: pa.Table, where: str, days: Days | None = None, files: Sequence[FileOfWorker] = ()
     ) -> int:
         """Put rows in place of those that match a condition, in one commit, as `Lake.replace` does.
 
@@ -179,7 +179,7 @@ class SmallTables:
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:
         """Count the rows that break the contract of a table, or do not meet a condition (`contract_sql`)."""
-        return count_broken(self.sql, table, rows, where)
+        return count_breaking_contract(self.sql, table, rows, where)
 
     def _replaced(self, folder: str, table: Table, file: dict[str, Any], where: str) -> int:
         """Count the rows of a file that match a condition; sets its ``num_records``, which a log need not have."""
@@ -245,7 +245,7 @@ def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
         yield AddAction(path, size, values, now_ms(), True, json.dumps({"numRecords": part.num_rows}))
 
 
-def _added(file: DataFile) -> AddAction:
+def _added(file: FileOfWorker) -> AddAction:
     """Say of a worker's file what a table's log has of it."""
     least, most = ({name: _in_log(us, up) for name, us in of.items()}
                    for of, up in ((file.least_us, 0), (file.most_us, 999)))  # fmt: skip

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 
 def sql_texts(folder: str = "") -> dict[str, str]:
-    """SELECT statements of the views by name, or statements that make the ``functions``."""
+    """Read the SQL files of the views, by name, or those that make the ``functions``."""
     entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
@@ -15,7 +15,7 @@ def sql_texts(folder: str = "") -> dict[str, str]:
 
 
 def text_of(package: str, name: str, **values: object) -> str:
-    """Read a query of a package's folder ``sql`` without its comments, and put values in place of ``$name``."""
+    """Read a SQL file of a package's folder ``sql`` without its comments, and put values in place of ``$name``."""
     text = (files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
     text = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), text)

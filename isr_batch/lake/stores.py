@@ -29,7 +29,7 @@ _OTHERS: Final = ("gs", "hdfs", "viewfs")
 
 @dataclass(frozen=True)
 class Store:
-    """Where a table lies, and how to get in.
+    """The store that a table lies in, and how to get in.
 
     Attributes
     ----------

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.contract_sql import count_broken
+from isr_batch.lake.contract_sql import count_breaking_contract
 from isr_batch.lake.tables.contract import Table
 
 REPORTS = pa.schema([("file", pa.string())])
-"""What a task reports of a file: a `DataFile` as JSON."""
+"""What a task reports of a file: a `FileOfWorker` as JSON."""
 
 GROUP_BYTES = 1 << 25
 """Of rows of a day that are held before they are checked and written."""
@@ -35,8 +35,8 @@ DAY = "event_date"
 
 
 @dataclass(frozen=True)
-class DataFile:
-    """A file in a table's folder, not in its log yet.
+class FileOfWorker:
+    """A file that a worker has written to a table's folder, not in the table's log yet.
 
     Attributes
     ----------
@@ -93,13 +93,13 @@ def with_files_written(
         yield pa.RecordBatch.from_pydict({"file": reports}, REPORTS)
 
 
-def reported_files(reports: pa.Table) -> list[DataFile]:
-    """Take reports of tasks (`REPORTS`) apart."""
-    return [DataFile(**json.loads(text)) for text in reports["file"].to_pylist()]
+def reported_files(reports: pa.Table) -> list[FileOfWorker]:
+    """List the files that workers report (`REPORTS`)."""
+    return [FileOfWorker(**json.loads(text)) for text in reports["file"].to_pylist()]
 
 
 def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
-    """Say how the columns of a file are written.
+    """Say how a worker writes the columns of a Parquet file.
 
     Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
     """
@@ -142,9 +142,9 @@ class _Files:
         del self.bytes_waiting[day]
         if day not in self.files:
             self.files[day] = _File(self.table, self.folder, day, self.schema)
-        self.files[day].write(rows, count_broken(self.sql, self.table, rows, self.where))
+        self.files[day].write(rows, count_breaking_contract(self.sql, self.table, rows, self.where))
 
-    def close(self) -> Iterator[DataFile]:
+    def close(self) -> Iterator[FileOfWorker]:
         for day in list(self.waiting):
             self._write(day)
         for file in self.files.values():
@@ -176,7 +176,7 @@ class _File:
                 self.most_us[name] = max(int(us.max()), self.most_us.get(name, int(us.max())))
         self.writer.write_table(rows.drop_columns([DAY]), row_group_size=rows.num_rows)
 
-    def close(self) -> DataFile:
+    def close(self) -> FileOfWorker:
         self.writer.close()
         size = Path(self.folder, self.path).stat().st_size
-        return DataFile(self.path, size, self.day, self.rows, self.broken, self.least_us, self.most_us)
+        return FileOfWorker(self.path, size, self.day, self.rows, self.broken, self.least_us, self.most_us)

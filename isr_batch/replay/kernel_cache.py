@@ -5,7 +5,7 @@
 
 from functools import lru_cache
 
-from isr_batch import compiled
+from isr_batch import numba_cache
 from udfs.batches.replay import NO_ROWS
 from udfs.kernel.replay import kernels
 from udfs.kernel.state import new_state
@@ -15,13 +15,13 @@ from udfs.simulation.loop import simulation
 
 def digest_of_sources() -> str:
     """A hash of what the kernels are made of: machine code, and states that it has left, are of these sources alone."""
-    return compiled.digest_of()
+    return numba_cache.digest_of()
 
 
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
     """Let the entry points of this process load their machine code, and save what they compile."""
-    compiled.keep_compiled((*kernels(), simulation()), digest_of_sources())
+    numba_cache.keep_compiled((*kernels(), simulation()), digest_of_sources())
 
 
 def compile_replay() -> None:

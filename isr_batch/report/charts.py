@@ -2,13 +2,13 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
 from isr_batch.incidents.rule_choices import LAG_TIME
-from udfs.rules import REGISTRY
+from isr_batch.rule_order import rules_by_release
 
 CAUSE_COLOURS = {
     "caught_up": "#7f3b08",
@@ -55,12 +55,6 @@ Rows = Sequence[dict[str, Any]]
 Spec = dict[str, Any]
 
 
-def in_order(rules: Iterable[str]) -> list[str]:
-    """Sort rules by release, several by the first; those of other versions of this program and the brokers are last."""
-    known = {rule: position for position, rule in enumerate(REGISTRY)}
-    return sorted(set(rules), key=lambda rule: (known.get(rule.partition(", ")[0], len(known)), rule))
-
-
 def cause_scale(rows: Rows) -> alt.Scale:
     """Colour scale of the causes in the rows."""
     there = {row["cause"] for row in rows}
@@ -73,14 +67,14 @@ def cause_colour(rows: Rows) -> alt.Color:
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
 
-def tips(*fields: str) -> list[alt.Tooltip]:
+def chart_tooltips(*fields: str) -> list[alt.Tooltip]:
     """Fields that a mark shows below the pointer. As text, each would be parsed by Altair's whole schema."""
     return [alt.Tooltip(field) for field in fields]
 
 
-def shrinks_by_cause(rows: Rows) -> Spec:
+def shrinks_by_cause_chart(rows: Rows) -> Spec:
     """Bar chart: shrinks of each rule by primary cause."""
-    rules = in_order(row["rule"] for row in rows)
+    rules = rules_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
         .mark_bar()
@@ -88,25 +82,25 @@ def shrinks_by_cause(rows: Rows) -> Spec:
             x=alt.X("shrinks:Q", title="shrinks"),
             y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
             color=cause_colour(rows),
-            tooltip=tips("rule:N", "cause:N", "shrinks:Q"),
+            tooltip=chart_tooltips("rule:N", "cause:N", "shrinks:Q"),
         )
         .properties(width=WHOLE, height=24 * len(rules))
     )
     return dict(chart.to_dict(validate=False))
 
 
-def shrinks_in_time(rows: Rows) -> Spec:
+def shrinks_in_time_chart(rows: Rows) -> Spec:
     """Tick chart: shrinks of each rule over time by cause, with those of the brokers."""
-    rules = in_order(row["rule"] for row in rows)
+    rules = rules_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
         .mark_tick(thickness=2, size=16, opacity=1)
         .encode(
-            x=utc("at_ms"),
+            x=utc_axis("at_ms"),
             y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
             color=cause_colour(rows),
             tooltip=[
-                *tips("rule:N", "cause:N", "shrinks:Q"),
+                *chart_tooltips("rule:N", "cause:N", "shrinks:Q"),
                 alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title="UTC"),
             ],
         )
@@ -115,21 +109,23 @@ def shrinks_in_time(rows: Rows) -> Spec:
     return dict(chart.to_dict(validate=False))
 
 
-def utc(field: str, title: str | None = "UTC") -> alt.X:
+def utc_axis(field: str, title: str | None = "UTC") -> alt.X:
     """Time axis in UTC."""
     return alt.X(
         f"{field}:T", title=title, scale=alt.Scale(type="utc"), axis=alt.Axis(format=TIME_FORMAT, labelOverlap=True)
     )
 
 
-def tradeoff(rows: Rows) -> Spec:
+def tradeoff_chart(rows: Rows) -> Spec:
     """Scatter plot: mistakes against detection time."""
-    return frontier([_rated(row) | {"place": ""} for row in rows], "partition")
+    return frontier_chart([_rated(row) | {"place": ""} for row in rows], "partition")
 
 
-def sweeps(rows: Rows) -> Spec:
+def sweeps_chart(rows: Rows) -> Spec:
     """Curves: mistakes against detection time in sweeps; one curve per rule and parameters other than the lag time."""
-    return frontier([_rated(row) | {"rule": " ".join([row["rule"], *_settings(row)])} for row in rows], "follower")
+    return frontier_chart(
+        [_rated(row) | {"rule": " ".join([row["rule"], *_settings(row)])} for row in rows], "follower"
+    )
 
 
 def _settings(row: dict[str, Any]) -> list[str]:
@@ -144,7 +140,7 @@ def _rated(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
 
 
-def frontier(
+def frontier_chart(
     rows: Rows, whose: str = "follower", mistakes: float | None = None, detection_ms: float | None = None
 ) -> Spec:
     """Curves: mistakes against detection time, one point per lag time.
@@ -167,7 +163,9 @@ def frontier(
     rules = list(dict.fromkeys(row["rule"] for row in rows))
     colour = _rule_colour("rule", rules)
     base = alt.Chart().encode(x=x, color=colour)
-    tooltip = tips("place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N")
+    tooltip = chart_tooltips(
+        "place:N", "rule:N", "lag_time_s:Q", "detection_s:Q", "mistakes:Q", "low:Q", "high:Q", "seen:N"
+    )
     hollow = alt.condition("datum.seen", alt.value(1), alt.value(0))
     budgets = [alt.Chart().mark_rule(strokeDash=[5, 4], color=INK) for _ in range(2)]
     layers = [
@@ -201,7 +199,7 @@ def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
     )
 
 
-def costs(rows: Rows) -> Spec:
+def costs_chart(rows: Rows) -> Spec:
     """Scatter plots: each cost against the number of mistakes, one panel per cost."""
     groups = list(dict.fromkeys(row["rule"] for row in rows))
     base = (
@@ -215,7 +213,7 @@ def costs(rows: Rows) -> Spec:
             ),
             color=_rule_colour("rule", groups),
             shape=alt.Shape("rule:N", sort=groups, legend=None),
-            tooltip=tips("rule:N", "mistakes:Q", *(f"{name}:Q" for name in COSTS)),
+            tooltip=chart_tooltips("rule:N", "mistakes:Q", *(f"{name}:Q" for name in COSTS)),
         )
         .properties(width=225, height=220)
     )
@@ -233,7 +231,7 @@ def costs(rows: Rows) -> Spec:
     return dict(alt.hconcat(*sheets, spacing=16).to_dict(validate=False))
 
 
-def heat(rows: Rows) -> Spec:
+def heat_map(rows: Rows) -> Spec:
     """Heat map: time since each follower was caught up."""
     limits = list(AGES)[1:]
     colour = alt.Color(
@@ -245,25 +243,30 @@ def heat(rows: Rows) -> Spec:
         alt.Chart({"values": list(rows)})
         .mark_rect()
         .encode(
-            x=utc("from_ms"),
+            x=utc_axis("from_ms"),
             x2="until_ms:T",
             y=alt.Y("follower:N", title=None, sort=None),
             color=colour,
-            tooltip=[*tips("follower:N", "age_s:Q", "lag_times:Q"), alt.Tooltip("from_ms:T", format="%d %b %H:%M:%S")],
+            tooltip=[
+                *chart_tooltips("follower:N", "age_s:Q", "lag_times:Q"),
+                alt.Tooltip("from_ms:T", format="%d %b %H:%M:%S"),
+            ],
         )
         .properties(width=WHOLE, height=16 * len({row["follower"] for row in rows}))
     )
     return dict(chart.to_dict(validate=False))
 
 
-def durations(rows: Rows) -> Spec:
+def durations_chart(rows: Rows) -> Spec:
     """Box plot: quartiles, median, minimum and maximum of durations."""
-    rules = in_order(row["rule"] for row in rows)
+    rules = rules_by_release(row["rule"] for row in rows)
     scale = alt.Scale(type="symlog", constant=0.001)
     axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
     base = alt.Chart().encode(
         y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
-        tooltip=tips("rule:N", "mistakes:Q", "least:Q", "quarter:Q", "median:Q", "three_quarters:Q", "most:Q"),
+        tooltip=chart_tooltips(
+            "rule:N", "mistakes:Q", "least:Q", "quarter:Q", "median:Q", "three_quarters:Q", "most:Q"
+        ),
     )
     layers = (
         base.mark_rule(color=INK, opacity=0.5).encode(
@@ -281,19 +284,19 @@ def durations(rows: Rows) -> Spec:
     return dict(chart.to_dict(validate=False))
 
 
-def disagreement_matrix(rows: Rows) -> Spec:
+def disagreement_chart(rows: Rows) -> Spec:
     """Matrix: number of shrinks that the rule of a row makes and the rule of a column does not."""
     names = _alike(rows)
     cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
     values = [{"makes": makes, "makes_not": other, "shrinks": shrinks} for (makes, other), shrinks in cells.items()]
-    rules = in_order(names.values())
+    rules = rules_by_release(names.values())
     base = alt.Chart({"values": values}).encode(
         x=alt.X(
             "makes_not:N", sort=rules, title="and this one does not",
             axis=alt.Axis(orient="top", labelAngle=-45, labelLimit=320),
         ),
         y=alt.Y("makes:N", sort=rules, title="this rule makes it", axis=NAMES),
-        tooltip=tips("makes:N", "makes_not:N", "shrinks:Q"),
+        tooltip=chart_tooltips("makes:N", "makes_not:N", "shrinks:Q"),
     )  # fmt: skip
     most = max(cells.values())
     squares = base.mark_rect().encode(
@@ -311,12 +314,12 @@ def _alike(rows: Rows) -> dict[str, str]:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):
             of[row[side]][side, row[other]] = row["shrinks"]
     groups: dict[str, list[str]] = defaultdict(list)
-    for rule in in_order(of):
+    for rule in rules_by_release(of):
         groups[repr(sorted(of[rule].items()))].append(rule)
     return {rule: ", ".join(rules) for rules in groups.values() for rule in rules}
 
 
-def held_by_leader(rows: Rows) -> Spec:
+def held_by_leader_chart(rows: Rows) -> Spec:
     """Scatter plot: time since a follower was caught up, and how much of it the leader caused."""
     longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
     edges = [
@@ -334,7 +337,7 @@ def held_by_leader(rows: Rows) -> Spec:
                 "shrinks:Q", legend=alt.Legend(title="shrinks", tickCount=3), scale=alt.Scale(range=[40, 600])
             ),
             color=cause_colour(rows),
-            tooltip=tips("cause:N", "lag_s:Q", "held_s:Q", "shrinks:Q"),
+            tooltip=chart_tooltips("cause:N", "lag_s:Q", "held_s:Q", "shrinks:Q"),
         )
     )
     base = alt.Chart({"values": edges}).encode(x="lag_s:Q", y="held_s:Q", detail="edge:N")

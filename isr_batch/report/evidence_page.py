@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.answer import answer_table, evidence_answer, storms
 from isr_batch.evidence.questions import answer_questions, question_rows
-from isr_batch.report.charts import WHOLE, Spec, tips, utc
+from isr_batch.report.charts import WHOLE, Spec, chart_tooltips, utc_axis
 from isr_batch.report.page import write_page
 
 MOST = 500
@@ -39,12 +39,14 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path) -> None:
         for number, (name, rows) in enumerate(clusters.items())
     ]  # fmt: skip
     charts = {
-        str(section["place"]): drops_in_time(clusters[str(section["name"])]) for section in sections if section["count"]
+        str(section["place"]): drops_on_evidence_page(clusters[str(section["name"])])
+        for section in sections
+        if section["count"]
     }
     write_page("evidence.html.j2", out, charts, sections=sections, most=MOST, drawn=DRAWN)
 
 
-def drops_in_time(rows: pa.Table) -> Spec:
+def drops_on_evidence_page(rows: pa.Table) -> Spec:
     """Draw when which leader dropped which replica, in the colour of the suspect."""
     values = [
         {
@@ -61,10 +63,10 @@ def drops_in_time(rows: pa.Table) -> Spec:
         alt.Chart({"values": values})
         .mark_tick(thickness=2, size=14)
         .encode(
-            x=utc("time"),
+            x=utc_axis("time"),
             y=alt.Y("pair:N", title=None),
             color=alt.Color("suspect:N", scale=scale, title="points at"),
-            tooltip=tips("partition:N", "suspect:N", "strength:N", "reason:N"),
+            tooltip=chart_tooltips("partition:N", "suspect:N", "strength:N", "reason:N"),
         )
         .properties(width=WHOLE, height=20 * len({value["pair"] for value in values}))
     )

@@ -16,7 +16,7 @@ _HAS: Final = {
 _SUMS: Final = ("leader_alone_us", "offline_without_elr_us", "offline_with_elr_us")
 
 
-def leader_deaths(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[str, list[str]]:
+def leader_deaths_sentences(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[str, list[str]]:
     """Give two sentences for each cluster; none where the lake has no such results.
 
     Parameters

@@ -25,13 +25,14 @@ from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
-from isr_batch.phrases import utc_text
-from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec, in_order
-from isr_batch.report.leader_deaths import leader_deaths
-from isr_batch.report.pictures import MOST, draw_all
-from isr_batch.report.screen import screens
-from isr_batch.report.shrinks import shrinks
-from isr_batch.report.timeline import SIGNS
+from isr_batch.phrases import rounded, utc_text
+from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec
+from isr_batch.report.cluster_timeline import SIGNS
+from isr_batch.report.first_screen import first_screens
+from isr_batch.report.leader_deaths import leader_deaths_sentences
+from isr_batch.report.pictures import MOST, draw_pictures
+from isr_batch.report.shrinks_on_page import shrinks_on_page
+from isr_batch.rule_order import rules_by_release
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """The version that the charts are written for."""
@@ -86,13 +87,15 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         "matches", {}, replay_check=read_columns(lake, "replay_check", CHECKED)
     ).to_pylist()
     clusters = [one["cluster_id"] for one in clusters_worst_first(own)]
-    rules = {name: in_order(row["rule"] for row in scores if row["cluster_id"] == name) for name in clusters}
+    rules = {name: rules_by_release(row["rule"] for row in scores if row["cluster_id"] == name) for name in clusters}
     ran = {one["cluster_id"]: one["rule"] or own.rule for one in own.clusters}
     with LakeSql(lake) as sql:
-        drawn = draw_all(sql, {name: ran[name] for name in clusters})
-        found = shrinks(sql, own, rules)
-        covered = scope(sql)
-        deaths = leader_deaths(sql, {one["cluster_id"]: one | {"rule": ran[one["cluster_id"]]} for one in own.clusters})
+        drawn = draw_pictures(sql, {name: ran[name] for name in clusters})
+        found = shrinks_on_page(sql, own, rules)
+        covered = page_scope(sql)
+        deaths = leader_deaths_sentences(
+            sql, {one["cluster_id"]: one | {"rule": ran[one["cluster_id"]]} for one in own.clusters}
+        )
     write_page(
         "report.html.j2",
         out,
@@ -100,7 +103,7 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         scope=covered,
         called=CALLED,
         signs=SIGNS,
-        screens=screens(own, scores, found),
+        screens=first_screens(own, scores, found),
         rules={name: _rules([row for row in scores if row["cluster_id"] == name]) for name in clusters},
         several=len({(row["rule"], row["params_json"]) for row in scores}) > len({row["rule"] for row in scores}),
         by_leader={
@@ -146,13 +149,6 @@ def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
     return said
 
 
-def rounded(value: object) -> object:
-    """Round a number to four digits for display."""
-    if not isinstance(value, float):
-        return value
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
-
-
 def write_page(template: str, out: Path, charts: dict[str, Spec], **content: object) -> None:
     """Render a template to one self-contained HTML page.
 
@@ -181,7 +177,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     out.write_text(html, encoding="utf-8")
 
 
-def scope(sql: LakeSql) -> str:
+def page_scope(sql: LakeSql) -> str:
     """Summarise the input in the lake in one sentence."""
     rows = sql("""
         SELECT

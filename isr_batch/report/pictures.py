@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
 
-from isr_batch.lake.lake_sql import LakeSql, for_spark
+from isr_batch.lake.lake_sql import LakeSql, lake_sql_for_spark
 from isr_batch.report import charts
-from isr_batch.report.charts import Rows, Spec, in_order
+from isr_batch.report.charts import Rows, Spec
+from isr_batch.rule_order import rules_by_release
 
 MOST: Final = 2_500
 """Most rows in a chart; more could not be distinguished and would make the page slow to open."""
@@ -41,7 +42,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnPicture:
     """A chart of one cluster; without rows, ``chart`` is None. ``cut``: there are more rows than it shows."""
 
     picture: Picture
@@ -50,7 +51,7 @@ class Drawn:
     cut: bool
 
 
-def draw_all(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[Drawn]]:
+def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnPicture]]:
     """Draw the charts of each cluster.
 
     Parameters
@@ -64,18 +65,18 @@ def draw_all(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[Drawn]]:
     dict of str to list of Drawn
         By cluster.
     """
-    drawn: dict[str, list[Drawn]] = {name: [] for name in ran}
+    drawn: dict[str, list[DrawnPicture]] = {name: [] for name in ran}
     if not ran:
         return drawn
     values = _values(ran)
     for picture in pictures(ran):
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for row in sql(sql_of(picture.name), **values):
+        for row in sql(sql_of_picture(picture.name), **values):
             of[row.pop("cluster_id")].append(row)
         for number, name in enumerate(ran):
             rows = of[name]
             chart = picture.draw(rows[:MOST]) if rows else None
-            drawn[name].append(Drawn(picture, f"{picture.name}-{number}", chart, len(rows) > MOST))
+            drawn[name].append(DrawnPicture(picture, f"{picture.name}-{number}", chart, len(rows) > MOST))
     return drawn
 
 
@@ -83,12 +84,12 @@ def _values(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, ...]]]:
     return {"own": [*ran.items()], "rules": [(rule,) for rule in sorted(set(ran.values()))]}
 
 
-def sql_of(name: str) -> str:
+def sql_of_picture(name: str) -> str:
     """Read a query of this folder."""
     return (files("isr_batch.report") / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip()
 
 
-def alike(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spec]:
+def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spec]:
     """Let rules whose rows are equal in all else share a row, named by all of them."""
 
     def drawn(rows: Rows) -> Spec:
@@ -96,7 +97,7 @@ def alike(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spec]:
         for row in rows:
             of[row["rule"]].append({name: value for name, value in row.items() if name != "rule"})
         groups: dict[str, list[str]] = defaultdict(list)
-        for rule in in_order(of):
+        for rule in rules_by_release(of):
             groups[repr(of[rule])].append(rule)
         return draw([row | {"rule": ", ".join(rules)} for rules in groups.values() for row in of[rules[0]]])
 
@@ -109,12 +110,12 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     Parameters
     ----------
     ran : mapping of str to str
-        As of `draw_all`.
+        As of `draw_pictures`.
     """
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec], nothing: str) -> Picture:
-        return Picture(name, title, how, for_spark(sql_of(name), **_values(ran)), draw, nothing)
+        return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values(ran)), draw, nothing)
 
     return [
         made(
@@ -122,7 +123,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             "Each bar is a rule, its segments are the primary causes: orange and brown for spurious shrinks, blue for "
             "followers that had really stopped or fallen behind, grey for shrinks by the controller or that cannot be "
             "judged.",
-            alike(charts.shrinks_by_cause), "No rule makes a shrink.",
+            alike_rules_in_picture(charts.shrinks_by_cause_chart), "No rule makes a shrink.",
         ),
         made(
             "tradeoff", "Mistakes against detection",
@@ -130,19 +131,21 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             "fewer mistakes further down. The number beside a mark is the lag time in seconds, a bar the 95 % "
             "interval; rules with equal results share a mark. A hollow mark is a rule without mistakes, drawn at the "
             "upper end of its interval. Rules that detected no failure are not shown.",
-            alike(charts.tradeoff), "No rule has detected a genuine failure, so there is no detection time to show.",
+            alike_rules_in_picture(charts.tradeoff_chart),
+            "No rule has detected a genuine failure, so there is no detection time to show.",
         ),
         made(
             "sweeps", "The same along the lag time",
             "Each curve is a rule, each mark one of its lag times, in seconds; otherwise as above. "
             "Where a curve is flat, a longer lag time has no benefit.",
-            charts.sweeps, "There is no sweep of this cluster: `isr-batch sweep` makes one.",
+            charts.sweeps_chart, "There is no sweep of this cluster: `isr-batch sweep` makes one.",
         ),
         made(
             "in_time", "When",
             "Each mark is one or more followers dropped at that time, in the colour of the cause; the last row "
             "shows what the brokers logged. Marks in one column are the same event under several rules.",
-            alike(charts.shrinks_in_time), "No rule makes a shrink, and the brokers logged none.",
+            alike_rules_in_picture(charts.shrinks_in_time_chart),
+            "No rule makes a shrink, and the brokers logged none.",
         ),
         made(
             "heat", "Time since caught up",
@@ -150,21 +153,21 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             f"lag times: red is beyond the limit, where the rule drops it. If all followers of one leader turn red "
             f"together, the leader is the likely cause; if one follower turns red with all leaders, the follower is. "
             f"Nothing is drawn where no term has the follower.",
-            charts.heat, f"There is no timeline of {own}.",
+            charts.heat_map, f"There is no timeline of {own}.",
         ),
         made(
             "durations", "How long mistakes last, and how long until the next",
             "The line goes from the shortest to the longest mistake, the box from the first to the third quartile, and "
             "the tick is the median. A mistake that is over in milliseconds "
             "only costs two ISR writes; one of several seconds alerts the operators.",
-            alike(charts.durations), "No rule makes a mistake that was undone in the log.",
+            alike_rules_in_picture(charts.durations_chart), "No rule makes a mistake that was undone in the log.",
         ),
         made(
             "disagreements", "Who disagrees with whom",
             "Each number counts the shrinks that the rule of the row makes, and that the rule of the column does not "
             "make although it had the follower in the ISR. A rule with an empty column drops every follower that "
             "others drop.",
-            charts.disagreement_matrix, "No two rules disagree about a shrink.",
+            charts.disagreement_chart, "No two rules disagree about a shrink.",
         ),
         made(
             "held", "How much of the delay was the leader's",
@@ -172,7 +175,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             f"follower was caught up in which its fetches were in the leader or the leader was silent. On the upper "
             f"dashed line the leader caused all of it; above the lower one less than a lag time is left for the "
             f"follower to answer for.",
-            charts.held_by_leader, "No follower was dropped whose delay is known.",
+            charts.held_by_leader_chart, "No follower was dropped whose delay is known.",
         ),
         made(
             "costs", "What a rule costs beside its mistakes",
@@ -180,6 +183,6 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
             "refused, time in which the high watermark is stalled below the log end offset, and acknowledged records "
             "that a clean election could lose. A rule that another one beats in every panel has no advantage. Rules "
             "with equal results share a mark.",
-            alike(charts.costs), "There are no scores.",
+            alike_rules_in_picture(charts.costs_chart), "There are no scores.",
         ),
     ]  # fmt: skip

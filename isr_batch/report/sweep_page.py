@@ -5,8 +5,8 @@ from typing import Any
 
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
-from isr_batch.report.charts import frontier
-from isr_batch.report.page import scope, write_page
+from isr_batch.report.charts import frontier_chart
+from isr_batch.report.page import page_scope, write_page
 from isr_batch.scoring.lag_time_advice import Row, curve
 from isr_batch.scoring.sweep import Sweep, swept_params
 from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
@@ -33,9 +33,9 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
     """
     budgets = named.grid.budgets
     with LakeSql(lake) as sql:
-        covered = scope(sql)
+        covered = page_scope(sql)
     placed = [row for row in found.scores if row["detection_ms_p99"] is not None and row["exposure_follower_hours"]]
-    chart = frontier(
+    chart = frontier_chart(
         [_mark(row, named.grid) for row in placed],
         "follower",
         budgets.mistakes_per_follower_day,

@@ -15,7 +15,7 @@ from pyspark.storagelevel import StorageLevel
 from isr_batch.errors import UsageError
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.run_log import Counts
+from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import (
     APPEND_LOG,
@@ -52,7 +52,7 @@ _DATED_BY = (
 )
 
 
-def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> Counts:
+def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> RunCounts:
     """Write a scenario, and replace all rows that the lake has of its cluster.
 
     Parameters
@@ -82,7 +82,7 @@ def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> Counts:
         rows.unpersist()
 
 
-def write_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> Counts:
+def write_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> RunCounts:
     """Replace all input rows of a cluster; missing columns become null, missing tables empty."""
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
@@ -94,7 +94,7 @@ def write_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) ->
             rows_out += lake.replace(table, _with_nulls(table, rows), where)
         else:
             lake.replace(table, lake.spark.createDataFrame([], table.schema_ddl), where)
-    return Counts(rows_out=rows_out)
+    return RunCounts(rows_out=rows_out)
 
 
 def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:

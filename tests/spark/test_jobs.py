@@ -15,7 +15,7 @@ from isr_batch.ingest.clusters import find_clusters
 from isr_batch.ingest.kafka_logs.line_account import Tally
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder, LogOptions
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.run_log import Counts, recorded
+from isr_batch.lake.run_log import RunCounts, write_run_log
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
@@ -43,14 +43,14 @@ def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame
 
 
 def test_too_much_in_quarantine_fails() -> None:
-    broker_logs.require_clean(Counts(100, 0, 1), 0.01)
+    broker_logs.require_clean(RunCounts(100, 0, 1), 0.01)
     with pytest.raises(QualityGateError, match=r"2 of 100 .*2.00%"):
-        broker_logs.require_clean(Counts(100, 0, 2), 0.01)
+        broker_logs.require_clean(RunCounts(100, 0, 2), 0.01)
 
 
 def test_failed_run_is_recorded_where_there_is_a_lake(lake: Lake) -> None:
     def fail() -> None:
-        with recorded(lake, "replay", "2026-01-01..", "hash"):
+        with write_run_log(lake, "replay", "2026-01-01..", "hash"):
             raise NoInputError("nothing there")
 
     with pytest.raises(NoInputError):
@@ -177,7 +177,7 @@ def test_run_ends_with_tables_report_and_exit_code(
     monkeypatch.setattr(
         broker_logs,
         "ingest_kafka_logs",
-        lambda *_: broker_logs.Ingest(Counts(100, 50, 0), [Tally("server", "read", "", 100)]),
+        lambda *_: broker_logs.Ingest(RunCounts(100, 50, 0), [Tally("server", "read", "", 100)]),
     )
 
     replays = []

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from isr_batch import errors
-from isr_batch.doctor import examine
+from isr_batch.doctor import examine_machine
 from isr_batch.errors import IsrBatchError
 from isr_batch.settings import Settings
 from pipelines import cli
@@ -209,7 +209,7 @@ def test_doctor_says_what_to_do(isr_batch: Run, monkeypatch: pytest.MonkeyPatch)
 
 def test_doctor_looks_at_the_zone_the_disk_and_sparks_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def what_to_do(name: str) -> str:
-        return {check.check: check.what_to_do for check in examine(Settings())}[name]
+        return {check.check: check.what_to_do for check in examine_machine(Settings())}[name]
 
     monkeypatch.delenv("SPARK_HOME")
     assert what_to_do("spark") == what_to_do("time zone") == what_to_do("disk") == ""

@@ -56,17 +56,17 @@ def test_of_a_lake_elsewhere_nothing_is_known(lake: str | None) -> None:
 
 
 def test_no_option_of_ours_contradicts_a_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "UseSerialGC" in jvm.options(little=True)
-    assert not jvm.options(little=False)
+    assert "UseSerialGC" in jvm.jvm_options(little=True)
+    assert not jvm.jvm_options(little=False)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:+UseZGC")
-    assert not jvm.options(little=True)
+    assert not jvm.jvm_options(little=True)
 
 
 def test_the_archive_is_used_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "a home" / "isr-batch-classes.jsa").touch()
     quoted = f"'-XX:SharedArchiveFile={tmp_path}/a home/isr-batch-classes.jsa'"
-    assert quoted in jvm.options(little=False)
-    assert quoted in jvm.options(little=True)
+    assert quoted in jvm.jvm_options(little=False)
+    assert quoted in jvm.jvm_options(little=True)
 
 
 def test_without_java_there_is_no_archive_and_no_error(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from isr_batch import nightly
-from isr_batch.lake.run_log import Counts, Run
+from isr_batch.lake.run_log import Run, RunCounts
 from isr_batch.window import Window
 from udfs.batches.replay import RuleRun
 
@@ -43,7 +43,7 @@ def test_days_are_marked_last(called: list[str]) -> None:
     run = Run()
     nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
     assert called == ["leased", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "mark"]
-    assert run.counts == Counts(7, 15)
+    assert run.counts == RunCounts(7, 15)
 
 
 def test_a_step_that_fails_leaves_the_days_unmarked_and_what_was_done_counted(
@@ -54,4 +54,4 @@ def test_a_step_that_fails_leaves_the_days_unmarked_and_what_was_done_counted(
     with pytest.raises(ZeroDivisionError):
         nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
     assert "mark" not in called
-    assert run.counts == Counts(7, 3)
+    assert run.counts == RunCounts(7, 3)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from isr_batch.compiled import digest_of, keep_compiled
+from isr_batch.numba_cache import digest_of, keep_compiled
 from udfs.kernel.fetch_sessions import read_partitions
 from udfs.request_log import cut, pieces, requests, unpacked
 

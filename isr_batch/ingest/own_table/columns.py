@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.ingest.own_table.mapping import HINT, ColumnSource, Csv, Format, Instant, Number, Numbers, TableMapping
-from isr_batch.lake.addresses import absolute
+from isr_batch.lake.addresses import absolute_address
 from isr_batch.settings import did_you_mean
 
 CORRUPT: Final = "_corrupt_record"
@@ -52,7 +52,7 @@ def read_table(spark: SparkSession, path: str, mapping: TableMapping) -> DataFra
     UsageError
         If it is not a table of this format.
     """
-    found = absolute(path)
+    found = absolute_address(path)
     try:
         kind = mapping.format or _format(spark, found)
         rows = _read_csv(spark, found, mapping.csv) if kind == "csv" else spark.read.format(kind).load(found)

@@ -23,7 +23,7 @@ from isr_batch.ingest.own_table.mapping import (
 )
 from isr_batch.ingest.replace_rows import CUT_BY, replace_covered, rows_of_cluster
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.run_log import Counts
+from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, QUARANTINE
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 
@@ -35,7 +35,7 @@ NO_EPOCH: Final = 0
 """Leader epoch of all rows if the input has no epochs."""
 
 
-def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
+def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> RunCounts:
     """Ingest a table of fetches.
 
     The rows replace those that the lake has of their cluster for the time that they cover, as for broker logs.
@@ -71,7 +71,7 @@ def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> Counts:
         outcome = _outcome(parsed)
         counted = sum(clean + refused for tables in outcome.values() for clean, refused in tables.values())
         assert counted == sum(rows_in.values()), (outcome, rows_in)
-        counts = Counts(counted)
+        counts = RunCounts(counted)
         for cluster_id, tables in outcome.items():
             counts += _write(lake, cluster_id, parsed, tables, mapping)
     finally:
@@ -146,7 +146,7 @@ def _outcome(parsed: Mapping[str, DataFrame]) -> dict[str, dict[str, tuple[int, 
 def _write(
     lake: Lake, cluster_id: str, parsed: Mapping[str, DataFrame], outcome: Mapping[str, tuple[int, int]],
     mapping: TableMapping,
-) -> Counts:  # fmt: skip
+) -> RunCounts:  # fmt: skip
     of_this = {name: rows.where(F.col("cluster_id") == cluster_id) for name, rows in parsed.items()}
     refused = [
         rows.where("problem IS NOT NULL").select("cluster_id", "source_file", "problem.*", "raw")
@@ -157,7 +157,7 @@ def _write(
     )
     if not any(clean for clean, _ in outcome.values()):
         # Rows that cover no time replace nothing.
-        return Counts(rows_quarantined=lake.replace(QUARANTINE, quarantine, rows_of_cluster(cluster_id)))
+        return RunCounts(rows_quarantined=lake.replace(QUARANTINE, quarantine, rows_of_cluster(cluster_id)))
     frames = _frames({name: rows.where("problem IS NULL") for name, rows in of_this.items()}, mapping)
     for table, time in CUT_BY:
         rows = frames.get(table.name)
@@ -171,7 +171,7 @@ def _write(
     for name, counts in outcome.items():
         assert written[name] == counts[0], (cluster_id, name, written, outcome)
     assert rows_refused == sum(bad for _, bad in outcome.values()), (cluster_id, rows_refused, outcome)
-    return Counts(rows_out=sum(written.values()), rows_quarantined=rows_refused)
+    return RunCounts(rows_out=sum(written.values()), rows_quarantined=rows_refused)
 
 
 def _frames(clean: Mapping[str, DataFrame], mapping: TableMapping) -> dict[str, DataFrame]:

@@ -14,7 +14,7 @@ class Column:
 
 
 def columns(ddl: str) -> tuple[Column, ...]:
-    """Parse columns, one on a line: ``name TYPE [NOT NULL] -- comment``.
+    """Parse the columns of a contract, one on a line: ``name TYPE [NOT NULL] -- comment``.
 
     A line that begins with ``--`` continues the comment of the line before.
     """
@@ -56,7 +56,7 @@ class Table:
 
 
 def key_columns(*names: str) -> tuple[Column, ...]:
-    """Columns of a key, by name, each with its type and meaning."""
+    """Columns of a key, for contracts: each by name with its type and meaning."""
     known = {
         "cluster_id": ("STRING", "name given to the cluster when its logs were ingested"),
         "topic": ("STRING", "topic name, or its id where no log gives the name"),

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, UsageError
-from isr_batch.explain.shrink_facts import LAST_FETCHES, explain
-from isr_batch.explain.shrink_text import Fetch, Stand, shrink_text
-from isr_batch.explain.swimlane import draw_swimlane, fetch_phases, require_picture
-from isr_batch.explain.swimlane_data import BROKERS, isr_spans, swimlane_scene, swimlane_span
+from isr_batch.explain.shrink_data import LAST_FETCHES, explain_shrink
+from isr_batch.explain.shrink_text import FetchInText, OtherRuleInText, shrink_text
+from isr_batch.explain.swimlane import draw_swimlane, fetch_phases_on_lane, require_swimlane_file
+from isr_batch.explain.swimlane_data import BROKERS, isr_spans_on_lane, swimlane_scene, swimlane_span
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
@@ -80,7 +80,7 @@ def slept(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_facts_of_a_shrink(slept: Lake) -> None:
-    story = explain(slept, "t", 0, us(12_000), "kafka-3.7")
+    story = explain_shrink(slept, "t", 0, us(12_000), "kafka-3.7")
     assert (story.change_us, story.lag_time_ms, story.min_insync_replicas) == (us(10_000), 4000, 2)
     assert (story.isr_before, story.isr_after) == ((1, 2, 3), (1, 2))
     assert (story.leader_log_end_offset, story.high_watermark) == (100, 50)
@@ -95,7 +95,7 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
     assert follower.leader_silent_ms == 500
     assert [fetch.fetch_offset for fetch in follower.fetches] == list(range(51 - LAST_FETCHES, 51))
     last = follower.fetches[-1]
-    assert last == Fetch(us(4901), us(4902), us(4903), us(4941), us(4942), 50, 50, 0)
+    assert last == FetchInText(us(4901), us(4902), us(4903), us(4941), us(4942), 50, 50, 0)
     assert (last.inside_us, last.wait_us) == (3000, 38_000)
     assert follower.next_arrival_us == us(20_001)
     assert follower.restored_us == us(20_153)
@@ -105,11 +105,11 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
     # Of the 4.1 s without a fetch until then the leader was silent for 0.5 s.
     assert (true_lag.run, true_lag.stand, true_lag.primary_cause) == ("true-lag", "made", "slow_leader")
     assert true_lag.at_us in {us(9000), us(9001)}
-    assert hw == Stand("kafka-10853-hw", "kept")
+    assert hw == OtherRuleInText("kafka-10853-hw", "kept")
 
 
 def test_story_says_what_decides(slept: Lake) -> None:
-    told = shrink_text(explain(slept, "t", 0, us(0), "kafka-3.7"))
+    told = shrink_text(explain_shrink(slept, "t", 0, us(0), "kafka-3.7"))
     for line in (
         "kafka-3.7 drops broker 3 from the ISR of t-0 at 2026-01-01 12:00:10.000 UTC",
         "log end offset: follower 50, leader 100; high watermark 50",
@@ -133,14 +133,14 @@ def test_what_there_is_not(slept: Lake) -> None:
         ("t", 0, "kafka-10853-hw", "drops nobody from t-0", "makes no shrink in this lake"),
     ):
         with pytest.raises(NoInputError, match=message) as raised:
-            explain(slept, topic, partition, us(0), rule)
+            explain_shrink(slept, topic, partition, us(0), rule)
         assert hint in raised.value.hint
     with pytest.raises(UsageError, match=r"no rule kafka-3\.8"):
-        explain(slept, "t", 0, us(0), "kafka-3.8")
+        explain_shrink(slept, "t", 0, us(0), "kafka-3.8")
 
 
 def test_scene_and_picture(slept: Lake, tmp_path: Path) -> None:
-    story = explain(slept, "t", 0, us(10_000), "kafka-3.7")
+    story = explain_shrink(slept, "t", 0, us(10_000), "kafka-3.7")
     # From the fetch before the last one until it is back, and a tenth of that on either side.
     within = (us(4801 - 1535.2), us(20_153 + 1535.2))
     assert swimlane_span(story) == within
@@ -157,13 +157,13 @@ def test_scene_and_picture(slept: Lake, tmp_path: Path) -> None:
     assert drawn.leader[0][0] < within[0] < drawn.leader[1][0]
     fetches = drawn.fetches[3]
     assert (fetches[0].arrival_us, fetches[-1].arrival_us) == (us(3301), us(21_651))
-    assert fetch_phases(fetches[0])[2:] == [
+    assert fetch_phases_on_lane(fetches[0])[2:] == [
         ("wait", us(3303), us(3341)),
         ("overdue or sent", us(3341), us(3342)),
     ]
     for suffix, start in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".html", b"<!DOCTYPE html>")):
         file = tmp_path / f"picture{suffix}"
-        require_picture(file)
+        require_swimlane_file(file)
         draw_swimlane(drawn, story, file)
         assert file.read_bytes().lstrip().startswith(start)
     svg = (tmp_path / "picture.svg").read_text()
@@ -176,15 +176,15 @@ def test_scene_and_picture(slept: Lake, tmp_path: Path) -> None:
     assert "kafka-10853-hw, majority and 1 more" in grey
     assert grey.count("#d9d9d9") >= svg.count("#d9d9d9") + 3, "a band in each of three lanes"
     with pytest.raises(UsageError, match=r"picture\.pdf"):
-        require_picture(tmp_path / "picture.pdf")
+        require_swimlane_file(tmp_path / "picture.pdf")
 
 
 def test_spans_of_membership() -> None:
-    assert isr_spans(member=True, changes=[], within=(10, 20)) == ((10, 20),)
-    assert isr_spans(member=False, changes=[], within=(10, 20)) == ()
+    assert isr_spans_on_lane(member=True, changes=[], within=(10, 20)) == ((10, 20),)
+    assert isr_spans_on_lane(member=False, changes=[], within=(10, 20)) == ()
     changes = [(5, "shrink"), (8, "expand"), (12, "shrink"), (15, "expand")]
-    assert isr_spans(member=True, changes=changes, within=(10, 20)) == ((10, 12), (15, 20))
-    assert isr_spans(member=True, changes=changes[:1], within=(10, 20)) == ()
+    assert isr_spans_on_lane(member=True, changes=changes, within=(10, 20)) == ((10, 12), (15, 20))
+    assert isr_spans_on_lane(member=True, changes=changes[:1], within=(10, 20)) == ()
 
 
 def test_command(slept: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.ingest.own_table.ingest import ingest_table, lacking_input
 from isr_batch.ingest.own_table.mapping import TableMapping, load_mapping
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.run_log import Counts
+from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.replay.replay import replay, rule_runs
@@ -153,10 +153,10 @@ def test_exported_logs_come_back_and_are_replayed_alike(lake: Lake, tmp_path: Pa
         shutil.copy(EXAMPLES / f"{kind}.yaml", folder)
         mapping = load_mapping(folder / f"{kind}.yaml", None if kind == "csv" else kind)
         counts = ingest_table(lake, str(folder / next(iter(tables))), mapping)
-        assert counts == Counts(FETCHES + APPENDS + TERM_ROWS, FETCHES + APPENDS + TERM_ROWS, 0)
+        assert counts == RunCounts(FETCHES + APPENDS + TERM_ROWS, FETCHES + APPENDS + TERM_ROWS, 0)
     bare = mapping_of(tmp_path, BARE)
     made_up = ingest_table(lake, str(tmp_path / "parquet" / "fetches.parquet"), bare)
-    assert made_up == Counts(FETCHES, FETCHES + TERM_ROWS, 0)
+    assert made_up == RunCounts(FETCHES, FETCHES + TERM_ROWS, 0)
     assert [row["missing"] for row in lacking_input(bare)] == [
         "appends",
         "epochs",
@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_pa
     columns = "topic: topic, partition_id: p, replica_id: r, fetch_offset: {offset}, leader_id: {leader}"
     text = "cluster_id: c\nfetches: {{columns: {{" + columns + ", handled_time: {time}}}}}"
 
-    def ingest(path: Path, **given: str) -> Counts:
+    def ingest(path: Path, **given: str) -> RunCounts:
         return ingest_table(lake, str(path), mapping_of(tmp_path, text.format(**given)))
 
     with pytest.raises(UsageError) as mistakes:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.explain.shrink_facts import explain
+from isr_batch.explain.shrink_data import explain_shrink
 from isr_batch.explain.shrink_text import shrink_text
 from isr_batch.explain.swimlane_data import swimlane_scene
 from isr_batch.lake import arrow_read, engines
@@ -34,17 +34,17 @@ def test_what_commands_show_takes_no_spark(sample_lake: Lake) -> None:
     assert [row["status"] for row in status(lake, Window(), fingerprints(lake))] == ["done"]
     assert summary(lake).matched_ratio > 0.95
     assert len({row["rule"] for row in rules_side_by_side(lake)}) == len(REGISTRY)
-    story = explain(lake, "busy", 3, AT_US, "kafka-3.7")
+    story = explain_shrink(lake, "busy", 3, AT_US, "kafka-3.7")
     assert {follower.verdict for follower in story.dropped} == {"spurious"}
     assert swimlane_scene(lake, story).fetches
 
 
 def test_spark_explains_alike(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    story = explain(sample_lake, "busy", 3, AT_US, "kafka-3.7")
+    story = explain_shrink(sample_lake, "busy", 3, AT_US, "kafka-3.7")
     drawn = swimlane_scene(sample_lake, story)
-    for module in ("shrink_facts", "swimlane_data"):
+    for module in ("shrink_data", "swimlane_data"):
         monkeypatch.setattr(f"isr_batch.explain.{module}.engine_for_a_partition", BySpark)
-    assert shrink_text(explain(sample_lake, "busy", 3, AT_US, "kafka-3.7")) == shrink_text(story)
+    assert shrink_text(explain_shrink(sample_lake, "busy", 3, AT_US, "kafka-3.7")) == shrink_text(story)
     assert swimlane_scene(sample_lake, story) == drawn
 
 

@@ -9,17 +9,19 @@ from isr_batch.lake import lake_sql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.sql_files import sql_texts
-from isr_batch.report.pictures import pictures, sql_of
-from isr_batch.report.shrinks import chosen_shrinks, drops_of_incidents
+from isr_batch.report.pictures import pictures, sql_of_picture
+from isr_batch.report.shrinks_on_page import choose_shrinks_on_page, drops_of_incidents
 
 
 def test_what_is_answered_here_is_what_spark_answers(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each query of the report, in both engines; the one that the page shows is Spark's."""
     ran = dict.fromkeys(("leader-stop", "restart", "follower-stop", "quiet"), "kafka-3.7")
     own = own_shrinks(sample_lake)
-    _, shown = chosen_shrinks(own, drops_of_incidents(own))
+    _, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
     values: dict[str, Any] = {"own": [*ran.items()], "rules": [("kafka-3.7",)], "shrinks": shown}
-    asked = {one.name: sql_of(one.name) for one in pictures(ran)} | {name: sql_of(name) for name in ("facts", "lanes")}
+    asked = {one.name: sql_of_picture(one.name) for one in pictures(ran)} | {
+        name: sql_of_picture(name) for name in ("facts", "lanes")
+    }
     known = "cluster_id, known_by, verdict, primary_cause, lag_ms, true_lag_ms, avoiding_lag_time_ms"
     asked["evidence"] = f"SELECT {known} FROM ({sql_texts()['evidence_and_verdicts']}) ORDER BY ALL"
     with LakeSql(sample_lake) as sql:

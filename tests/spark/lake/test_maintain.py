@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import FETCH_LOG
 from isr_batch.lake.tables.outputs import REPLAY_STATE
-from isr_batch.nightly import maintain
+from isr_batch.nightly import maintain_and_pack
 from isr_batch.replay.days import fingerprints, mark, undone
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.settings import ReplaySettings
@@ -41,7 +41,7 @@ def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     # Each takes seconds, and all are treated alike.
     monkeypatch.setattr("isr_batch.lake.maintain.TABLES", NAMES)
     files = set(Path(lake.root).rglob("*.parquet"))
-    told = maintain(lake, 0, 14)
+    told = maintain_and_pack(lake, 0, 14)
     assert [row["table"] for row in told] == NAMES
     assert files - set(Path(lake.root).rglob("*.parquet"))
     before["replay_state"] = [row for row in before["replay_state"] if "2023, 12, 31" in row]

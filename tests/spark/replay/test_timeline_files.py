@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from docs.generate.cookbook import recipe
 from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.maintain import maintain
+from isr_batch.lake.maintain import maintain_tables
 from isr_batch.lake.tables.timelines import REPLICA_STATES, TIMELINES, VIEWS
 from isr_batch.nightly import replay_window
 from isr_batch.replay.event_stream import event_stream, facts
@@ -145,7 +145,7 @@ def test_what_was_killed_shows_nothing_and_is_taken_out(replayed_lake: Lake, mon
         replayed_lake.spark.sql(f"OPTIMIZE {replayed_lake.identifier(name.name)}")
     assert rows(replayed_lake) == before
     take_out_unnamed(replayed_lake)
-    maintain(replayed_lake, 0, 14)
+    maintain_tables(replayed_lake, 0, 14)
     assert rows(replayed_lake) == before
     sets = {row["run_set"] for row in replayed_lake.read("rule_runs").collect()}
     assert {row["run_set"] for row in replayed_lake.read("replica_states").select("run_set").collect()} == sets

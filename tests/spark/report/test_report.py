@@ -15,8 +15,8 @@ from isr_batch.incidents.own_shrinks import own_shrinks
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.report.page import MATCH_COLUMNS
-from isr_batch.report.pictures import sql_of
-from isr_batch.report.shrinks import Shown, chosen_shrinks, drops_of_incidents
+from isr_batch.report.pictures import sql_of_picture
+from isr_batch.report.shrinks_on_page import ShrinkInQuery, choose_shrinks_on_page, drops_of_incidents
 from isr_batch.scoring.broker_check import summary
 
 
@@ -197,14 +197,14 @@ def test_rules_that_decide_alike_share_a_row(page: str) -> None:
     }
 
 
-def lanes_of(lake: Lake, shown: list[Shown]) -> list[dict[str, Any]]:
+def lanes_of(lake: Lake, shown: list[ShrinkInQuery]) -> list[dict[str, Any]]:
     with LakeSql(lake) as sql:
-        return sql(sql_of("lanes"), shrinks=shown, rules=[("kafka-3.7",)])
+        return sql(sql_of_picture("lanes"), shrinks=shown, rules=[("kafka-3.7",)])
 
 
 def test_swim_lanes_show_the_verdicts(sample_lake: Lake) -> None:
     own = own_shrinks(sample_lake)
-    _, shown = chosen_shrinks(own, drops_of_incidents(own))
+    _, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
     drawn = lanes_of(sample_lake, shown)
     verdicts = sample_lake.read("shrink_verdicts").withColumn("us", F.unix_micros("change_time")).collect()
     for one in shown:
@@ -234,7 +234,7 @@ def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> No
         ) ORDER BY change_time, cluster_id, topic, partition_id
     """).collect()
     cluster, topic, partition, params, us = back
-    one = Shown(0, cluster, topic, partition, "kafka-3.7", params, us, 0, us - 10**7, us + 10**7)
+    one = ShrinkInQuery(0, cluster, topic, partition, "kafka-3.7", params, us, 0, us - 10**7, us + 10**7)
     states = sample_lake.read("partition_timeline").where(
         (F.col("topic") == back["topic"]) & (F.col("partition_id") == back["partition_id"])
         & (F.col("cluster_id") == back["cluster_id"])
@@ -251,7 +251,7 @@ def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> No
 def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None:
     """A row of the timeline that tells of that fetch has a lag of zero, and between two rows nothing is told."""
     own = own_shrinks(sample_lake)
-    _, shown = chosen_shrinks(own, drops_of_incidents(own))
+    _, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
     places = {one.id: (one.cluster_id, one.topic, one.partition_id) for one in shown}
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
     rows = sample_lake.read("replica_timeline").where("rule = 'kafka-3.7'")
@@ -283,7 +283,7 @@ def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None
 
 def test_each_incident_has_its_shrink_on_the_page(page: str, sample_lake: Lake) -> None:
     own = own_shrinks(sample_lake)
-    worst, shown = chosen_shrinks(own, drops_of_incidents(own))
+    worst, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
     told = re.findall(r'<details id="s-(i[^"]+)"><summary>([^<]+)</summary>', page)
     assert len(told) == len(shown) == len(worst) > 10
     assert len({place for place, _ in told}) == len(told)

@@ -5,21 +5,28 @@ from dataclasses import replace
 import pytest
 
 from isr_batch.errors import UsageError
-from isr_batch.explain.shrink_text import Dropped, Fetch, Stand, Story, headline, shrink_text
+from isr_batch.explain.shrink_text import (
+    DroppedFollower,
+    FetchInText,
+    OtherRuleInText,
+    ShrinkStory,
+    shrink_headline,
+    shrink_text,
+)
 from isr_batch.phrases import utc_text_ms
 from isr_batch.window import parse_instant
 
 SECOND = 1_000_000
 NOW = 1_767_268_800 * SECOND  # 2026-01-01 12:00:00
-FETCH = Fetch(NOW - 5 * SECOND, NOW - 5 * SECOND, NOW - 5 * SECOND, NOW - 4_500_000, NOW - SECOND, 7, None, 0)
-FOLLOWER = Dropped(
+FETCH = FetchInText(NOW - 5 * SECOND, NOW - 5 * SECOND, NOW - 5 * SECOND, NOW - 4_500_000, NOW - SECOND, 7, None, 0)
+FOLLOWER = DroppedFollower(
     replica_id=3, made_by="rule", follower_log_end_offset=7, last_caught_up_time_ms=NOW // 1000 - 5000, lag_ms=5000,
     true_log_end_offset=7, true_lag_ms=11, leader_held_ms=3500, leader_silent_ms=1400, causes=("slow_leader",),
     verdict="spurious", time_error_ms=2, depends_on=None, restored_us=NOW + 69_000, acknowledged_offset=None,
     appends=1, records=2, lacked_appends=1,
     fetches=(FETCH,), next_arrival_us=NOW + 4000, observed_us=None, observed_by=None, stands=(),
 )  # fmt: skip
-STORY = Story(
+STORY = ShrinkStory(
     rule="kafka-3.7", params_json='{"replica_lag_time_max_ms": 4000}', lag_time_ms=4000, cluster_id="c", topic="busy",
     partition_id=0, leader_epoch=4, leader_id=1, term_start_us=NOW - 60 * SECOND, term_end_us=NOW + 60 * SECOND,
     min_insync_replicas=2, broker_version="4.1.0", change_us=NOW, isr_before=(1, 2, 3), isr_after=(1, 2),
@@ -63,7 +70,7 @@ def test_who_when_and_how_long() -> None:
 
 def test_two_followers_and_the_controller() -> None:
     other = replace(FOLLOWER, replica_id=2)
-    assert headline(replace(STORY, dropped=(other, FOLLOWER))).startswith("kafka-3.7 drops brokers 2 and 3 from")
+    assert shrink_headline(replace(STORY, dropped=(other, FOLLOWER))).startswith("kafka-3.7 drops brokers 2 and 3 from")
     told = lines(made_by="controller", causes=("controller",), verdict="excluded")
     assert told[0].startswith("The controller drops broker 3")
     assert not [line for line in told if "keeping_pace" in line or "held its fetches" in line]
@@ -105,11 +112,11 @@ def test_what_the_rule_could_not_see() -> None:
 
 def test_other_runs_are_grouped() -> None:
     stands = (
-        Stand("a", "made", NOW - SECOND, "caught_up"),
-        Stand("b", "made", NOW, "slow_leader"),
-        Stand("c", "made", NOW + 400, "slow_leader"),
-        Stand("d", "kept"),
-        Stand("e", "out"),
+        OtherRuleInText("a", "made", NOW - SECOND, "caught_up"),
+        OtherRuleInText("b", "made", NOW, "slow_leader"),
+        OtherRuleInText("c", "made", NOW + 400, "slow_leader"),
+        OtherRuleInText("d", "kept"),
+        OtherRuleInText("e", "out"),
     )
     assert lines(stands=stands)[-5:] == [
         "Other replayed rules",

@@ -17,8 +17,8 @@ from isr_batch.incidents.sentences import (
 )
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.phrases import times_in_words
-from isr_batch.report.screen import drop_matrix, lag_time_bound
-from isr_batch.report.timeline import Target, timeline
+from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
+from isr_batch.report.first_screen import drop_matrix_on_screen, lag_time_bound_on_screen
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1}
@@ -106,7 +106,7 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
     assert unknown["fault_id"] is None
     assert incident_story(unknown) == "1 follower dropped; the logs do not say why."
     assert incidents_worst_first(reversed(own.incidents)) == [first, unknown]
-    assert lag_time_bound(own.incidents, cluster).startswith(
+    assert lag_time_bound_on_screen(own.incidents, cluster).startswith(
         "At these checks only a replica.lag.time.max.ms of more than 6,000 would have kept all 4 healthy followers "
         "in the ISR (it was 4,000)"
     )
@@ -279,7 +279,7 @@ def test_drops_near_in_time_are_one_incident(log: Log, apart_s: float, lag_ms: i
 
 def test_the_matrix_has_leaders_in_rows_and_followers_in_columns(log: Log) -> None:
     leader_was_silent(log)
-    assert drop_matrix(log.found().pairs, "c") == {
+    assert drop_matrix_on_screen(log.found().pairs, "c") == {
         "brokers": [1, 2, 3],
         "rows": [
             {"leader": 1, "cells": [[], [("spurious", 2)], [("spurious", 2)]]},
@@ -294,7 +294,7 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     for broker, until in ((1, 50), (2, 100), (3, 99.9)):
         log.add("coverage", cluster_id="c", broker_id=broker, log="request", from_time=at(0), until_time=at(until))
     own = log.found()
-    drawn = timeline(own, own.clusters[0], {(1, 1): Target("i0-1-1", "")})
+    drawn = cluster_timeline(own, own.clusters[0], {(1, 1): TimelineTarget("i0-1-1", "")})
     assert [(band["x"], band["width"], band["says"]) for band in drawn.unlogged] == [
         (50, 50, "broker 1: no request log from 00:00:50 to 00:01:40")
     ]
@@ -312,7 +312,7 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     ]
     assert [tick["text"] for tick in drawn.ticks][:2] == ["00:00:15", "00:00:30"]
     assert drawn.verdicts == ["spurious", "genuine"]
-    led = timeline(own, own.clusters[0], {(1, 1): Target("", "isr-batch explain")})
+    led = cluster_timeline(own, own.clusters[0], {(1, 1): TimelineTarget("", "isr-batch explain")})
     assert "00:00:16: broker 1 drops others; healthy: 4 drops. isr-batch explain" in {bar["says"] for bar in led.bars}
 
 

@@ -14,7 +14,7 @@ from isr_batch.lake.small_tables import Days, SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import BROKER_EVENTS, QUARANTINE
 from isr_batch.lake.tables.leaders import COVERAGE
-from isr_batch.lake.worker_files import DataFile
+from isr_batch.lake.worker_files import FileOfWorker
 
 
 class Recorded(SmallTables):
@@ -28,7 +28,7 @@ class Recorded(SmallTables):
         return True
 
     def replace(
-        self, table: Table, rows: pa.Table, where: str, days: Days | None = None, files: Sequence[DataFile] = ()
+        self, table: Table, rows: pa.Table, where: str, days: Days | None = None, files: Sequence[FileOfWorker] = ()
     ) -> int:
         assert not files
         assert self.count_broken(table, rows, where) == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isr_batch.lake.addresses import absolute, is_address
+from isr_batch.lake.addresses import absolute_address, is_address
 
 
 @pytest.mark.parametrize(
@@ -10,11 +10,11 @@ from isr_batch.lake.addresses import absolute, is_address
 )
 def test_an_address_is_left_as_it_is(place: str) -> None:
     assert is_address(place)
-    assert absolute(place) == place
+    assert absolute_address(place) == place
 
 
 @pytest.mark.parametrize("place", ["build/lake", "/data/lake", "./a:b", "a:b/lake", "1:/lake"])
 def test_a_path_is_made_absolute(place: str) -> None:
     assert not is_address(place)
-    assert absolute(place).startswith("/")
-    assert absolute(place).endswith(place.removeprefix("."))
+    assert absolute_address(place).startswith("/")
+    assert absolute_address(place).endswith(place.removeprefix("."))

@@ -1,14 +1,14 @@
 """Values in queries: what a name holds is never SQL."""
 
 from isr_batch.lake.arrow_sql import quoted
-from isr_batch.lake.lake_sql import _filled, for_spark
+from isr_batch.lake.lake_sql import _filled, lake_sql_for_spark
 
 QUERY = "SELECT * FROM (VALUES :rows) AS t(a, b) WHERE a > :least AND c = '12:30'"
 
 
 def test_rows_are_written_as_each_engine_reads_them() -> None:
     rows = [("it's", 1), ("a\\b", None)]
-    assert for_spark(QUERY, rows=rows, least="0") == (
+    assert lake_sql_for_spark(QUERY, rows=rows, least="0") == (
         "SELECT * FROM (VALUES ('it\\'s', 1), ('a\\\\b', NULL)) AS t(a, b) WHERE a > 0 AND c = '12:30'"
     )
     assert _filled(QUERY, {"rows": rows, "least": "0"}, quoted) == (
@@ -17,4 +17,4 @@ def test_rows_are_written_as_each_engine_reads_them() -> None:
 
 
 def test_a_value_that_looks_like_a_name_is_none() -> None:
-    assert for_spark("SELECT :rows", rows=[(":least",)], least="1") == "SELECT (':least')"
+    assert lake_sql_for_spark("SELECT :rows", rows=[(":least",)], least="1") == "SELECT (':least')"

@@ -27,7 +27,7 @@ SIGNS: Final = {
 """Sign on the picture, and what the broker does."""
 
 
-class Timeline(NamedTuple):
+class ClusterTimeline(NamedTuple):
     """What the template draws: ``x`` and ``width`` in percent, the rest in pixels."""
 
     height: int
@@ -40,14 +40,16 @@ class Timeline(NamedTuple):
     verdicts: list[str]
 
 
-class Target(NamedTuple):
+class TimelineTarget(NamedTuple):
     """Where a bar leads: to a place on the page, or without one to a command."""
 
     place: str
     command: str
 
 
-def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Target]) -> Timeline:
+def cluster_timeline(
+    own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], TimelineTarget]
+) -> ClusterTimeline:
     """Lay out one cluster.
 
     Parameters
@@ -68,7 +70,7 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
     middle = {broker: LANE * number + LANE // 2 + 4 for number, broker in enumerate(brokers)}
 
     def x(us: float) -> float:
-        return share_of_span(min(max(us, first), last), (first, last))
+        return share_of_timeline(min(max(us, first), last), (first, last))
 
     happened = [row | {"more": ""} for row in events if row["kind"] != "silent" and first <= row["from_us"] <= last]
     happened += [
@@ -103,21 +105,21 @@ def timeline(own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], Ta
         for start, end in uncovered_time(coverage, broker, (first, last)) if x(end) - x(start) >= NARROWEST
     ]  # fmt: skip
     lanes = [{"broker": broker, "y": middle[broker], "top": middle[broker] - LANE // 2 + 3} for broker in brokers]
-    marks = [{"x": x(us), "text": text} for us, text in time_ticks(first, last) if EDGE < x(us) < 100 - EDGE]
+    marks = [{"x": x(us), "text": text} for us, text in timeline_ticks(first, last) if EDGE < x(us) < 100 - EDGE]
     there = {row["verdict"] for row in drops}
-    return Timeline(
+    return ClusterTimeline(
         LANE * len(brokers) + 26, lanes, _bars(drops, middle, (first, last), targets), silences, no_log, signs, marks,
         [verdict for verdict in VERDICTS if verdict in there],
     )  # fmt: skip
 
 
-def share_of_span(us: float, within: tuple[int, int]) -> float:
+def share_of_timeline(us: float, within: tuple[int, int]) -> float:
     """Say where an instant is within a time range, in percent."""
     return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
 
 
 def _bars(
-    drops: list[Row], middle: dict[int, int], within: tuple[int, int], targets: Mapping[tuple[int, int], Target]
+    drops: list[Row], middle: dict[int, int], within: tuple[int, int], targets: Mapping[tuple[int, int], TimelineTarget]
 ) -> list[dict[str, Any]]:
     """Stack the verdicts of a slot: upwards what the broker dropped, downwards where it was dropped."""
     slots: dict[tuple[int, str, int], dict[str, Row]] = defaultdict(dict)
@@ -135,7 +137,7 @@ def _bars(
             row = of[verdict]
             height = round(max(LEAST, BAR * row["drops"] / most), 1)
             y = middle[broker] - offset - height if up else middle[broker] + offset
-            target = targets.get((row["fault_id"], row["incident"]), Target("", ""))
+            target = targets.get((row["fault_id"], row["incident"]), TimelineTarget("", ""))
             says = f"{when}: broker {broker} {'drops others' if up else 'is dropped'}; {CALLED[verdict]}: "
             says += count_of(row["drops"], "drop")
             bars.append(
@@ -149,7 +151,7 @@ def _bars(
     return bars
 
 
-def time_ticks(first: int, last: int) -> list[tuple[int, str]]:
+def timeline_ticks(first: int, last: int) -> list[tuple[int, str]]:
     """Choose instants for the axis of a time range, and write them; microseconds since 1970."""
     span = (last - first) / 1e6
     step = next((step for step in STEPS if span / step <= TICKS), -(-span // (86400 * TICKS)) * 86400)

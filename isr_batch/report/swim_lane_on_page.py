@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from isr_batch.incidents.own_shrinks import Row
-from isr_batch.report.charts import in_order
-from isr_batch.report.timeline import EDGE, share_of_span, time_ticks
+from isr_batch.report.cluster_timeline import EDGE, share_of_timeline, timeline_ticks
+from isr_batch.rule_order import rules_by_release
 
 HEIGHTS: Final = {"offset": 96, "lag": 56}
 """Of curves, in pixels; their width is a thousand units that the page stretches."""
@@ -19,7 +19,7 @@ COLOURS: Final = 4
 Span = tuple[int, int]
 
 
-class Curves(NamedTuple):
+class CurvesOnPage(NamedTuple):
     """A graph of several lines.
 
     Attributes
@@ -41,7 +41,7 @@ class Curves(NamedTuple):
     limit: float | None
 
 
-class SwimLane(NamedTuple):
+class SwimLaneOnPage(NamedTuple):
     """What the template draws; ``x`` and ``width`` in percent.
 
     Attributes
@@ -58,13 +58,15 @@ class SwimLane(NamedTuple):
     """
 
     at: float
-    curves: list[Curves]
+    curves: list[CurvesOnPage]
     rows: list[dict[str, Any]]
     ticks: list[dict[str, Any]]
     stands: dict[str, list[str]]
 
 
-def swim_lane(rows: Sequence[Row], within: Span, change_us: int, lag_time_ms: int, rules: Iterable[str]) -> SwimLane:
+def swim_lane_on_page(
+    rows: Sequence[Row], within: Span, change_us: int, lag_time_ms: int, rules: Iterable[str]
+) -> SwimLaneOnPage:
     """Lay out one shrink.
 
     Parameters
@@ -93,23 +95,23 @@ def swim_lane(rows: Sequence[Row], within: Span, change_us: int, lag_time_ms: in
         {"name": line, "follower": None, "bars": [_bar(row, within) for row in of["trouble"] if row["line"] == line]}
         for line in dict.fromkeys(row["line"] for row in of["trouble"])
     ]
-    known = in_order(rules)
+    known = rules_by_release(rules)
     for follower in sorted({row["follower"] for row in of["away"]}):
         bars += _memberships(follower, [row for row in of["away"] if row["follower"] == follower], within, known)
-    axis = [(share_of_span(us, within), text) for us, text in time_ticks(*within)]
-    return SwimLane(
-        share_of_span(change_us, within), curves, bars,
+    axis = [(share_of_timeline(us, within), text) for us, text in timeline_ticks(*within)]
+    return SwimLaneOnPage(
+        share_of_timeline(change_us, within), curves, bars,
         [{"x": x, "text": text} for x, text in axis if EDGE < x < 100 - EDGE],
         _stands(of["away"], change_us, 1000 * lag_time_ms, known),
     )  # fmt: skip
 
 
 def _bar(row: Row, within: Span) -> dict[str, Any]:
-    x = share_of_span(row["from_us"], within)
+    x = share_of_timeline(row["from_us"], within)
     lasts = f"{(row['until_us'] - row['from_us']) / 1e6:.3g} s"
     what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
     return {
-        "x": x, "width": round(max(share_of_span(row["until_us"], within) - x, 0.15), 2),
+        "x": x, "width": round(max(share_of_timeline(row["until_us"], within) - x, 0.15), 2),
         "css": row["verdict"].replace(" ", "-"), "says": f"{what}, {lasts}",
     }  # fmt: skip
 
@@ -145,7 +147,7 @@ def _stand(away: Sequence[Span], change_us: int, lag_us: int) -> str:
     return "out" if any(out_us < change_us < back_us for out_us, back_us in away) else "kept"
 
 
-def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None) -> Curves:
+def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None) -> CurvesOnPage:
     height, lag = HEIGHTS[title], title == "lag"
     values = [row["value"] for row in rows if row["value"] is not None]
     least = 0.0 if lag else min(values)
@@ -158,7 +160,7 @@ def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], 
         return round(from_top, 1)
 
     def x(us: float) -> float:
-        return round(share_of_span(us, within) * WIDE / 100, 1)
+        return round(share_of_timeline(us, within) * WIDE / 100, 1)
 
     lines = []
     for name in sorted({row["line"] for row in rows}, key=lambda name: (not css[name].startswith(("l", "h")), name)):
@@ -167,7 +169,7 @@ def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], 
         if path:
             lines.append({"name": name, "css": css[name], "path": path})
     edges = (f"{least:g} s", f"{most:.4g} s") if lag else (f"{least:,.0f}", f"{most:,.0f}")
-    return Curves(title, height, *edges, lines, None if limit is None else y(limit))
+    return CurvesOnPage(title, height, *edges, lines, None if limit is None else y(limit))
 
 
 def _grown(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:

@@ -10,9 +10,9 @@ from isr_batch.incidents.rule_choices import LAG_TIME
 from isr_batch.incidents.sentences import incidents_worst_first
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.phrases import utc_text
-from isr_batch.report.pictures import sql_of
+from isr_batch.report.pictures import sql_of_picture
 from isr_batch.report.shrink_sentences import shrink_sentences
-from isr_batch.report.swim_lane import SwimLane, swim_lane
+from isr_batch.report.swim_lane_on_page import SwimLaneOnPage, swim_lane_on_page
 
 MOST: Final = 100
 """Incidents whose shrink is on the page, of all clusters together; the others name the command."""
@@ -29,12 +29,12 @@ class ShrinkOnPage(NamedTuple):
 
     headline: str
     sentences: list[str]
-    lane: SwimLane
+    lane: SwimLaneOnPage
     drops: list[dict[str, object]]
     more: int
 
 
-class Shown(NamedTuple):
+class ShrinkInQuery(NamedTuple):
     """A row for ``:shrinks`` in the queries; times are microseconds since 1970."""
 
     id: int
@@ -54,7 +54,7 @@ def incident_key(incident: Row) -> Key:
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 
-def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, ShrinkOnPage]:
+def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, ShrinkOnPage]:
     """Collect a shrink of each of the worst incidents.
 
     Parameters
@@ -65,16 +65,16 @@ def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[
         Replayed rules of each cluster.
     """
     drops = drops_of_incidents(own)
-    worst, shown = chosen_shrinks(own, drops)
+    worst, shown = choose_shrinks_on_page(own, drops)
     if not shown:
         return {}
     ran = [(rule,) for rule in sorted({one.rule for one in shown})]
-    facts = _by_id(sql(sql_of("facts"), shrinks=shown))
-    lanes = _by_id(sql(sql_of("lanes"), shrinks=shown, rules=ran))
+    facts = _by_id(sql(sql_of_picture("facts"), shrinks=shown))
+    lanes = _by_id(sql(sql_of_picture("lanes"), shrinks=shown, rules=ran))
     found = {}
     for one, incident in zip(shown, worst, strict=True):
         every = drops[incident_key(incident)]
-        lane = swim_lane(
+        lane = swim_lane_on_page(
             lanes[one.id], (one.from_us, one.until_us), one.change_us, _lag_time(one), rules[one.cluster_id]
         )
         headline, sentences = shrink_sentences(
@@ -86,7 +86,7 @@ def shrinks(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[
     return found
 
 
-def chosen_shrinks(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[Shown]]:
+def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:
     """Choose the worst incidents, and a shrink of each."""
     worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
     return worst, [_shown(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
@@ -100,14 +100,14 @@ def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
     return found
 
 
-def _shown(number: int, incident: Row, drops: Sequence[Row]) -> Shown:
+def _shown(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:
     place = (incident["topic"], incident["partition_id"], incident["example_us"], incident["rule"])
     same = [row for row in drops if (row["topic"], row["partition_id"], row["change_us"], row["rule"]) == place]
     first = same[0]
     change_us, lag_us = first["replayed_us"], 1000 * json.loads(first["params_json"])[LAG_TIME]
     since_us = min(change_us - 1000 * (row["lag_ms"] or 0) for row in same)
     back_us = max(row["restored_us"] or change_us + lag_us for row in same)
-    return Shown(
+    return ShrinkInQuery(
         number, incident["cluster_id"], first["topic"], first["partition_id"], first["rule"], first["params_json"],
         change_us, first["change_us"],
         max(since_us, change_us - FURTHEST * lag_us) - lag_us // 2,
@@ -115,7 +115,7 @@ def _shown(number: int, incident: Row, drops: Sequence[Row]) -> Shown:
     )  # fmt: skip
 
 
-def _lag_time(one: Shown) -> int:
+def _lag_time(one: ShrinkInQuery) -> int:
     return int(json.loads(one.params_json)[LAG_TIME])
 
 

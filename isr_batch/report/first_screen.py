@@ -17,15 +17,15 @@ from isr_batch.incidents.sentences import (
     span_of_terms,
 )
 from isr_batch.phrases import count_of, later_or_sooner, lost_records_at_most, seconds_text, times_in_words
-from isr_batch.report.shrinks import Key, ShrinkOnPage, incident_key
-from isr_batch.report.timeline import Target, timeline
+from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
+from isr_batch.report.shrinks_on_page import Key, ShrinkOnPage, incident_key
 
 SHOWN: Final = 8
 """Incidents that are listed at once; of others the page has MOST behind a heading."""
 MOST: Final = 100
 
 
-def screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage]) -> list[dict[str, Any]]:
+def first_screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage]) -> list[dict[str, Any]]:
     """Make what the template shows of each cluster; most healthy followers dropped first.
 
     Parameters
@@ -34,7 +34,7 @@ def screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOn
     scores : sequence of dict
         Of `isr_batch.incidents.rule_choices.read_scores_for_choices`.
     found : mapping of Key to ShrinkOnPage
-        Of `isr_batch.report.shrinks.shrinks`.
+        Of `isr_batch.report.shrinks_on_page.shrinks_on_page`.
     """
     return [_screen(number, own, cluster, scores, found) for number, cluster in enumerate(clusters_worst_first(own))]
 
@@ -51,7 +51,7 @@ def _screen(
         for one, cell in zip(worst[:MOST], cells, strict=False)
     }
     targets = {
-        incident_key(one)[1:]: Target(listed.get(incident_key(one)[1:], ""), cell["command"])
+        incident_key(one)[1:]: TimelineTarget(listed.get(incident_key(one)[1:], ""), cell["command"])
         for one, cell in zip(worst, cells, strict=True)
     }
     shown = sorted(zip(worst[:SHOWN], cells, strict=False), key=lambda both: both[0]["first_us"])
@@ -61,14 +61,14 @@ def _screen(
         "headline": [*cluster_headline(own, cluster), *better_rule(own, scores, name)],
         "brief": " ".join(brief_headline(own, cluster)),
         "when": span_of_terms(cluster),
-        "timeline": timeline(own, cluster, targets), "matrix": drop_matrix(own.pairs, name),
+        "timeline": cluster_timeline(own, cluster, targets), "matrix": drop_matrix_on_screen(own.pairs, name),
         "incidents": [cell for _, cell in shown],
         "more": cells[SHOWN:MOST], "count": len(incidents),
-        "choices": [_cells(one, choices[0]) for one in choices], "bound": lag_time_bound(incidents, cluster),
+        "choices": [_cells(one, choices[0]) for one in choices], "bound": lag_time_bound_on_screen(incidents, cluster),
     }  # fmt: skip
 
 
-def drop_matrix(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
+def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
     """Lay out who dropped whom: a row for each leader, a column for each follower, drops by verdict in each cell.
 
     Parameters
@@ -97,7 +97,7 @@ def drop_matrix(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
     }
 
 
-def lag_time_bound(incidents: Sequence[Row], cluster: Row) -> str:
+def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
     """Say which lag time would have kept the healthy followers at the brokers' own checks; empty without any."""
     lags = [one["healthy_lag_ms"] for one in incidents if one["healthy_lag_ms"] is not None]
     if not lags:

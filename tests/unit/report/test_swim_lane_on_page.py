@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from isr_batch.report.charts import disagreement_matrix, shrinks_by_cause
-from isr_batch.report.pictures import alike
-from isr_batch.report.swim_lane import swim_lane
+from isr_batch.report.charts import disagreement_chart, shrinks_by_cause_chart
+from isr_batch.report.pictures import alike_rules_in_picture
+from isr_batch.report.swim_lane_on_page import swim_lane_on_page
 
 S = 1_000_000
 """Microseconds of a second."""
@@ -31,7 +31,7 @@ ROWS = [
 
 
 def test_offsets_step_and_lags_grow() -> None:
-    offsets, lags = swim_lane(ROWS, (0, 10 * S), 6 * S, 4000, RULES).curves
+    offsets, lags = swim_lane_on_page(ROWS, (0, 10 * S), 6 * S, 4000, RULES).curves
     assert (offsets.title, offsets.least, offsets.most, offsets.limit) == ("offset", "100", "300", None)
     # 96 high, with 3 free at both edges; a thousand wide. Nothing is said of a point that changes nothing.
     paths = {line["name"]: line["path"] for line in offsets.lines}
@@ -45,20 +45,20 @@ def test_offsets_step_and_lags_grow() -> None:
 def test_offsets_have_a_gap_where_a_timeline_leaves_off() -> None:
     gap = [row("offset", "leader", 6), row("offset", "leader", 8, value=100), row("offset", "broker 2", 9)]
     beginning = [row("offset", "broker 3", 0), row("offset", "broker 3", 9, value=300), row("offset", "broker 4", 0)]
-    (offsets,) = swim_lane([*ROWS[:2], *gap, *beginning], (0, 10 * S), 6 * S, 4000, []).curves
+    (offsets,) = swim_lane_on_page([*ROWS[:2], *gap, *beginning], (0, 10 * S), 6 * S, 4000, []).curves
     paths = {line["name"]: line["path"] for line in offsets.lines}
     assert paths == {"leader": "M0 93H500V3H600M800 93H1000", "broker 3": "M900 3H1000"}
-    assert not swim_lane(beginning[::2], (0, 10 * S), 6 * S, 4000, []).curves
+    assert not swim_lane_on_page(beginning[::2], (0, 10 * S), 6 * S, 4000, []).curves
 
 
 def test_a_lag_from_before_the_picture_begins_at_its_edge() -> None:
     later = [row("lag", "broker 2", 6, value=8), row("lag", "broker 2", 7, value=0)]
-    (_, lags) = swim_lane([*ROWS[:4], *later], (0, 10 * S), 6 * S, 4000, []).curves
+    (_, lags) = swim_lane_on_page([*ROWS[:4], *later], (0, 10 * S), 6 * S, 4000, []).curves
     assert lags.lines[0]["path"] == "M0 40.5L600 3L700 53"  # 2 of 8 s at the edge
 
 
 def test_bars_are_where_they_are_and_alike_rules_share_them() -> None:
-    lane = swim_lane(ROWS, (0, 10 * S), 6 * S, 4000, RULES)
+    lane = swim_lane_on_page(ROWS, (0, 10 * S), 6 * S, 4000, RULES)
     assert lane.at == 60
     assert [(line["name"], line["follower"]) for line in lane.rows] == [
         ("broker 1 silent", None), ("kafka-0.9", 2), ("kafka-3.3, kafka-3.7", 2), ("true-lag", 2), ("the brokers", 2),
@@ -70,11 +70,11 @@ def test_bars_are_where_they_are_and_alike_rules_share_them() -> None:
 
 
 def test_what_other_rules_do() -> None:
-    stands = swim_lane(ROWS, (0, 10 * S), 6 * S, 4000, RULES).stands
+    stands = swim_lane_on_page(ROWS, (0, 10 * S), 6 * S, 4000, RULES).stands
     assert stands == {"out": ["kafka-0.9"], "made": ["kafka-3.3", "kafka-3.7"], "kept": ["true-lag"]}
     more = [*ROWS, row("away", "kafka-3.7", 6, 7, follower=3, verdict="spurious", cause="caught_up")]
     # It drops one of the two.
-    assert swim_lane(more, (0, 10 * S), 6 * S, 4000, RULES).stands["apart"] == ["kafka-0.9", "kafka-3.3"]
+    assert swim_lane_on_page(more, (0, 10 * S), 6 * S, 4000, RULES).stands["apart"] == ["kafka-0.9", "kafka-3.3"]
 
 
 def test_rules_with_equal_rows_share_one() -> None:
@@ -82,7 +82,7 @@ def test_rules_with_equal_rows_share_one() -> None:
         {"rule": rule, "cause": "caught_up", "shrinks": shrinks}
         for rule, shrinks in (("true-lag", 1), ("kafka-3.7", 2), ("kafka-3.3", 2), ("kafka-2.1", 3))
     ]
-    (drawn,) = alike(shrinks_by_cause)(rows)["datasets"].values()
+    (drawn,) = alike_rules_in_picture(shrinks_by_cause_chart)(rows)["datasets"].values()
     assert [(one["rule"], one["shrinks"]) for one in drawn] == [
         ("kafka-2.1", 3), ("kafka-3.3, kafka-3.7", 2), ("true-lag", 1),
     ]  # fmt: skip
@@ -91,7 +91,7 @@ def test_rules_with_equal_rows_share_one() -> None:
 def test_rules_that_disagree_with_others_alike_share_a_row_of_the_disagreement_matrix() -> None:
     pairs = [("kafka-3.3", "true-lag"), ("kafka-3.7", "true-lag"), ("kafka-0.9", "kafka-3.3")]
     pairs.append(("kafka-0.9", "kafka-3.7"))
-    spec = disagreement_matrix([{"makes": makes, "makes_not": other, "shrinks": 2} for makes, other in pairs])
+    spec = disagreement_chart([{"makes": makes, "makes_not": other, "shrinks": 2} for makes, other in pairs])
     (drawn,) = spec["datasets"].values()
     assert [(one["makes"], one["makes_not"]) for one in drawn] == [
         ("kafka-3.3, kafka-3.7", "true-lag"), ("kafka-0.9", "kafka-3.3, kafka-3.7"),

@@ -36,7 +36,7 @@ class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without 
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Compute a hash of the sources of ``udfs``: without `ROOMS`, or of one of these and what all rooms share."""
+    """Hash the sources of ``udfs`` as a key of numba's cache: without `ROOMS`, or one of these and what all share."""
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())
@@ -54,7 +54,7 @@ def _sources_in(folder: Traversable, room: str) -> Iterator[Traversable]:
 
 
 def keep_compiled(functions: Sequence[Callable[..., object]], sources: str) -> None:
-    """Let entry points load their machine code, and save what they compile.
+    """Let entry points load their machine code from numba's cache, and save what they compile.
 
     Where no folder can be written, they compile as they would without.
 

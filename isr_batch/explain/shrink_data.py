@@ -9,11 +9,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from isr_batch.errors import NoInputError
-from isr_batch.explain.shrink_text import NOT_NAMED, Dropped, Fetch, Stand, Story
+from isr_batch.explain.shrink_text import NOT_NAMED, DroppedFollower, FetchInText, OtherRuleInText, ShrinkStory
 from isr_batch.lake.engines import LakeEngine, Rows, engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.replay.terms import JOINED
+from isr_batch.rule_order import release_sort_key
 from isr_batch.scoring.disagreements import (
     FOLLOWER,
     KEPT,
@@ -27,7 +28,6 @@ from isr_batch.scoring.disagreements import (
 )
 from isr_batch.settings import did_you_mean, require_rules
 from udfs.batches.results import SET_COLUMNS
-from udfs.rules import REGISTRY
 
 LAST_FETCHES: Final = 8
 """Number of fetches that an explanation shows."""
@@ -39,12 +39,12 @@ FETCH: Final = (
     "arrival_us, handled_us, processed_us, released_us, completed_us, "
     f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"
 )
-"""Columns of `shrink_text.Fetch`, in SQL on the rows of `fetches_of`."""
+"""Columns of `shrink_text.Fetch`, in SQL on the rows of `fetches_of_follower`."""
 
 Row = Mapping[str, Any]
 
 
-def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> Story:
+def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> ShrinkStory:
     """Find the shrink of a partition nearest to a time, and collect everything that decides it.
 
     Parameters
@@ -72,7 +72,7 @@ def explain(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> St
         one = shrinks[0]
         term = shrink_term(engine, one)
         dropped = tuple(_dropped(engine, term, shrink) for shrink in shrinks)
-        return Story(
+        return ShrinkStory(
             rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_ms(one),
             **{name: one[name] for name in SET_KEY},
             term_start_us=term["start_us"], term_end_us=term["end_us"],
@@ -96,7 +96,7 @@ def leader_silences(engine: LakeEngine, key: Row, from_us: int, until_us: int) -
     return tuple((row["event_us"], row["end_us"]) for row in rows)
 
 
-def fetches_of(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
+def fetches_of_follower(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
     """Select a follower's fetches under way in a span; a fetch belongs to a term by its time, as in the replay."""
     span = {"replica_id": replica_id, "from_us": max(from_us, term["start_us"]),
             "until_us": min(until_us, term["end_us"])}  # fmt: skip
@@ -108,12 +108,6 @@ def fetches_of(engine: LakeEngine, term: Row, replica_id: int, from_us: int, unt
     found = engine.fetches(engine.rows(pa.table(spans)), days)
     in_term = f"arrival_us BETWEEN {term['start_us']} AND {term['end_us']}"
     return engine(f"SELECT * FROM {{found}} WHERE {in_term}", found=found)
-
-
-def release_order(run: str) -> tuple[int, str]:
-    """Sort key for names of rule runs: by release, then rules that only other versions of this program have."""
-    rule = run.partition(" ")[0]
-    return list(REGISTRY).index(rule) if rule in REGISTRY else len(REGISTRY), run
 
 
 def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at_us: int) -> list[dict[str, Any]]:
@@ -157,7 +151,7 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
     )
 
 
-def _dropped(engine: LakeEngine, term: Row, shrink: Row) -> Dropped:
+def _dropped(engine: LakeEngine, term: Row, shrink: Row) -> DroppedFollower:
     change_us = shrink["change_us"]
     near = _around(engine, term, shrink, change_us - NEAR_US, change_us + NEAR_US)
     whole = near.from_us <= term["start_us"] and near.until_us >= term["end_us"]
@@ -169,11 +163,11 @@ def _dropped(engine: LakeEngine, term: Row, shrink: Row) -> Dropped:
         known = shrink["follower_log_end_offset"]
         held = known if known is not None and known >= 0 else None
     observed = _observed(engine, shrink)
-    return Dropped(
+    return DroppedFollower(
         **{name: shrink[name] for name in _FROM_VERDICT},
         causes=tuple(shrink["causes"]), restored_us=shrink["restored_us"], true_log_end_offset=held,
         **_appends(engine, term, shrink, held),
-        fetches=_with_leader_ends(engine, term, tuple(Fetch(**row) for row in reversed(near.last))),
+        fetches=_with_leader_ends(engine, term, tuple(FetchInText(**row) for row in reversed(near.last))),
         next_arrival_us=near.next_us,
         observed_us=observed["change_us"] if observed else None,
         observed_by=observed["made_by"] if observed else None,
@@ -212,7 +206,7 @@ class _Around:
 
 
 def _around(engine: LakeEngine, term: Row, shrink: Row, from_us: int, until_us: int) -> _Around:
-    fetches = engine.keep(fetches_of(engine, term, shrink["replica_id"], from_us, until_us))
+    fetches = engine.keep(fetches_of_follower(engine, term, shrink["replica_id"], from_us, until_us))
     return _Around(engine, fetches, shrink["change_us"], (from_us, until_us))
 
 
@@ -234,7 +228,7 @@ def _appends(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> di
     return row
 
 
-def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[Fetch, ...]) -> tuple[Fetch, ...]:
+def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText, ...]) -> tuple[FetchInText, ...]:
     """Fill in the leader's log end offset at each fetch from the appends, where the log does not have it."""
     if not fetches:
         return ()
@@ -265,7 +259,7 @@ def _observed(engine: LakeEngine, shrink: Row) -> Row | None:
     return min((apart for apart in near if apart[0] <= lag_us), key=lambda apart: apart[0], default=(0, None))[1]
 
 
-def _stands(engine: LakeEngine, shrink: Row) -> tuple[Stand, ...]:
+def _stands(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
     """Find what the other replayed rule runs did about a shrink."""
     if shrink["made_by"] != "rule":
         return ()
@@ -284,11 +278,11 @@ def _stands(engine: LakeEngine, shrink: Row) -> tuple[Stand, ...]:
     text = f"SELECT run, stand, at_us, primary_cause FROM {{decided}} WHERE NOT coalesce({is_own}, false)"
     rows = engine.listed(engine(text, decided=decided))
     order = [MADE, KEPT, OUT]
-    rows.sort(key=lambda row: (order.index(row["stand"]), row["at_us"] or 0, release_order(row["run"])))
-    return tuple(Stand(**row) for row in rows)
+    rows.sort(key=lambda row: (order.index(row["stand"]), row["at_us"] or 0, release_sort_key(row["run"])))
+    return tuple(OtherRuleInText(**row) for row in rows)
 
 
-def _blamed_from_us(one: Row, term: Row, dropped: tuple[Dropped, ...]) -> int:
+def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
     """Time from which a silence of the leader may have contributed to the shrink."""
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from isr_batch.compiled import ROOMS, _sources_in, digest_of
+from isr_batch.numba_cache import ROOMS, _sources_in, digest_of
 
 
 def test_a_room_that_no_replay_uses_has_a_key_of_its_own(tmp_path: Path) -> None:

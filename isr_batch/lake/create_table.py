@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from isr_batch.lake.ddl import properties_of
+from isr_batch.lake.ddl import table_properties
 from isr_batch.lake.tables.contract import Table
 
 _NAMES = {"INT": "integer", "BIGINT": "long"}
@@ -29,7 +29,7 @@ def create_table(table: Table, folder: str, metadata: str) -> None:
     metadata : str
         Kept with the commit, as JSON.
     """
-    properties = properties_of(table)
+    properties = table_properties(table)
     now_ms = int(time.time() * 1000)
     fields = [{"name": column.name, "type": _type(column.type), "nullable": column.nullable,
                "metadata": {"comment": column.comment}} for column in table.columns]  # fmt: skip
