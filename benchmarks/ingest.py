@@ -164,7 +164,7 @@ def _main(place: str, *folders: str) -> None:
         shutil.rmtree(lake, ignore_errors=True)
         begun = cpu()
         into = Lake(spark, str(lake), "bench")
-        done = broker_logs.ingest_kafka_logs(into, Path(folder), "c")
+        done = broker_logs.ingest_broker_logs(into, Path(folder), "c")
         ingested = cpu()
         pack_stale_days(into)
         told = {"lines": done.counts.rows_in, "cpu_s": ingested - begun, "packing_s": cpu() - ingested}

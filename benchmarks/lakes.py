@@ -12,7 +12,7 @@ from benchmarks.arrow_log import write_parquet
 from benchmarks.log import CLUSTER, Plan
 from benchmarks.measure import checksum_of_table
 from isr_batch.lake.lake import Lake
-from isr_batch.simulation.generate import write_input
+from isr_batch.simulation.generate_scenario import write_generated_input
 from udfs.rules import BASELINE
 
 TIME_OF = {"fetch_log": "handled_time", "append_log": "append_time", "leader_epochs": "start_time"}
@@ -27,7 +27,7 @@ def write_lake(spark: SparkSession, plan: Plan, folder: Path) -> int:
     rows = write_parquet(plan, raw)
     # Partitions of a broker are logged side by side; rows that lie sorted by partition would flatter every sort.
     frames = {name: spark.read.parquet(str(raw / name)).orderBy(time) for name, time in TIME_OF.items()}
-    write_input(Lake(spark, str(folder)), CLUSTER, frames)
+    write_generated_input(Lake(spark, str(folder)), CLUSTER, frames)
     shutil.rmtree(raw)
     return rows
 

@@ -1,6 +1,7 @@
 """Numbers, times and nouns in sentences: what evidence, incidents, explanations and the report have in common."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -59,3 +60,10 @@ def rounded(value: object) -> object:
     if not isinstance(value, float):
         return value
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Suggest the closest known name, or list all of them, as the end of a sentence."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"

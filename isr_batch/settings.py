@@ -3,7 +3,6 @@
 Later layers override earlier ones. All mistakes are reported at once, each with its layer, before Spark starts.
 """
 
-import difflib
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from pydantic_settings import (
 )
 
 from isr_batch.errors import UsageError
+from isr_batch.phrases import did_you_mean
 
 ENV_VARIABLE: Final = "ISR_BATCH_ENV"
 PREFIX: Final = "ISR_BATCH__"
@@ -165,13 +165,6 @@ def parse_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
             "such as --set kafka-3.7.replica.lag.time.max.ms=10000; `isr-batch rules show RULE` lists the parameters",
         )
     return params
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the closest known name, or list all of them, as the end of a sentence."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
 
 
 def require_rules(*rules: str) -> None:

@@ -204,13 +204,15 @@ def generate(
     """
     rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
     require_rules(*(name for name in rules if name is not None))
-    from isr_batch.simulation.generate import generate as write_scenario
-    from isr_batch.simulation.group_plans import Fleet
+    from isr_batch.simulation.generate_scenario import generate_scenario as write_scenario
+    from isr_batch.simulation.group_plans import FleetOfGroups
 
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "generate") as done:
         for name in rules:
-            fleet = Fleet(scenario, partitions, hours, seed, name, idle_share, busiest_rate, records, acks_all_share)
+            fleet = FleetOfGroups(
+                scenario, partitions, hours, seed, name, idle_share, busiest_rate, records, acks_all_share
+            )
             cluster_id = f"{scenario}.{name}" if len(rules) > 1 else scenario
             with job.out.step(f"generate {cluster_id}") as facts:
                 counts = write_scenario(job.lake, fleet, cluster_id)

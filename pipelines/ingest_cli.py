@@ -135,12 +135,12 @@ def look(
 
 def ingest_logs(job: Job, done: "Run", logs: FoundLogs) -> None:
     """Ingest the clusters that were found."""
-    from isr_batch.ingest.broker_logs import ingest_kafka_logs, require_clean
+    from isr_batch.ingest.broker_logs import ingest_broker_logs, require_clean_broker_logs
 
     for name, (folder, found) in logs.clusters.items():
         show_files(job.out, name, found)
         with job.out.step(f"ingest {folder}") as facts:
-            ingest = ingest_kafka_logs(job.lake, folder, name, logs.release, logs.options)
+            ingest = ingest_broker_logs(job.lake, folder, name, logs.release, logs.options)
             counts = ingest.counts
             done.add(counts)
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
@@ -149,7 +149,7 @@ def ingest_logs(job: Job, done: "Run", logs: FoundLogs) -> None:
             job.out.details(f"Assumptions about {name}", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
         else:
             job.out.say(cluster=name, ingest="nothing new")
-        require_clean(counts, job.settings.ingest.max_quarantine_ratio)
+        require_clean_broker_logs(counts, job.settings.ingest.max_quarantine_ratio)
 
 
 @ingest_app.command("kafka-logs", epilog="Example: isr-batch ingest kafka-logs data/samples --lake build/lake")
@@ -186,17 +186,17 @@ def table(
     require_path(path, "give the file or folder of the table of fetches")
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
     with recorded_run(job, "ingest") as done:
-        from isr_batch.ingest.broker_logs import require_clean
-        from isr_batch.ingest.own_table.ingest import ingest_table, lacking_input
+        from isr_batch.ingest.broker_logs import require_clean_broker_logs
+        from isr_batch.ingest.own_table.ingest import ingest_own_table, lacking_input
 
         with job.out.step(f"ingest {path}") as facts:
-            counts = ingest_table(job.lake, path, mapping)
+            counts = ingest_own_table(job.lake, path, mapping)
             done.add(counts)
             facts |= {"rows": counts.rows_in, "written": counts.rows_out, "quarantined": counts.rows_quarantined}
         missing = lacking_input(mapping)
         if missing:
             job.out.table("What the input lacks", missing, LACKING_COLUMNS)
-        require_clean(counts, job.settings.ingest.max_quarantine_ratio)
+        require_clean_broker_logs(counts, job.settings.ingest.max_quarantine_ratio)
         _pack(job)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from isr_batch.errors import UsageError
-from isr_batch.settings import did_you_mean
+from isr_batch.phrases import did_you_mean
 from pipelines.job import Json
 from pipelines.output import Output
 
@@ -37,7 +37,7 @@ def diff_rules(
     as_json: Json = False,
 ) -> None:
     """Show how two rules differ: in words, and on an example log."""
-    from isr_batch.simulation.rule_difference import DECISIONS, WORDS, difference_words, first_difference
+    from isr_batch.simulation.rule_difference import DECISIONS, WORDS, first_rule_difference, rule_difference_in_words
     from udfs.rules import REGISTRY
 
     for name in (first, second):
@@ -45,8 +45,8 @@ def diff_rules(
             raise UsageError(f"no rule {name}", did_you_mean(name, REGISTRY))
     a, b = REGISTRY[first], REGISTRY[second]
     out = Output(as_json=as_json)
-    out.table(f"a: {first}, b: {second}, where they differ", difference_words(a, b), WORDS)
-    found = first_difference(a, b)
+    out.table(f"a: {first}, b: {second}, where they differ", rule_difference_in_words(a, b), WORDS)
+    found = first_rule_difference(a, b)
     if found is None:
         out.say(worked_log="none tells them apart")
         return

@@ -24,9 +24,9 @@ def sweep(
 ) -> None:  # fmt: skip
     """Replay many parameter sets in one pass, and recommend the smallest lag time within the budgets."""
     require_lake(lake, catalog)
-    from isr_batch.scoring.sweep_grid import load_grid, require_lag_times
+    from isr_batch.scoring.sweep_grid import load_grid, require_lag_times_in_grid
 
-    named = require_lag_times(grid, load_grid(grid))
+    named = require_lag_times_in_grid(grid, load_grid(grid))
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
     with recorded_run(job, "sweep") as done:
         from isr_batch.lake.run_log import RunCounts

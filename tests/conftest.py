@@ -52,7 +52,7 @@ LONG = {
 """Files whose tests take a minute or more, and why: `make test-all` runs them."""
 
 LONGEST_FIRST = (
-    "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_generate.py", "test_kafka_logs.py",
+    "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_generate_scenario.py", "test_kafka_logs.py",
     "test_timeline_files.py", "test_own_table.py", "test_engines.py",
 )  # fmt: skip
 """Files whose tests take minutes in all."""

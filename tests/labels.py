@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from isr_batch.simulation.planted_faults import Planted
+from isr_batch.simulation.planted_faults import PlantedFault
 from tests.loop import Tables
 from udfs.kernel.causes import CAUSES
 from udfs.records import BY_CONTROLLER, CHANGE_COLUMNS, NEVER_US, SHRINK
@@ -55,7 +55,7 @@ def shrinks(tables: Tables) -> Iterator[Shrink]:
         )
 
 
-def right_cause(shrink: Shrink, planted: Sequence[Planted], lag_us: int) -> str:
+def right_cause(shrink: Shrink, planted: Sequence[PlantedFault], lag_us: int) -> str:
     """The first cause of the definitions that truly holds."""
     alive = shrink.heard_us > shrink.time_us - lag_us
     fault = next((fault for fault in reversed(planted) if fault.from_us <= shrink.time_us), None)
@@ -72,19 +72,19 @@ def right_cause(shrink: Shrink, planted: Sequence[Planted], lag_us: int) -> str:
     return cause_of_follower(fault, shrink) if fault else NOBODY
 
 
-def is_of_leader(fault: Planted, shrink: Shrink) -> bool:
+def is_of_leader(fault: PlantedFault, shrink: Shrink) -> bool:
     """A leader that sleeps drops nobody before it wakes: who does is its successor, and the sleeper a follower."""
     if fault.what == "stopped leader":
         return shrink.time_us > woken_us(fault)
     return fault.what in SLOW_LEADER and fault.who == shrink.leader
 
 
-def woken_us(fault: Planted) -> int:
+def woken_us(fault: PlantedFault) -> int:
     ((_, _, _, until_us),) = fault.steps
     return until_us
 
 
-def cause_of_follower(fault: Planted, shrink: Shrink) -> str:
+def cause_of_follower(fault: PlantedFault, shrink: Shrink) -> str:
     """What was planted of the follower itself; a fault that it has no part in explains nothing."""
     if fault.what == "stopped leader":
         return "follower_stopped"
@@ -95,6 +95,6 @@ def cause_of_follower(fault: Planted, shrink: Shrink) -> str:
     return "follower_slow" if fault.what in SLOWS else NOBODY
 
 
-def confusion(tables: Tables, planted: Sequence[Planted], lag_us: int) -> Counter[tuple[str, str]]:
+def confusion(tables: Tables, planted: Sequence[PlantedFault], lag_us: int) -> Counter[tuple[str, str]]:
     """How often each right cause was given which."""
     return Counter((right_cause(shrink, planted, lag_us), shrink.given) for shrink in shrinks(tables))

@@ -1,4 +1,4 @@
-"""Who could lead if the leader died, microsecond by microsecond: an oracle for `isr_batch.scoring.rule_path`.
+"""Who could lead if the leader died, microsecond by microsecond: an oracle for `isr_batch.scoring.isr_path`.
 
 A world with a leader, followers, a controller and a rule that shrinks, expands and gives up leadership at random. It
 writes down what the tables would have, and what is so at each instant.

@@ -6,7 +6,7 @@ remembers the last known leader when the ISR becomes empty, and not when a parti
 
 from dataclasses import dataclass
 
-from isr_batch.scoring.elr import NOBODY, eligible_after
+from isr_batch.scoring.elr import NOBODY, elr_after
 
 NO_LEADER = -1
 PREFERRED, ONLINE, UNCLEAN = range(3)
@@ -91,7 +91,7 @@ def change(
     """
     elr = partition.elr
     if elr_enabled:
-        elr = eligible_after(partition.isr, elr, wanted_isr, lost, min_isr)
+        elr = elr_after(partition.isr, elr, wanted_isr, lost, min_isr)
     valid = active & (wanted_isr if wanted_isr != 0 else elr)
     # Nobody is safe: who led last may, if he is there.
     last_resort = partition.last_known_leader if elr_enabled and wanted_isr == 0 and elr == 0 else NO_LEADER

@@ -80,7 +80,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
     ----------
     evidence : pa.Table
         Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
-    requests : FromRequests, optional
+    requests : RequestsForQuestions, optional
         What request logs add.
     """
     every = [row for row in answer_rows(evidence) if not row["retry"]]

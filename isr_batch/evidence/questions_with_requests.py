@@ -59,7 +59,7 @@ def answer_questions_with_requests(lake: Lake, cluster_id: str) -> list[Answered
 
     Returns
     -------
-    list of Answered
+    list of AnsweredQuestion
         As `isr_batch.evidence.questions.answer_questions`; empty where no replica left an ISR by the lines.
     """
     if not lake.has(SHRINK_EVIDENCE.name):

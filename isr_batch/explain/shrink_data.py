@@ -13,6 +13,7 @@ from isr_batch.explain.shrink_text import NOT_NAMED, DroppedFollower, FetchInTex
 from isr_batch.lake.engines import LakeEngine, Rows, engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
+from isr_batch.phrases import did_you_mean
 from isr_batch.replay.terms import JOINED
 from isr_batch.rule_order import release_sort_key
 from isr_batch.scoring.disagreements import (
@@ -23,10 +24,10 @@ from isr_batch.scoring.disagreements import (
     RUN,
     replayed_runs,
     require_replayed,
+    runs_at_event,
     shrink_events,
-    stands,
 )
-from isr_batch.settings import did_you_mean, require_rules
+from isr_batch.settings import require_rules
 from udfs.batches.results import SET_COLUMNS
 
 LAST_FETCHES: Final = 8
@@ -274,7 +275,7 @@ def _stands(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
     replayed = replayed_runs(
         engine, rows_with_key(engine, "partition_scores", of_set), rows_with_key(engine, "leader_epochs", of_set)
     )
-    decided = stands(engine, event, replayed, rows_with_key(engine, "isr_changes", of_follower))
+    decided = runs_at_event(engine, event, replayed, rows_with_key(engine, "isr_changes", of_follower))
     text = f"SELECT run, stand, at_us, primary_cause FROM {{decided}} WHERE NOT coalesce({is_own}, false)"
     rows = engine.listed(engine(text, decided=decided))
     order = [MADE, KEPT, OUT]

@@ -65,7 +65,7 @@ class DroppedFollower:
         End of the last append with acks 0 or 1 before the shrink.
     appends, records, lacked_appends : int
         Since ``last_caught_up_time_ms``, and those appends of the term that ended beyond its own log.
-    fetches : tuple of Fetch
+    fetches : tuple of FetchInText
         Its last ones that arrived before the shrink, in order.
     next_arrival_us : int, optional
         Arrival of the first one after it.

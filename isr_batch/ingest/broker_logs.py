@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from isr_batch.errors import QualityGateError
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
 from isr_batch.ingest.ingested_files import (
-    Ingested,
-    Plan,
+    IngestedFile,
+    PlanOfFiles,
     beginnings_of_file,
     days_of_files,
-    days_read,
+    days_of_read_files,
     overlaps_of_files,
-    plan_ingest,
+    plan_files_to_ingest,
     records_of_files,
     remaining_files,
     rows_of_files,
@@ -36,7 +36,7 @@ from isr_batch.ingest.kafka_logs.log_folder import LogOptions
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
 from isr_batch.ingest.log_files.content import text_bytes
-from isr_batch.ingest.replace_rows import CUT_BY, replace_covered, rows_of_cluster
+from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, replaced_rows_of_cluster
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
@@ -78,7 +78,7 @@ class Ingest:
     notes: list[Note] = field(default_factory=list)
 
 
-def ingest_kafka_logs(
+def ingest_broker_logs(
     lake: Lake, folder: Path, cluster_id: str, release: str | None = None, options: LogOptions = LogOptions()  # noqa: B008
 ) -> Ingest:  # fmt: skip
     """Put what a folder of broker logs says into the lake, unless it is there already.
@@ -116,7 +116,9 @@ def _ingest(
     lake = small.lake
     known = _known(lake, cluster_id)
     engine = engine_for(lake.spark, small.sql, text_bytes(folder))
-    work = plan_ingest(survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options), known)
+    work = plan_files_to_ingest(
+        survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options), known
+    )
     if release:
         work.found.given = replace(work.found.given, release=release)
     # What the operator says may be new though no file is.
@@ -133,7 +135,7 @@ def _ingest(
         return _read_and_write(small, engine, folder, work, cluster_id)
 
 
-def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: Plan, cluster_id: str) -> Ingest:
+def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str) -> Ingest:
     lake = small.lake
     logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
     account = logs.account()
@@ -145,7 +147,7 @@ def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: Plan
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
     )
     # Last: an ingest that was cut off before is done again.
-    replace_arrow(lake, small.sql, INGESTED_FILES, rows, rows_of_cluster(cluster_id))
+    replace_arrow(lake, small.sql, INGESTED_FILES, rows, replaced_rows_of_cluster(cluster_id))
     return Ingest(
         RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes
     )
@@ -157,23 +159,23 @@ def _weigh(small: SmallTables, lines: LinesOfInterest, cluster_id: str) -> None:
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 
-def _known(lake: Lake, cluster_id: str) -> list[Ingested]:
+def _known(lake: Lake, cluster_id: str) -> list[IngestedFile]:
     names = [name for name in INGESTED_FILES.column_names if name != "cluster_id"]
     rows = read_columns(lake, INGESTED_FILES.name, names, {"cluster_id": cluster_id})
-    return [Ingested(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
+    return [IngestedFile(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
 
 
-def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
+def _before(lake: Lake, work: PlanOfFiles, cluster_id: str) -> list[dict[str, Any]]:
     """Terms of logs that were read earlier and are not in the folder any more: today's logs go on from them."""
     if not work.gone or not all(lake.has(table.name) for table in (LEADER_EPOCHS, OBSERVED_ISR_CHANGES)):
         return []
     of_term = ["leader_id", "topic", "partition_id", "leader_epoch"]
     times = {f"{name}_us": F.unix_micros(f"{name}_time") for name in ("start", "end")}
-    terms = lake.read(LEADER_EPOCHS.name).where(rows_of_cluster(cluster_id)).withColumns(times)
+    terms = lake.read(LEADER_EPOCHS.name).where(replaced_rows_of_cluster(cluster_id)).withColumns(times)
     # Only what ends with its leader's log may go on.
     log_ends_us = F.max("end_us").over(Over.partitionBy("leader_id"))
     last = terms.withColumn("log_ends_us", log_ends_us).where(f"end_us >= log_ends_us - {LAST_US}")
-    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(rows_of_cluster(cluster_id))
+    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(replaced_rows_of_cluster(cluster_id))
     isr = changes.groupBy(*of_term).agg(F.max_by("isr_after", "change_time").alias("isr"))
     rows: list[dict[str, Any]] = (
         last.join(isr, of_term, "left")
@@ -186,7 +188,7 @@ def _before(lake: Lake, work: Plan, cluster_id: str) -> list[dict[str, Any]]:
 def _write(
     small: SmallTables,
     tables: Mapping[str, Rows],
-    work: Plan,
+    work: PlanOfFiles,
     times: dict[str, dict[str, Any]],
     cluster_id: str,
 ) -> tuple[int, int]:
@@ -195,9 +197,9 @@ def _write(
         refused.source_file for refused in work.found.refused
     }
     for of_file, span in overlaps_of_files(work, times):
-        take_runs_apart(small.lake, f"{rows_of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
+        take_runs_apart(small.lake, f"{replaced_rows_of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(sql_literal, sorted(still)))})" if still else "true"
-    written, broken = replace_covered(
+    written, broken = replace_covered_rows(
         small.lake, tables, cluster_id, small=small, replaced_days=days_of_files(work, times),
         replaced={QUARANTINE.name: others}
         | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
@@ -206,17 +208,21 @@ def _write(
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip
-    days = ", ".join(f"DATE'{day}'" for day in sorted(days_read(work, times)))
+    days = ", ".join(f"DATE'{day}'" for day in sorted(days_of_read_files(work, times)))
     if days and small.lake.has(LATE_CHECKS.name):
         # What they were found out from may be another log now.
         none = arrow_schema(LATE_CHECKS).empty_table()
         replace_arrow(
-            small.lake, small.sql, LATE_CHECKS, none, f"{rows_of_cluster(cluster_id)} AND event_date IN ({days})"
+            small.lake,
+            small.sql,
+            LATE_CHECKS,
+            none,
+            f"{replaced_rows_of_cluster(cluster_id)} AND event_date IN ({days})",
         )
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 
 
-def require_clean(counts: RunCounts, max_quarantine_ratio: float) -> None:
+def require_clean_broker_logs(counts: RunCounts, max_quarantine_ratio: float) -> None:
     """Fail when an ingest refused too much of what it read.
 
     Raises

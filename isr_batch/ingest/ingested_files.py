@@ -32,7 +32,7 @@ Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True)
-class Ingested:
+class IngestedFile:
     """A row of ``ingested_files``; times are UTC."""
 
     source_file: str
@@ -54,40 +54,40 @@ class Ingested:
         return (self.first_time, self.last_time) if self.first_time and self.last_time else None
 
 
-def beginnings_of_file(known: Iterable[Ingested], file: LogFile) -> list[int]:
+def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int]:
     """Lengths at which ``file`` may have been ingested before."""
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
 
-def _began_as(file: LogFile, record: Ingested) -> bool:
+def _began_as(file: LogFile, record: IngestedFile) -> bool:
     assert file.held is not None
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
     return same and record.content_hash in {file.held.content_hash, *file.held.beginnings}
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanOfFiles:
     """What an ingest of a folder does to the lake.
 
     Parameters
     ----------
     found : LogFolder
         The folder, its files by the names that they have in the lake.
-    superseded : list of Ingested
+    superseded : list of IngestedFile
         Files whose lines are all in the folder.
-    gone : list of Ingested
+    gone : list of IngestedFile
         Files whose lines are not.
     nothing_new : bool
         Whether the lake holds the folder as it is.
     """
 
     found: LogFolder
-    superseded: list[Ingested]
-    gone: list[Ingested]
+    superseded: list[IngestedFile]
+    gone: list[IngestedFile]
     nothing_new: bool
 
 
-def plan_ingest(found: LogFolder, known: list[Ingested]) -> Plan:
+def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfFiles:
     """Compare a folder with what the lake holds of its cluster."""
     superseded = [record for record in known if any(_began_as(file, record) for file in found.files)]
     gone = [record for record in known if record not in superseded and record.kind != PROPERTIES]
@@ -109,7 +109,7 @@ def plan_ingest(found: LogFolder, known: list[Ingested]) -> Plan:
     ingested = {_identity(record.source_file, record.size_bytes, record.content_hash) for record in known
             if record.code_version == __version__}  # fmt: skip
     there = {_identity(file.name, file.held.size_bytes, file.held.content_hash) for file in files if file.held}
-    return Plan(replace(found, files=files), superseded, gone, there <= ingested)
+    return PlanOfFiles(replace(found, files=files), superseded, gone, there <= ingested)
 
 
 def _plain(name: str) -> str:
@@ -120,14 +120,16 @@ def _identity(name: str, size: int, content_hash: str) -> tuple[str, int, str]:
     return name, size, content_hash
 
 
-def records_of_files(work: Plan, times: dict[str, dict[str, Any]], run_id: str, now: datetime) -> list[Ingested]:
+def records_of_files(
+    work: PlanOfFiles, times: dict[str, dict[str, Any]], run_id: str, now: datetime
+) -> list[IngestedFile]:
     """Rows of ``ingested_files`` after an ingest: of the files that were read, and of those that are gone.
 
     A day keeps the time at which it last changed, unless a file tells more of it now than it did.
 
     Parameters
     ----------
-    work : Plan
+    work : PlanOfFiles
         What was done.
     times : dict
         By file: ``first_time``, ``last_time`` and ``days``, a list of dates.
@@ -147,30 +149,30 @@ def records_of_files(work: Plan, times: dict[str, dict[str, Any]], run_id: str, 
             for day, changed in record.days.items():
                 if day in days and (same or (record.last_time and day < record.last_time.date())):
                     days[day] = changed
-        rows.append(Ingested(
+        rows.append(IngestedFile(
             file.name, file.kind, file.broker_id, file.held.size_bytes, file.held.content_bytes, file.held.content_hash,
             file.held.lines, time["first_time"], time["last_time"], days, __version__, run_id,
         ))  # fmt: skip
     return rows + remaining_files(work, times)
 
 
-def remaining_files(work: Plan, times: dict[str, dict[str, Any]]) -> list[Ingested]:
+def remaining_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[IngestedFile]:
     """Files that are gone and still have rows: no file that is read tells of all of their time."""
     read = _read_spans(work, times)
     return [record for record in work.gone if not any(_swallows(file, span, record) for file, span in read)]
 
 
-def _swallows(file: LogFile, span: Span, record: Ingested) -> bool:
+def _swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
     same = record.kind == REQUEST and record.broker_id == file.broker_id and _overlap(record.span, span)
     return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
 
 
-def rows_of_files(work: Plan, times: dict[str, dict[str, Any]], done_at: Sequence[str]) -> str:
+def rows_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]], done_at: Sequence[str]) -> str:
     """Condition of the rows of fetches or appends that are replaced, as SQL.
 
     Parameters
     ----------
-    work : Plan
+    work : PlanOfFiles
         What is done.
     times : dict
         As for `records_of_files`, of the files that are read.
@@ -186,25 +188,25 @@ def rows_of_files(work: Plan, times: dict[str, dict[str, Any]], done_at: Sequenc
     return " OR ".join([condition, *overlapping])
 
 
-def days_of_files(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
+def days_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> tuple[str, str] | None:
     """First and last event_date of the rows of which `rows_of_files` is the condition; None: they may have any."""
     days = _days(work, times)
     return (str(days[0]), str(days[1])) if days and not overlaps_of_files(work, times) else None
 
 
-def days_read(work: Plan, times: dict[str, dict[str, Any]]) -> set[date]:
+def days_of_read_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> set[date]:
     """Days of which the files tell that are read, or told when they were read before."""
     before = {day for record in work.superseded for day in record.days}
     return before | {day for of_file in times.values() for day in of_file["days"]}
 
 
-def _days(work: Plan, times: dict[str, dict[str, Any]]) -> tuple[date, date] | None:
+def _days(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> tuple[date, date] | None:
     """First and last day of rows of the files that are read; stamps written late move back in time."""
-    days = days_read(work, times)
+    days = days_of_read_files(work, times)
     return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
 
-def overlaps_of_files(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
+def overlaps_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[tuple[str, Span]]:
     """Where copies overlap: rows of files that are gone, as SQL, and the time that a file which is read tells of."""
     return [
         (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
@@ -214,7 +216,7 @@ def overlaps_of_files(work: Plan, times: dict[str, dict[str, Any]]) -> list[tupl
     ]
 
 
-def time_of_gone_files(work: Plan, times: dict[str, dict[str, Any]], broker: str, time: str) -> str:
+def time_of_gone_files(work: PlanOfFiles, times: dict[str, dict[str, Any]], broker: str, time: str) -> str:
     """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL."""
     kept = []
     for broker_id in sorted(
@@ -222,12 +224,12 @@ def time_of_gone_files(work: Plan, times: dict[str, dict[str, Any]], broker: str
     ):
         gone = sorted(r.span for r in work.gone if r.kind == REQUEST and r.broker_id == broker_id and r.span)
         read = sorted(span for file, span in _read_spans(work, times) if file.broker_id == broker_id)
-        read_times = [_within(time, *bounds) for bounds in covered_by_files(read, gone)]
+        read_times = [_within(time, *bounds) for bounds in time_covered_by_files(read, gone)]
         kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(read_times)}))" if read_times else ")"))
     return " OR ".join(kept) or "false"
 
 
-def covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
+def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
     """Share out the time between the files that are read and those that are gone.
 
     What lies between two files belongs to the second: a term begins before its first request. Where both tell of
@@ -256,7 +258,7 @@ def covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime 
     ]
 
 
-def _read_spans(work: Plan, times: dict[str, dict[str, Any]]) -> list[tuple[LogFile, Span]]:
+def _read_spans(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[tuple[LogFile, Span]]:
     return [
         (file, (times[file.name]["first_time"], times[file.name]["last_time"]))
         for file in work.found.of_kind(REQUEST)

@@ -46,7 +46,7 @@ Span = tuple[str, str]
 Given: TypeAlias = DataFrame | pa.Table | Spread
 
 
-def replace_covered(  # noqa: PLR0913 four of them have a default
+def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     lake: Lake,
     tables: Mapping[str, Given],
     cluster_id: str,
@@ -98,10 +98,10 @@ def replace_covered(  # noqa: PLR0913 four of them have a default
             others = f"NOT ({left_alone.get(table.name, 'false')})"
             own = spans.get(table.name)
             covers = [*served, *([own] if own else [])]
-            where = replaced.get(table.name) or rows_between(time, covers)
+            where = replaced.get(table.name) or replaced_rows_between(time, covers)
             if table is FETCH_LOG and table.name not in replaced and covers:
-                take_runs_apart(lake, rows_of_cluster(cluster_id), time, whole_of(covers))
-            whole = f"{rows_of_cluster(cluster_id)} AND ({where}) AND {others}"
+                take_runs_apart(lake, replaced_rows_of_cluster(cluster_id), time, span_of_replaced_rows(covers))
+            whole = f"{replaced_rows_of_cluster(cluster_id)} AND ({where}) AND {others}"
             if table.name in frames or not small:
                 return lake.replace(table, frames[table.name].where(others), whole)
             days = replaced_days if table.name in replaced else _days(covers)
@@ -124,7 +124,7 @@ def replace_covered(  # noqa: PLR0913 four of them have a default
 
 
 class _Replaced(NamedTuple):
-    """What `replace_covered` is given of the rows that are replaced."""
+    """What `replace_covered_rows` is given of the rows that are replaced."""
 
     cluster_id: str
     where: Mapping[str, str]
@@ -201,7 +201,7 @@ def _folder_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -
     """Say where workers can write the rows of a table; None where only Spark can, or writes rows again that stay."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
-    whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
+    whole = f"{replaced_rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
     return small.lake.folder(table.name) if small.takes(table, replaced.days, whole) else None
 
 
@@ -232,7 +232,7 @@ def _in_spark(lake: Lake, rows: Given) -> DataFrame:
     return lake.spark.createDataFrame(pa.Table.from_arrays(rows.columns, names=rows.column_names))
 
 
-def rows_of_cluster(cluster_id: str) -> str:
+def replaced_rows_of_cluster(cluster_id: str) -> str:
     """As SQL: the rows of this cluster."""
     return f"cluster_id = {sql_literal(cluster_id)}"
 
@@ -289,7 +289,7 @@ def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
     )
 
 
-def whole_of(spans: list[Span]) -> Span:
+def span_of_replaced_rows(spans: list[Span]) -> Span:
     """The time that the spans cover together, and what lies between them."""
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
@@ -297,15 +297,15 @@ def whole_of(spans: list[Span]) -> Span:
 def _days(spans: list[Span]) -> Days | None:
     if not spans:
         return None
-    first, last = whole_of(spans)
+    first, last = span_of_replaced_rows(spans)
     return first[:10], last[:10]
 
 
-def rows_between(time: str, spans: list[Span]) -> str:
+def replaced_rows_between(time: str, spans: list[Span]) -> str:
     """As SQL: in the time that all the spans cover together; all rows if there is none."""
     if not spans:
         return "true"
-    first, last = whole_of(spans)
+    first, last = span_of_replaced_rows(spans)
     # The days say nothing new, but spare Delta the files of all other days.
     return (
         f"event_date BETWEEN DATE'{first[:10]}' AND DATE'{last[:10]}' "

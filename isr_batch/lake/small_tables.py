@@ -94,7 +94,7 @@ class SmallTables:
             SQL condition that both engines understand; every row must meet it.
         days : (str, str), optional
             First and last value of event_date that the condition lets through, so that no other files are read.
-        files : sequence of DataFile
+        files : sequence of FileOfWorker
             More rows, all of which meet the contract and the condition.
 
         Returns

@@ -62,7 +62,7 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
 
     Returns
     -------
-    dict of str to list of Drawn
+    dict of str to list of DrawnPicture
         By cluster.
     """
     drawn: dict[str, list[DrawnPicture]] = {name: [] for name in ran}

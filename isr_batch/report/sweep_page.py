@@ -7,9 +7,9 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.report.charts import frontier_chart
 from isr_batch.report.page import page_scope, write_page
-from isr_batch.scoring.lag_time_advice import Row, curve
+from isr_batch.scoring.lag_time_advice import Row, curve_of_advice
 from isr_batch.scoring.sweep import Sweep, swept_params
-from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
+from isr_batch.scoring.sweep_grid import LAG_TIME, NamedGrid, SweepGrid
 
 FIGURES = (
     "exposure_follower_hours", "shrinks", "spurious", "genuine", "unknown", "never_removed",
@@ -58,17 +58,17 @@ def _place(row: Row) -> str:
     return f"{row['cluster_id']}, {row['topic_class']} topics"
 
 
-def _whose(row: Row, grid: Grid) -> str:
+def _whose(row: Row, grid: SweepGrid) -> str:
     others = swept_params(row["other_params_json"], grid)
     chosen = f" {LAG_TIME}={row['recommended_lag_time_max_ms']}" if row["recommended_lag_time_max_ms"] else ""
     return f"{_place(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
 
 
-def _curve(row: Row, grid: Grid) -> str:
-    return f"{row['rule']} {swept_params(curve(row)[-1], grid)}".rstrip()
+def _curve(row: Row, grid: SweepGrid) -> str:
+    return f"{row['rule']} {swept_params(curve_of_advice(row)[-1], grid)}".rstrip()
 
 
-def _mark(row: Row, grid: Grid) -> dict[str, Any]:
+def _mark(row: Row, grid: SweepGrid) -> dict[str, Any]:
     seen = row["spurious"] > 0
     high = row["mistakes_per_follower_day_high"]
     rate = row["mistakes_per_follower_day"] if seen else high
@@ -85,7 +85,7 @@ def _mark(row: Row, grid: Grid) -> dict[str, Any]:
     }
 
 
-def _figures(row: Row, grid: Grid) -> dict[str, Any]:
+def _figures(row: Row, grid: SweepGrid) -> dict[str, Any]:
     labels = {"topics": _place(row), "rule": _curve(row, grid), "lag time, ms": row[LAG_TIME]}
     numbers = {name: row[name] for name in FIGURES}
     return labels | {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in numbers.items()}

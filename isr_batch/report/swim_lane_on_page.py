@@ -48,7 +48,7 @@ class SwimLaneOnPage(NamedTuple):
     ----------
     at : float
         Where the shrink is.
-    curves : list of Curves
+    curves : list of CurvesOnPage
     rows : list of dict
         ``name``, ``bars`` (with ``x``, ``width``, ``css`` and ``says``) and ``follower``, whose first row has its name.
     ticks : list of dict

@@ -19,7 +19,7 @@ from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import RULE_DISAGREEMENTS
-from isr_batch.scoring.by_key import with_event
+from isr_batch.scoring.event_of_shrinks import with_event_of_shrinks
 from isr_batch.scoring.scores import Rows
 from isr_batch.settings import require_rules
 from isr_batch.window import Window
@@ -47,17 +47,19 @@ def write_disagreements(lake: Lake, window: Window) -> int:
     # An event across midnight belongs to the day of its first shrink, which new shrinks on the other side may move.
     around = Window(_moved(window.start, -1), _moved(window.end, 1))
     with engine_for(lake, TABLES) as engine:
-        return engine.replace(RULE_DISAGREEMENTS, disagreements(engine, around), around.condition)
+        return engine.replace(RULE_DISAGREEMENTS, rule_disagreements(engine, around), around.condition)
 
 
-def disagreements(engine: LakeEngine, window: Window = Window()) -> EngineRows:  # noqa: B008 frozen
+def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineRows:  # noqa: B008 frozen
     """Rows of ``rule_disagreements`` for events that begin in the window."""
     tables = {name: engine.table(name) for name in TABLES}
     shrinks = engine(
         f"SELECT * FROM {{shrinks}} WHERE {window.condition}", shrinks=shrink_events(engine, tables["shrink_verdicts"])
     )
     scores = engine(f"SELECT * FROM {{partition_scores}} WHERE {window.condition}", **tables)
-    decided = stands(engine, shrinks, replayed_runs(engine, scores, tables["leader_epochs"]), tables["isr_changes"])
+    decided = runs_at_event(
+        engine, shrinks, replayed_runs(engine, scores, tables["leader_epochs"]), tables["isr_changes"]
+    )
 
     def runs(stand: str) -> str:
         return f"array_sort(collect_list(CASE WHEN stand = '{stand}' THEN run END))"
@@ -138,7 +140,7 @@ def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
         """,
         verdicts=verdicts,
     )
-    found = engine.by_key(shrinks, FOLLOWER, with_event, _EVENTS)
+    found = engine.by_key(shrinks, FOLLOWER, with_event_of_shrinks, _EVENTS)
     return engine("SELECT *, CAST(timestamp_micros(event_us) AS DATE) AS event_date FROM {found}", found=found)
 
 
@@ -149,7 +151,7 @@ _EVENTS: Final = pa.schema(
 )  # fmt: skip
 
 
-def stands(engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows) -> EngineRows:
+def runs_at_event(engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows) -> EngineRows:
     """What each run that was replayed for an event's day did about it.
 
     Parameters

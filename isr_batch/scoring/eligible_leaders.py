@@ -15,7 +15,8 @@ from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.replay.terms import JOINED
 from isr_batch.scoring import heir_offsets
-from isr_batch.scoring.rule_path import SPANS, Cluster, Word, spans_outside_isr
+from isr_batch.scoring.controller_words import ControlledCluster, ControllerWord
+from isr_batch.scoring.isr_path import SPANS, spans_outside_isr
 from udfs.rules import REGISTRY
 
 Elr = Literal["auto", "off", "on"]
@@ -111,12 +112,12 @@ def _path(engine: LakeEngine) -> str:
     """
 
 
-def eligible_leader_clusters(engine: LakeEngine, elr: Elr) -> dict[str, Cluster]:
+def eligible_leader_clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
     """Collect what the controllers said of whole clusters, and find out whether these have the feature."""
-    words: dict[str, list[Word]] = {}
+    words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables(engine))):
-        words.setdefault(row.pop("cluster_id"), []).append(Word(**row))
+        words.setdefault(row.pop("cluster_id"), []).append(ControllerWord(**row))
     return {
         name: eligible_leader_cluster(sorted(words.get(name, []), key=_in_order), row, elr)
         for name, row in facts.items()
@@ -153,12 +154,12 @@ _WORDS: Final = """
 """
 
 
-def eligible_leader_cluster(words: Sequence[Word], facts: Mapping[str, Any], elr: Elr) -> Cluster:
+def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str, Any], elr: Elr) -> ControlledCluster:
     """Find out whether a cluster has eligible leader replicas, and from when on.
 
     Parameters
     ----------
-    words : sequence of Word
+    words : sequence of ControllerWord
         In order, also of kind metadata_version.
     facts : mapping
         ``major``, the least major release of its brokers (None: unknown), and ``printed_in``, where an ELR that is not
@@ -169,16 +170,16 @@ def eligible_leader_cluster(words: Sequence[Word], facts: Mapping[str, Any], elr
     together = [word.at_us for word in words if word.kind == "metadata_version"]
     others = [word for word in words if word.kind not in {"elr_version", "metadata_version"}]
     if elr != "auto":
-        return Cluster(others, "given", elr == "on")
+        return ControlledCluster(others, "given", elr == "on")
     if levels or together:
         # A new cluster and each snapshot write all features that are on. What they say of the time before is the best
         # that there is; a record that comes alone changes a cluster that had the feature off.
         before = bool(levels and levels[0].at_us in together and levels[0].value)
-        return Cluster(sorted([*levels, *others], key=_in_order), "recorded", before)
+        return ControlledCluster(sorted([*levels, *others], key=_in_order), "recorded", before)
     if facts["major"] is not None and facts["major"] < FIRST_RELEASE:
-        return Cluster(others, "release", False)
-    return Cluster(others, facts["printed_in"] or "unknown", True if facts["printed_in"] else None)
+        return ControlledCluster(others, "release", False)
+    return ControlledCluster(others, facts["printed_in"] or "unknown", True if facts["printed_in"] else None)
 
 
-def _in_order(word: Word) -> tuple[int, int]:
+def _in_order(word: ControllerWord) -> tuple[int, int]:
     return word.at_us, word.number

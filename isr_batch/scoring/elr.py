@@ -13,7 +13,7 @@ NOBODY = 0
 """An empty set."""
 
 
-def eligible_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:
+def elr_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:
     """Give the ELR after a change of the ISR to ``wanted_isr``; members of the ISR before it may be in it.
 
     Parameters

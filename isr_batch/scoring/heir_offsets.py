@@ -8,7 +8,7 @@ from typing import Final
 from isr_batch.lake.engines import LakeEngine
 from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.tables.contract import SET_KEY
-from isr_batch.scoring.at_risk import FOUND, SPAN, at_risk
+from isr_batch.scoring.heir_lacks import FOUND, SPAN, heir_lacks
 
 TABLES: Final = {
     "partition_timeline": (*SPAN[:-1], "time", "high_watermark"),
@@ -32,7 +32,7 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
     ----------
     engine : LakeEngine
     spans : EngineRows
-        Of `isr_batch.scoring.rule_path.spans_outside_isr`.
+        Of `isr_batch.scoring.isr_path.spans_outside_isr`.
     tables : dict of str to EngineRows
         TABLES.
     """
@@ -54,7 +54,7 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
             rule_runs=tables["rule_runs"],
         )
     )
-    found = engine.by_key(engine(_EVENTS, watched=watched, **tables), SPAN, at_risk, FOUND)
+    found = engine.by_key(engine(_EVENTS, watched=watched, **tables), SPAN, heir_lacks, FOUND)
     return engine(
         f"""
         SELECT spans.*, lost_records_max, lost_us, elr_below_high_watermark

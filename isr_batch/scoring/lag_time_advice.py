@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from isr_batch.scoring.sweep_grid import LAG_TIME, Budgets
+from isr_batch.scoring.sweep_grid import LAG_TIME, SweepBudgets
 from udfs.rules import REGISTRY
 
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ NORMAL: Final = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
 
-def poisson_interval(events: int) -> tuple[float, float]:
+def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
     """Compute the exact 95 % interval of a Poisson mean from the number of events; both tails have 2.5 %.
 
     Above `EXACT` events it uses the cube root approximation of Wilson and Hilferty (1931).
@@ -50,7 +50,7 @@ def _mean_where(most: int, probability: float) -> float:
     return low
 
 
-def with_rates(row: Row) -> Row:
+def with_mistake_rates(row: Row) -> Row:
     """Add mistakes per follower-day, with their interval, to a row of scores.
 
     At each end, the interval is the wider one of two: the Poisson interval assumes independent shrinks; the bootstrap
@@ -58,7 +58,7 @@ def with_rates(row: Row) -> Row:
     """
     days = row["exposure_follower_hours"] / 24
     partition_days = row["exposure_partition_hours"] / 24
-    low, high = poisson_interval(row["spurious"])
+    low, high = poisson_interval_of_mistakes(row["spurious"])
     low = min(low, row["mistakes_per_partition_day_low"] * partition_days)
     high = max(high, row["mistakes_per_partition_day_high"] * partition_days)
     judged = row["shrinks"] - row["excluded"]
@@ -72,20 +72,20 @@ def with_rates(row: Row) -> Row:
     }
 
 
-def curve(row: Row) -> tuple[str, str, str, str]:
+def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
     """Key of a row's curve: rows on one curve differ only in the lag time."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
 
-def advice(rows: Sequence[Row], budgets: Budgets) -> list[Row]:
+def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
     """Give one answer per cluster, topic class, rule and set of its other parameters.
 
     Parameters
     ----------
     rows : sequence of dict
-        Results of `with_rates`.
-    budgets : Budgets
+        Results of `with_mistake_rates`.
+    budgets : SweepBudgets
 
     Returns
     -------
@@ -95,14 +95,14 @@ def advice(rows: Sequence[Row], budgets: Budgets) -> list[Row]:
     order = {rule: position for position, rule in enumerate(REGISTRY)}
 
     def sort_key(row: Row) -> tuple[Any, ...]:
-        cluster, topic_class, rule, others = curve(row)
+        cluster, topic_class, rule, others = curve_of_advice(row)
         return cluster, topic_class, order[rule], others
 
     ordered = sorted(rows, key=lambda row: (*sort_key(row), row[LAG_TIME]))
     return [_answer(list(of_curve), budgets) for _, of_curve in groupby(ordered, sort_key)]
 
 
-def _answer(rows: list[Row], budgets: Budgets) -> Row:
+def _answer(rows: list[Row], budgets: SweepBudgets) -> Row:
     """Answer for the rows of one curve, which are sorted by lag time."""
     judged_rows = [(_mistakes(row, budgets), _detection(row, budgets), row) for row in rows]
     fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
@@ -116,7 +116,7 @@ def _answer(rows: list[Row], budgets: Budgets) -> Row:
     else:
         row, why = _which_fails(judged_rows, budgets)
         answer = NONE_FITS
-    cluster, topic_class, rule, others = curve(row)
+    cluster, topic_class, rule, others = curve_of_advice(row)
     return {
         "cluster_id": cluster,
         "topic_class": topic_class,
@@ -139,7 +139,7 @@ FIGURES: Final = (
 """Columns of ``sweep_advice`` that are copied from the row of the chosen lag time."""
 
 
-def _mistakes(row: Row, budgets: Budgets) -> str:
+def _mistakes(row: Row, budgets: SweepBudgets) -> str:
     if row["mistakes_per_follower_day"] is None:
         return OPEN
     if row["mistakes_per_follower_day_high"] <= budgets.mistakes_per_follower_day:
@@ -147,7 +147,7 @@ def _mistakes(row: Row, budgets: Budgets) -> str:
     return OVER if row["mistakes_per_follower_day_low"] > budgets.mistakes_per_follower_day else OPEN
 
 
-def _detection(row: Row, budgets: Budgets) -> str:
+def _detection(row: Row, budgets: SweepBudgets) -> str:
     failures = row["genuine"] + row["never_removed"]
     if not failures:
         return OPEN
@@ -156,21 +156,21 @@ def _detection(row: Row, budgets: Budgets) -> str:
     return WITHIN if row["detection_ms_p99"] <= budgets.detection_ms_p99 else OVER
 
 
-def _needed_hours(row: Row, budgets: Budgets) -> float:
+def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
     """Follower-hours after which the mistakes would be within budget, if there were no more mistakes."""
     high = row["mistakes_per_follower_day_high"]
-    mistakes = poisson_interval(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
+    mistakes = poisson_interval_of_mistakes(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
     return float(mistakes / budgets.mistakes_per_follower_day * 24)
 
 
-def _figures(row: Row, budgets: Budgets) -> str:
+def _figures(row: Row, budgets: SweepBudgets) -> str:
     """Describe mistakes and detection time of a lag time, with their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
     return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"
 
 
-def _mistake_figures(row: Row, budgets: Budgets) -> str:
+def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
     rate = row["mistakes_per_follower_day"]
     if rate is None:
         return "no time in which its answers count"
@@ -181,7 +181,7 @@ def _mistake_figures(row: Row, budgets: Budgets) -> str:
     )
 
 
-def _detection_figures(row: Row, budgets: Budgets) -> str:
+def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
     if not row["genuine"] + row["never_removed"]:
         return "no failure to detect"
     never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
@@ -197,7 +197,7 @@ def _some(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: Budgets) -> str:
+def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
@@ -206,7 +206,7 @@ def _next_smaller(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets
     return f"At {other[LAG_TIME]:,} ms: {figures(other, budgets)}"
 
 
-def _what_is_needed(row: Row, budgets: Budgets) -> str:
+def _what_is_needed(row: Row, budgets: SweepBudgets) -> str:
     lacking = []
     if _mistakes(row, budgets) == OPEN:
         lacking.append(
@@ -219,7 +219,7 @@ def _what_is_needed(row: Row, budgets: Budgets) -> str:
     return f"At {row[LAG_TIME]:,} ms: {'; '.join(lacking)}. So far: {_figures(row, budgets)}"
 
 
-def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: Budgets) -> tuple[Row, str]:
+def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> tuple[Row, str]:
     """Find the lag time nearest to the budgets, and describe which budget it exceeds."""
     fast = [row for _, detection, row in judged_rows if detection != OVER]
     calm = [row for mistakes, _, row in judged_rows if mistakes != OVER]

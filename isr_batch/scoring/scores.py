@@ -19,7 +19,7 @@ from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.replay.result_tables import scored_of
-from isr_batch.scoring.by_key import notified
+from isr_batch.scoring.notified_changes import with_notified
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
@@ -224,7 +224,7 @@ def _notifications(engine: LakeEngine, changes: EngineRows) -> EngineRows:
     with_leader = (
         "SELECT *, CAST(leader_id AS STRING) || ' ' || CAST(notified_us AS STRING) AS notification FROM {rows}"
     )
-    return engine(with_leader, rows=engine.by_key(rows, keys, notified, schema))
+    return engine(with_leader, rows=engine.by_key(rows, keys, with_notified, schema))
 
 
 def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:

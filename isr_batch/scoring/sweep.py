@@ -23,9 +23,9 @@ from isr_batch.replay.event_stream import facts as event_facts
 from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, rows_at_a_time
 from isr_batch.replay.replay import events_in, ready_to_replay, replayed
 from isr_batch.scoring.eligible_leaders import Elr, eligible_leaders
-from isr_batch.scoring.lag_time_advice import Row, advice, curve, with_rates
+from isr_batch.scoring.lag_time_advice import Row, curve_of_advice, lag_time_advice, with_mistake_rates
 from isr_batch.scoring.scores import Results, results_in, score_inputs, scores
-from isr_batch.scoring.sweep_grid import LAG_TIME, Grid, NamedGrid
+from isr_batch.scoring.sweep_grid import LAG_TIME, NamedGrid, SweepGrid
 from udfs.batches.results import SCORED
 
 
@@ -68,15 +68,15 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
         scored = spark.listed(scores(spark, by_class, [("cluster_id", "topic")]))
     finally:
         results.unpersist()
-    rows = [{"sweep": named.name, "topic_class": row.pop("topic"), **with_rates(row)} for row in scored]
-    rows.sort(key=lambda row: (curve(row), row[LAG_TIME]))
-    answers = [{"sweep": named.name, **row} for row in advice(rows, named.grid.budgets)]
+    rows = [{"sweep": named.name, "topic_class": row.pop("topic"), **with_mistake_rates(row)} for row in scored]
+    rows.sort(key=lambda row: (curve_of_advice(row), row[LAG_TIME]))
+    answers = [{"sweep": named.name, **row} for row in lag_time_advice(rows, named.grid.budgets)]
     _write(lake, SWEEP_SCORES, rows, named.name)
     _write(lake, SWEEP_ADVICE, answers, named.name)
     return Sweep(events_in(lake), rows, answers)
 
 
-def swept_params(params_json: str, grid: Grid) -> str:
+def swept_params(params_json: str, grid: SweepGrid) -> str:
     """Format the parameters that the grid varies, except the lag time, for display."""
     values = json.loads(params_json)
     varied = [name for name, of_grid in grid.grid.items() if len(of_grid) > 1 and name != LAG_TIME]
@@ -92,7 +92,7 @@ def _whatever_min_isr(results: DataFrame) -> DataFrame:
     return results.withColumn("params_json", without_min_isr)
 
 
-def _classes(lake: Lake, grid: Grid) -> Callable[[DataFrame], DataFrame]:
+def _classes(lake: Lake, grid: SweepGrid) -> Callable[[DataFrame], DataFrame]:
     """Replace the topic by its class, in rows that have a topic."""
     topics = [row["topic"] for row in lake.read("leader_epochs").select("topic").distinct().collect()]
     classes = lake.spark.createDataFrame(

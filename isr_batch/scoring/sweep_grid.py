@@ -10,7 +10,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from isr_batch.errors import UsageError
-from isr_batch.settings import did_you_mean, names_between_commas
+from isr_batch.phrases import did_you_mean
+from isr_batch.settings import names_between_commas
 from udfs.batches.replay import RuleRun
 from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
@@ -23,7 +24,7 @@ OTHERS: Final = "other"
 """Class of topics that match no given class."""
 
 
-class Budgets(BaseModel):
+class SweepBudgets(BaseModel):
     """Upper limits of mistakes and detection time; docs/sweep.md has the reasons for the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,7 +33,7 @@ class Budgets(BaseModel):
     detection_ms_p99: float = Field(45_000, gt=0)
 
 
-class Grid(BaseModel):
+class SweepGrid(BaseModel):
     """A grid, as defined in its YAML file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,7 +45,7 @@ class Grid(BaseModel):
     """Values of parameters, by Kafka's or our names."""
     topic_classes: dict[str, str] = {}
     """Regular expressions; a topic has the first class whose expression matches its name."""
-    budgets: Budgets = Budgets()
+    budgets: SweepBudgets = SweepBudgets()
 
     @field_validator("rules")
     @classmethod
@@ -103,7 +104,7 @@ class NamedGrid:
     """A grid, the name of its file, and its rule runs."""
 
     name: str
-    grid: Grid
+    grid: SweepGrid
     runs: tuple[RuleRun, ...]
 
 
@@ -119,7 +120,7 @@ def load_grid(file: Path) -> NamedGrid:
     if not re.fullmatch(r"[\w.-]+", file.stem):
         raise UsageError(f"{file.stem!r} cannot name a grid", "use letters, digits, dots and hyphens")
     try:
-        grid = Grid.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        grid = SweepGrid.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", hint) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -135,7 +136,7 @@ def load_grid(file: Path) -> NamedGrid:
     return NamedGrid(file.stem, grid, tuple(runs))
 
 
-def require_lag_times(file: Path, named: NamedGrid) -> NamedGrid:
+def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
     """Refuse a grid without lag times, for which `sweep` has no advice.
 
     Raises
@@ -148,7 +149,7 @@ def require_lag_times(file: Path, named: NamedGrid) -> NamedGrid:
     return named
 
 
-def grid_runs(grid: Grid) -> list[RuleRun]:
+def grid_runs(grid: SweepGrid) -> list[RuleRun]:
     """List the rule runs: every rule with every combination of its parameters, without duplicates."""
     found = []
     for rule in grid.rules:
@@ -172,7 +173,7 @@ def _refuse(wrong: list[str]) -> None:
 def _mistake(error: dict[str, Any]) -> str:
     where = ".".join(map(str, error["loc"])) or "the file"
     if error["type"] == "extra_forbidden":
-        model = Budgets if len(error["loc"]) > 1 else Grid
+        model = SweepBudgets if len(error["loc"]) > 1 else SweepGrid
         return f"{where}: no such key; {did_you_mean(str(error['loc'][-1]), model.model_fields)}"
     message = error["msg"].removeprefix("Value error, ")
     return f"{where}: {message[0].lower()}{message[1:]}"

@@ -24,10 +24,10 @@ from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
+from isr_batch.phrases import did_you_mean
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.scoring.scores import results_in, score_inputs, scores
-from isr_batch.settings import did_you_mean
-from isr_batch.simulation.group_plans import Fleet, plan_groups
+from isr_batch.simulation.group_plans import FleetOfGroups, plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.simulation.proposal_scenarios import LOOPED
@@ -59,7 +59,7 @@ class Experiment(BaseModel):
         wrong = [(self.scenario, SIMULATED)] if self.scenario not in SIMULATED else []
         wrong += [(rule, tuple(REGISTRY)) for rule in self.rules if rule not in REGISTRY]
         for rule, (name, values) in product([r for r in self.rules if r in REGISTRY], self.grid.items()):
-            param = REGISTRY[rule].param(own_name(name))
+            param = REGISTRY[rule].param(own_param_name(name))
             if param is None:
                 raise ValueError(f"{rule} has no parameter {name}")
             for value in values:
@@ -69,17 +69,17 @@ class Experiment(BaseModel):
         return self
 
 
-def own_name(name: str) -> str:
+def own_param_name(name: str) -> str:
     """Convert a parameter name, ours or Kafka's, to ours."""
     return name.replace(".", "_").replace("-", "_")
 
 
 @dataclass(frozen=True)
-class Cell:
+class ExperimentCell:
     """One simulation in an experiment."""
 
     number: int
-    fleet: Fleet
+    fleet: FleetOfGroups
 
 
 def load_experiment(file: Path) -> Experiment:
@@ -103,17 +103,19 @@ def load_experiment(file: Path) -> Experiment:
         raise UsageError(f"{file}: {mistakes}", "conf/experiments has examples") from error
 
 
-def experiment_cells(experiment: Experiment) -> list[Cell]:
+def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
     """List the cells: every rule with every combination of parameters and every seed."""
     names = list(experiment.grid)
-    found: list[Cell] = []
+    found: list[ExperimentCell] = []
     for rule, seed in product(experiment.rules, experiment.seeds):
         for values in product(*experiment.grid.values()):
-            given = {own_name(name): value for name, value in zip(names, values, strict=True)}
+            given = {own_param_name(name): value for name, value in zip(names, values, strict=True)}
             known = {name: REGISTRY[rule].param(name) for name in given}
             params = {name: param.value(given[name]) for name, param in known.items() if param is not None}
-            fleet = Fleet(experiment.scenario, experiment.partitions, experiment.hours, seed, rule, params=params)
-            found.append(Cell(len(found), fleet))
+            fleet = FleetOfGroups(
+                experiment.scenario, experiment.partitions, experiment.hours, seed, rule, params=params
+            )
+            found.append(ExperimentCell(len(found), fleet))
     return found
 
 
@@ -156,7 +158,7 @@ def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
     return experiment.outcome.format(**{name: 0 if value is None else value for name, value in row.items()})
 
 
-def _simulated(lake: Lake, grid: list[Cell]) -> DataFrame:
+def _simulated(lake: Lake, grid: list[ExperimentCell]) -> DataFrame:
     """Simulate the cells, one task each, to rows of ``udfs.batches.results.RESULT_SCHEMA``; a cluster per cell."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from isr_batch.simulation.planted_faults import SECOND_US, Planted, plant_faults
+from isr_batch.simulation.planted_faults import SECOND_US, PlantedFault, plant_faults
 from isr_batch.simulation.proposal_examples import START_MS
-from isr_batch.simulation.proposal_scenarios import LOOPED, Loop
+from isr_batch.simulation.proposal_scenarios import LOOPED, LoopOfScenario
 from udfs.batches.replay import RuleRun
 from udfs.rules import BASELINE
 from udfs.simulation.batches import GroupPlan
@@ -17,7 +17,7 @@ ISR_WRITE_MS: Final = 10
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetOfGroups:
     """Size, duration and rule of a simulation; a scenario from a proposal uses only hours, seed and rule."""
 
     scenario: str
@@ -39,7 +39,7 @@ class Fleet:
     """Of the rule."""
 
 
-def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
+def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedFault]]]:
     """List the groups with their faults; a group depends only on the seed and its number."""
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
@@ -56,10 +56,12 @@ def plan_groups(fleet: Fleet) -> Iterator[tuple[GroupPlan, list[Planted]]]:
         acks = np.where(random.random(partitions) < fleet.acks_all_share, -1, 1)
         planted = list(plant_faults(fleet.scenario, random, start_us, end_us, fleet.replica_lag_time_max_ms * 1000))
         seed = int(random.integers(1, 2**62))
-        yield _plan(fleet, number, seed, Loop(gap_us.tolist(), acks.tolist(), planted, fleet.records), end_us)
+        yield _plan(fleet, number, seed, LoopOfScenario(gap_us.tolist(), acks.tolist(), planted, fleet.records), end_us)
 
 
-def _plan(fleet: Fleet, number: int, seed: int, loop: Loop, end_us: int) -> tuple[GroupPlan, list[Planted]]:
+def _plan(
+    fleet: FleetOfGroups, number: int, seed: int, loop: LoopOfScenario, end_us: int
+) -> tuple[GroupPlan, list[PlantedFault]]:
     plan = GroupPlan(
         number=number,
         seed=seed,

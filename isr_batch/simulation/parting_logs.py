@@ -12,7 +12,7 @@ from isr_batch.simulation.proposal_examples import (
     ExampleAppend,
     ExampleFetch,
     ExampleTerm,
-    kafka_10853_price,
+    kafka_10853_price_example,
 )
 
 
@@ -21,7 +21,7 @@ def _fetch(ms: int, replica: int, offset: int, held_ms: int = 0) -> ExampleFetch
     return ExampleFetch(ms, replica, offset, ms + held_ms, ms + held_ms, ms + held_ms, ms + held_ms)
 
 
-def stale_high_watermark() -> ExampleTerm:
+def stale_high_watermark_log() -> ExampleTerm:
     """A follower is back under min.insync.replicas: at the high watermark, and 10 s away from the log end."""
     back = [_fetch(1000 + 2000 * n, 2, 100 * n) for n in range(6)]
     return ExampleTerm(
@@ -36,7 +36,7 @@ def stale_high_watermark() -> ExampleTerm:
     )
 
 
-def slow_leader() -> ExampleTerm:
+def slow_leader_log() -> ExampleTerm:
     """The leader takes 900 ms for each fetch, five times, and then no fetch comes for 14 s."""
     fetches = [_fetch(1000 * n, 2, 0, 900) for n in range(5)]
     return ExampleTerm(
@@ -49,7 +49,7 @@ def slow_leader() -> ExampleTerm:
     )
 
 
-def just_joined() -> ExampleTerm:
+def just_joined_log() -> ExampleTerm:
     """A follower joins, lacks a record from 2 s on, and is not heard of until 40 s."""
     return ExampleTerm(
         "A follower that stops just after it has joined the ISR",
@@ -64,8 +64,8 @@ def just_joined() -> ExampleTerm:
 
 WORKED_LOGS: Final[tuple[Callable[[], ExampleTerm], ...]] = (
     *STORIES.values(),
-    partial(kafka_10853_price, acks=1),
-    stale_high_watermark,
-    slow_leader,
-    just_joined,
+    partial(kafka_10853_price_example, acks=1),
+    stale_high_watermark_log,
+    slow_leader_log,
+    just_joined_log,
 )

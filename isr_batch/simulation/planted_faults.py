@@ -27,7 +27,7 @@ QUIET_S: Final = 60
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedFault:
     """A planted fault: kind, broker, time range, and the primary cause that its shrinks must have."""
 
     what: str
@@ -38,30 +38,30 @@ class Planted:
     steps: tuple[tuple[int, int, int, int], ...]
 
 
-Maker = Callable[[np.random.Generator, int, int, int], Planted]
+Maker = Callable[[np.random.Generator, int, int, int], PlantedFault]
 
 
 def _follower(random: np.random.Generator, leader: int) -> int:
     return (leader + int(random.integers(1, BROKERS))) % BROKERS
 
 
-def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Pause a follower: below the lag time, up to 1.5 times it (the phase of the check decides), and longer."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.25, 2.5]))
     who = _follower(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
-    return Planted("paused follower", who, from_us, until_us, "follower_stopped", (step,))
+    return PlantedFault("paused follower", who, from_us, until_us, "follower_stopped", (step,))
 
 
-def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Stop a follower for a long time, until it is replaced."""
     until_us = from_us + 20 * lag_us
     who = _follower(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
-    return Planted("dead follower", who, from_us, until_us, "follower_stopped", (step,))
+    return PlantedFault("dead follower", who, from_us, until_us, "follower_stopped", (step,))
 
 
-def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Slow a follower's writes below the produce rate, in small fetches, so that it fetches all the time."""
     until_us = from_us + 3 * lag_us
     who = _follower(random, leader)
@@ -71,10 +71,10 @@ def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
         (until_us, int(QUOTA), who, MOST_RECORDS),
         (until_us, int(PACE), who, RECORD_US),
     )
-    return Planted("slow follower", who, from_us, until_us, "follower_slow", steps)
+    return PlantedFault("slow follower", who, from_us, until_us, "follower_slow", steps)
 
 
-def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Slow all followers, one more than the other: with acks=all, nothing that the faster one lacks is acknowledged."""
     until_us = from_us + 4 * lag_us
     who = _follower(random, leader)
@@ -83,10 +83,10 @@ def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, lead
     for follower, pace_us in ((who, lag_us // 100), (slower, lag_us // 70)):
         steps += [(from_us, int(QUOTA), follower, 1), (from_us, int(PACE), follower, pace_us)]
         steps += [(until_us, int(QUOTA), follower, MOST_RECORDS), (until_us, int(PACE), follower, RECORD_US)]
-    return Planted("slow followers", who, from_us, until_us, "unacked_only", tuple(steps))
+    return PlantedFault("slow followers", who, from_us, until_us, "unacked_only", tuple(steps))
 
 
-def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Lose packets: now and then a request is retransmitted, and arrives after seconds.
 
     A request waits for data for half a second, so just one is caught by a link that is bad for a little longer. Where
@@ -99,10 +99,10 @@ def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: 
         away_us = int(lag_us * away)
         steps += [(at_us, int(LINK), who, away_us // 2), (at_us + 600_000, int(LINK), who, LINK_US)]
         at_us += away_us + lag_us // 2
-    return Planted("lossy link", who, from_us, at_us, "follower_stopped", tuple(steps))
+    return PlantedFault("lossy link", who, from_us, at_us, "follower_stopped", tuple(steps))
 
 
-def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Throttle a follower: it fetches rarely, and gets one record at a time."""
     until_us = from_us + 3 * lag_us
     who = _follower(random, leader)
@@ -112,40 +112,40 @@ def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, l
         (until_us, int(QUOTA), who, MOST_RECORDS),
         (until_us, int(LINK), who, LINK_US),
     )
-    return Planted("replication quota", who, from_us, until_us, "follower_slow", steps)
+    return PlantedFault("replication quota", who, from_us, until_us, "follower_slow", steps)
 
 
-def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Slow the leader's storage, twice: reads and appends take longer than the lag time."""
     held_us = int(lag_us * random.uniform(1.6, 2.5))
     until_us = from_us + held_us + 2 * SECOND_US
     steps = (from_us, int(STORAGE), leader, held_us), (until_us, int(STORAGE), leader, 0)
-    return Planted("slow storage", leader, from_us, until_us + held_us, "slow_leader", steps)
+    return PlantedFault("slow storage", leader, from_us, until_us + held_us, "slow_leader", steps)
 
 
-def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Slow the leader's request queue, twice: requests wait longer than the lag time."""
     held_us = int(lag_us * random.uniform(1.6, 2.5))
     until_us = from_us + held_us + 2 * SECOND_US
     steps = (from_us, int(QUEUE), leader, held_us), (until_us, int(QUEUE), leader, 0)
-    return Planted("slow queue", leader, from_us, until_us + held_us, "slow_leader", steps)
+    return PlantedFault("slow queue", leader, from_us, until_us + held_us, "slow_leader", steps)
 
 
-def _stopped_leader(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _stopped_leader(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Pause the whole leader process; after it, its check drops followers."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.3, 2.5]))
     step = (from_us, int(PAUSE_LEADER), leader, until_us)
-    return Planted("stopped leader", leader, from_us, until_us + SECOND_US, "slow_leader", (step,))
+    return PlantedFault("stopped leader", leader, from_us, until_us + SECOND_US, "slow_leader", (step,))
 
 
-def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Move the leadership to another broker and back."""
     until_us = from_us + lag_us
     steps = (from_us, int(CHANGE_LEADER), _follower(random, leader), 0), (until_us, int(CHANGE_LEADER), leader, 0)
-    return Planted("leader change", leader, from_us, until_us, "", steps)
+    return PlantedFault("leader change", leader, from_us, until_us, "", steps)
 
 
-def _restart(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> Planted:
+def _restart(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Restart a follower with a controlled shutdown: the controller removes it from the ISR until it is back."""
     who = _follower(random, leader)
     until_us = from_us + 2 * lag_us
@@ -155,7 +155,7 @@ def _restart(random: np.random.Generator, from_us: int, lag_us: int, leader: int
         (from_us, int(PAUSE_FOLLOWER), who, until_us),
         (until_us, int(ELIGIBILITY), who, 1),
     )
-    return Planted("restart", who, from_us, until_us, "controller", steps)
+    return PlantedFault("restart", who, from_us, until_us, "controller", steps)
 
 
 MAKERS: Final[dict[str, Maker]] = {
@@ -176,7 +176,7 @@ FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
 
 def plant_faults(
     scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int
-) -> Iterator[Planted]:
+) -> Iterator[PlantedFault]:
     """Plant one fault after the other, with quiet time in between."""
     if scenario == "quiet-fleet":
         return

@@ -57,7 +57,7 @@ def _fetch(ms: int, replica: int, offset: int, **later: int) -> ExampleFetch:
     return ExampleFetch(ms, replica, offset, handled, recorded, waited, waited)
 
 
-def kip_501() -> ExampleTerm:
+def kip_501_example() -> ExampleTerm:
     """Log end 1002 and fetch 950 at tx = 1 s, log end 1100 and fetch 1002 at ty = 1.5 s, which takes 25 s.
 
     Before tx each follower was at the log end once, at 0; after those 25 s each has everything.
@@ -80,7 +80,7 @@ def kip_501() -> ExampleTerm:
     )
 
 
-def kafka_7152(rounds: int = 3) -> ExampleTerm:
+def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
     """One of the idle partitions: the answer to each fetch waits 20 s for the ISR writes of all the others."""
     held_ms = 2000 * 10
     fetches = [
@@ -99,7 +99,7 @@ def kafka_7152(rounds: int = 3) -> ExampleTerm:
     )
 
 
-def kafka_4485(batches: int = 300) -> ExampleTerm:
+def kafka_4485_example(batches: int = 300) -> ExampleTerm:
     """A record every 100 ms; each fetch, 50 ms later, asks for the log end of the one before."""
     return ExampleTerm(
         "KAFKA-4485's example: a follower that is always one batch behind",
@@ -111,7 +111,7 @@ def kafka_4485(batches: int = 300) -> ExampleTerm:
     )
 
 
-def kafka_10853() -> ExampleTerm:
+def kafka_10853_example() -> ExampleTerm:
     """One append that nobody has yet, and then nothing moves in the leader for a minute."""
     fetches = []
     for follower in 2, 3:
@@ -127,7 +127,7 @@ def kafka_10853() -> ExampleTerm:
     )
 
 
-def kafka_10853_price(acks: int = -1) -> ExampleTerm:
+def kafka_10853_price_example(acks: int = -1) -> ExampleTerm:
     """A record a second; follower 2 takes each at once, follower 3 is dead after its first fetch."""
     appends = []
     fetches = [_fetch(0, 2, 100, waited=500), _fetch(0, 3, 100, waited=500), _fetch(510, 2, 100, waited=1000)]
@@ -146,7 +146,7 @@ def kafka_10853_price(acks: int = -1) -> ExampleTerm:
     )
 
 
-def lag_messages_burst() -> ExampleTerm:
+def lag_messages_burst_example() -> ExampleTerm:
     """10 000 messages at once, shortly before a check; the follower has them within a second."""
     fetches = [_fetch(at_ms, 2, 0, waited=at_ms + 490) for at_ms in range(0, 9_500, 500)]
     fetches += [_fetch(9_600, 2, 3_000), _fetch(10_500, 2, 10_000)]
@@ -160,7 +160,7 @@ def lag_messages_burst() -> ExampleTerm:
     )
 
 
-def lag_messages_trickle(hours: int = 48) -> ExampleTerm:
+def lag_messages_trickle_example(hours: int = 48) -> ExampleTerm:
     """A message an hour for two days; the follower asks every 9 s, and never gets any further."""
     return ExampleTerm(
         "replica.lag.max.messages at low throughput: a message an hour, and a follower that gets none",
@@ -173,11 +173,11 @@ def lag_messages_trickle(hours: int = 48) -> ExampleTerm:
 
 
 STORIES: Final[dict[str, Callable[[], ExampleTerm]]] = {
-    "kip-501-example": kip_501,
-    "kafka-7152-idle-churn": kafka_7152,
-    "kafka-4485-always-behind": kafka_4485,
-    "kafka-10853-storage-fault": kafka_10853,
-    "kafka-10853-dead-follower": kafka_10853_price,
-    "lag-messages-burst": lag_messages_burst,
-    "lag-messages-trickle": lag_messages_trickle,
+    "kip-501-example": kip_501_example,
+    "kafka-7152-idle-churn": kafka_7152_example,
+    "kafka-4485-always-behind": kafka_4485_example,
+    "kafka-10853-storage-fault": kafka_10853_example,
+    "kafka-10853-dead-follower": kafka_10853_price_example,
+    "lag-messages-burst": lag_messages_burst_example,
+    "lag-messages-trickle": lag_messages_trickle_example,
 }

@@ -8,94 +8,96 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from isr_batch.simulation.planted_faults import BROKERS, SECOND_US, Planted
+from isr_batch.simulation.planted_faults import BROKERS, SECOND_US, PlantedFault
 from udfs.simulation.world import LINK, PACE, PAUSE_FOLLOWER, QUOTA, STORAGE
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopOfScenario:
     """Produce load and faults of a scenario; broker 0 leads first."""
 
     gap_us: list[int]
     """Mean time between two produce requests, for each partition; 0 means no producer."""
     acks: list[int]
-    planted: list[Planted] = field(default_factory=list)
+    planted: list[PlantedFault] = field(default_factory=list)
     records: int = 1
     brokers: int = BROKERS
     isr_at_start: int = -1
 
 
-def idle_churn(start_us: int, end_us: int) -> Loop:
+def idle_churn_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """KAFKA-7152: a follower joins 2 000 partitions, few of them busy, at 10 ms a write: a round takes 20 s.
 
     Each append answers a fetch of all 2 000, so busier ones only take longer to simulate.
     """
     gaps = [SECOND_US if p % 200 == 0 else 0 for p in range(2000)]
-    planted = Planted("blocking writes", 0, start_us, end_us, "caught_up", ())
-    return Loop(gaps, acks=[1] * len(gaps), planted=[planted], brokers=2, isr_at_start=1)
+    planted = PlantedFault("blocking writes", 0, start_us, end_us, "caught_up", ())
+    return LoopOfScenario(gaps, acks=[1] * len(gaps), planted=[planted], brokers=2, isr_at_start=1)
 
 
-def storage_fault(start_us: int, end_us: int) -> Loop:
+def storage_fault_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """KAFKA-10853: all producers use acks=all, then each access to the leader's storage takes two minutes."""
     from_us = start_us + 60 * SECOND_US
     step = (from_us, int(STORAGE), 0, 120 * SECOND_US)
-    return Loop([SECOND_US], acks=[-1], planted=[Planted("slow storage", 0, from_us, end_us, "slow_leader", (step,))])
+    return LoopOfScenario(
+        [SECOND_US], acks=[-1], planted=[PlantedFault("slow storage", 0, from_us, end_us, "slow_leader", (step,))]
+    )
 
 
-def dead_follower(start_us: int, end_us: int) -> Loop:
+def dead_follower_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """KAFKA-10853's price: all producers use acks=all, and a follower dies for good."""
     from_us = start_us + 62 * SECOND_US
     step = (from_us, int(PAUSE_FOLLOWER), 2, end_us + 1)
-    planted = Planted("dead follower", 2, from_us, end_us, "follower_stopped", (step,))
-    return Loop([SECOND_US], acks=[-1], planted=[planted])
+    planted = PlantedFault("dead follower", 2, from_us, end_us, "follower_stopped", (step,))
+    return LoopOfScenario([SECOND_US], acks=[-1], planted=[planted])
 
 
-def always_behind(start_us: int, end_us: int) -> Loop:
+def always_behind_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """KAFKA-4485: 20 appends during each round trip, so that no fetch is ever at the log end."""
     step = (start_us, int(LINK), 1, 100_000)
-    planted = Planted("long link", 1, start_us, end_us, "keeping_pace", (step,))
-    return Loop([10_000], acks=[1], planted=[planted], brokers=2)
+    planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
+    return LoopOfScenario([10_000], acks=[1], planted=[planted], brokers=2)
 
 
-def kip_501_example(start_us: int, end_us: int) -> Loop:  # noqa: ARG001
+def kip_501_scenario(start_us: int, end_us: int) -> LoopOfScenario:  # noqa: ARG001
     """KIP-501: for a minute the first leader takes 25 s for each read or write; another leader would not."""
     from_us, until_us = start_us + 60 * SECOND_US, start_us + 120 * SECOND_US
     steps = (from_us, int(STORAGE), 0, 25 * SECOND_US), (until_us, int(STORAGE), 0, 0)
-    planted = Planted("slow storage", 0, from_us, until_us + 25 * SECOND_US, "slow_leader", steps)
-    return Loop([200_000], acks=[-1], planted=[planted])
+    planted = PlantedFault("slow storage", 0, from_us, until_us + 25 * SECOND_US, "slow_leader", steps)
+    return LoopOfScenario([200_000], acks=[-1], planted=[planted])
 
 
-def thrash(start_us: int, end_us: int) -> Loop:
+def thrash_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """KIP-501's disadvantage: 0.7 s a read for 5 s in every 10, on one broker after the other."""
     planted = []
     for turn, from_us in enumerate(range(start_us + 60 * SECOND_US, end_us - 10 * SECOND_US, 10 * SECOND_US)):
         who, until_us = turn % BROKERS, from_us + 5 * SECOND_US
         steps = (from_us, int(STORAGE), who, 700_000), (until_us, int(STORAGE), who, 0)
-        planted.append(Planted("slow storage", who, from_us, until_us, "", steps))
-    return Loop([200_000], acks=[-1], planted=planted)
+        planted.append(PlantedFault("slow storage", who, from_us, until_us, "", steps))
+    return LoopOfScenario([200_000], acks=[-1], planted=planted)
 
 
-def burst(start_us: int, end_us: int) -> Loop:
+def burst_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """10 000 messages every 2 s, in fetch responses of 5 000 that a healthy follower writes in 0.1 s each."""
     step = (start_us, int(PACE), 1, 20)
-    planted = Planted("bursts", 1, start_us, end_us, "keeping_pace", (step,))
-    return Loop([2 * SECOND_US], acks=[1], planted=[planted], records=10_000, brokers=2)
+    planted = PlantedFault("bursts", 1, start_us, end_us, "keeping_pace", (step,))
+    return LoopOfScenario([2 * SECOND_US], acks=[1], planted=[planted], records=10_000, brokers=2)
 
 
-def trickle(start_us: int, end_us: int) -> Loop:
+def trickle_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """A message a minute, and a follower that fetches every 8 s and gets none."""
     steps = (start_us, int(QUOTA), 1, 0), (start_us, int(LINK), 1, 4 * SECOND_US)
-    planted = Planted("starved follower", 1, start_us, end_us, "follower_slow", steps)
-    return Loop([60 * SECOND_US], acks=[1], planted=[planted], brokers=2)
+    planted = PlantedFault("starved follower", 1, start_us, end_us, "follower_slow", steps)
+    return LoopOfScenario([60 * SECOND_US], acks=[1], planted=[planted], brokers=2)
 
 
-LOOPED: Final[dict[str, Callable[[int, int], Loop]]] = {
-    "kip-501-example": kip_501_example,
-    "kip-501-thrash": thrash,
-    "kafka-7152-idle-churn": idle_churn,
-    "kafka-4485-always-behind": always_behind,
-    "kafka-10853-storage-fault": storage_fault,
-    "kafka-10853-dead-follower": dead_follower,
-    "lag-messages-burst": burst,
-    "lag-messages-trickle": trickle,
+LOOPED: Final[dict[str, Callable[[int, int], LoopOfScenario]]] = {
+    "kip-501-example": kip_501_scenario,
+    "kip-501-thrash": thrash_scenario,
+    "kafka-7152-idle-churn": idle_churn_scenario,
+    "kafka-4485-always-behind": always_behind_scenario,
+    "kafka-10853-storage-fault": storage_fault_scenario,
+    "kafka-10853-dead-follower": dead_follower_scenario,
+    "lag-messages-burst": burst_scenario,
+    "lag-messages-trickle": trickle_scenario,
 }

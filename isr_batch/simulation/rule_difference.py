@@ -25,7 +25,7 @@ _MOST = 5
 
 
 @dataclass(frozen=True)
-class Parting:
+class DifferenceOnLog:
     """A worked log on which two rules part.
 
     Attributes
@@ -43,7 +43,7 @@ class Parting:
     decisions: list[Row]
 
 
-def difference_words(a: Rule, b: Rule) -> list[Row]:
+def rule_difference_in_words(a: Rule, b: Rule) -> list[Row]:
     """What the two say where they differ, with the keys of WORDS: a row for each function and fact, and parameters."""
     rows: list[Row] = []
     for field in fields(Rule):
@@ -62,14 +62,14 @@ def _says(function: Function) -> str:
     return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
-def first_difference(a: Rule, b: Rule) -> Parting | None:
+def first_rule_difference(a: Rule, b: Rule) -> DifferenceOnLog | None:
     """Replay worked logs, under the rules with their defaults, until the two part.
 
     A log on which they change the ISR or leadership otherwise goes before one on which only the high watermark moves
     otherwise. None: no log tells them apart.
     """
     keep_compiled()
-    by_high_watermark: Parting | None = None
+    by_high_watermark: DifferenceOnLog | None = None
     for made in WORKED_LOGS:
         example = made()
         (changes_a, marks_a), (changes_b, marks_b) = (_replayed(example, rule) for rule in (a, b))
@@ -79,13 +79,15 @@ def first_difference(a: Rule, b: Rule) -> Parting | None:
     return by_high_watermark
 
 
-def _where(example: ExampleTerm, rules: tuple[Rule, Rule], ours: list[Row], theirs: list[Row]) -> Parting | None:
+def _where(
+    example: ExampleTerm, rules: tuple[Rule, Rule], ours: list[Row], theirs: list[Row]
+) -> DifferenceOnLog | None:
     for place, (one, other) in enumerate(zip_longest(ours, theirs)):
         if one is None or other is None or any(one[key] != other[key] for key in _SAME):
             shown = [ours[place : place + _MOST], theirs[place : place + _MOST]]
             at_s = min(rows[0]["at_s"] for rows in shown if rows)
             decisions = [row for rows, rule in zip(shown, rules, strict=True) for row in rows or [_nothing(rule, at_s)]]
-            return Parting(example, at_s, sorted(decisions, key=lambda row: float(row["at_s"])))
+            return DifferenceOnLog(example, at_s, sorted(decisions, key=lambda row: float(row["at_s"])))
     return None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.broker_logs import ingest_kafka_logs
+from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.ingest.clusters import find_clusters
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.days import mark
@@ -31,7 +31,7 @@ def sample_lake(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFa
         return Lake(spark_session, str(ROOT / made), "test")
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("samples")), "test")
     for name, (folder, _) in find_clusters(ROOT / "data" / "samples", None).items():
-        ingest_kafka_logs(lake, folder, name)
+        ingest_broker_logs(lake, folder, name)
     runs = rule_runs(ReplaySettings())
     done = replay(lake, runs)
     write_disagreements(lake, Window())

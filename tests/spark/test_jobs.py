@@ -43,9 +43,9 @@ def frame(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame
 
 
 def test_too_much_in_quarantine_fails() -> None:
-    broker_logs.require_clean(RunCounts(100, 0, 1), 0.01)
+    broker_logs.require_clean_broker_logs(RunCounts(100, 0, 1), 0.01)
     with pytest.raises(QualityGateError, match=r"2 of 100 .*2.00%"):
-        broker_logs.require_clean(RunCounts(100, 0, 2), 0.01)
+        broker_logs.require_clean_broker_logs(RunCounts(100, 0, 2), 0.01)
 
 
 def test_failed_run_is_recorded_where_there_is_a_lake(lake: Lake) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.evidence.questions_with_requests import answer_questions_with_requests, collect_with_requests
-from isr_batch.ingest.broker_logs import ingest_kafka_logs
+from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.scoring.broker_check import validate
@@ -23,7 +23,7 @@ def test_each_folder_is_compared_with_the_rule_and_the_lag_time_of_its_brokers(l
         "H8": "H8-vendor-numbers", "H9": "H9-lag-time-not-set",
     }  # fmt: skip
     for cluster, name in names.items():
-        ingest_kafka_logs(lake, CASES / name / "input", cluster)
+        ingest_broker_logs(lake, CASES / name / "input", cluster)
     replay(lake, rule_runs(ReplaySettings(rules=RULES)))
     validate(lake)
     own, _ = lake.query(
@@ -49,7 +49,7 @@ def test_each_folder_is_compared_with_the_rule_and_the_lag_time_of_its_brokers(l
 
 
 def test_the_lag_time_that_is_said_to_be_enough_is_enough(lake: Lake) -> None:
-    ingest_kafka_logs(lake, ROOT / "data" / "samples" / "leader-stop", "c")
+    ingest_broker_logs(lake, ROOT / "data" / "samples" / "leader-stop", "c")
     replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
     validate(lake)
     found, _ = lake.query(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from isr_batch.ingest.kafka_logs.settings_files import int_setting
-from isr_batch.ingest.log_files.look import Look, Seen
+from isr_batch.ingest.log_files.look import Look, SeenByLook
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Candidate:
         The log that the file is named after, and ``known_name`` whether it is named after one.
     source : str or None
         Container or host.
-    seen : Seen
+    seen : SeenByLook
         What the lines hold.
     """
 
@@ -46,7 +46,7 @@ class Candidate:
     default: str
     known_name: bool
     source: str | None
-    seen: Seen
+    seen: SeenByLook
 
     @property
     def stem(self) -> str:

@@ -11,9 +11,15 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.log_folder import LogFile, with_lines
-from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, Fingerprinter, content_chunks, fingerprint
-from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, Codes, KindFinder
-from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Converter, Layout, Lines
+from isr_batch.ingest.log_files.content import (
+    BadFileError,
+    Fingerprint,
+    Fingerprinter,
+    content_chunks,
+    fingerprint,
+)
+from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, Codes, LogKindFinder
+from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, LayoutConverter, LinesInKafkasLayout
 from udfs.arrow_types import arrow_columns
 
 BLOCK_BYTES = 4 << 20
@@ -131,7 +137,7 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
         return fingerprint(path, beginnings), counts
     if selected.layout.unchanged and selected.source is None:
         found: Iterator[Codes | None] = _codes_of_blocks(
-            _whole_lines(taken.watch(), BLOCK_BYTES), KindFinder(selected.default)
+            _whole_lines(taken.watch(), BLOCK_BYTES), LogKindFinder(selected.default)
         )
     else:
         found = (codes for _, codes in _sorted_lines(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True))
@@ -142,7 +148,7 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
     return taken.fingerprint(), counts
 
 
-def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: KindFinder) -> Iterator[Codes]:
+def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -> Iterator[Codes]:
     """Sort lines in Kafka's own layout; most blocks are all requests, which their bytes show at once."""
     try:
         for block in blocks:
@@ -238,13 +244,13 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
 
 def _sorted_lines(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
-) -> Iterator[tuple[Lines | LongLine | BadFileError, Codes | None]]:
+) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
     """Yield the lines of the source in Kafka's own layout, and what is wrong; if mixed, with the code of each log."""
-    converter = Converter(selected.layout, selected.source)
-    kinds = KindFinder(selected.default) if is_mixed else None
+    converter = LayoutConverter(selected.layout, selected.source)
+    kinds = LogKindFinder(selected.default) if is_mixed else None
     number, bad = first_line, None
 
-    def sort(lines: Lines) -> tuple[Lines, Codes | None]:
+    def sort(lines: LinesInKafkasLayout) -> tuple[LinesInKafkasLayout, Codes | None]:
         return lines, kinds.codes(lines.values) if kinds else None
 
     try:

@@ -23,7 +23,7 @@ from isr_batch.ingest.kafka_logs.settings_files import (
 )
 from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, archive_members, is_archive
 from isr_batch.ingest.log_files.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
-from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, Unreadable
+from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
 from isr_batch.ingest.log_files.look import look_at
 from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
 
@@ -241,7 +241,7 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
             label = name if source is None else f"{name} [{source}]"
             if kind is None and not seen.of_use:
                 reason, detail = "nothing of use in it", str(look.layout)
-                if isinstance(look.layout, Unreadable):
+                if isinstance(look.layout, UnreadableLayout):
                     reason, detail = look.layout.reason, look.layout.detail
                 found.left_out.append(Refused(_printable(label), reason, detail))
                 continue
@@ -278,7 +278,7 @@ def _add_candidates(
 
 def _add_candidate(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
     layout = each.look.layout
-    if isinstance(layout, Unreadable):
+    if isinstance(layout, UnreadableLayout):
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
             found.unreadable.append(Refused(_printable(each.name), layout.reason, layout.detail))
         layout = KAFKAS_OWN

@@ -9,7 +9,7 @@ from isr_batch.ingest.kafka_logs.first_look import has_follower_fetch
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder
 from isr_batch.ingest.log_files.content import file_on_disk
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE
-from isr_batch.ingest.log_files.look import Seen, look_at
+from isr_batch.ingest.log_files.look import SeenByLook, look_at
 from isr_batch.ingest.log_files.vendors import vendor_release
 
 FILE_COLUMNS = ("file", "broker", "logs", "layout", "from", "until", "mb")
@@ -35,7 +35,9 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
         if not file.first:
             continue
         seen = (
-            look_at(file.path, file.default).sources.get(file.source, Seen()) if file.kind in BROKER_KINDS else Seen()
+            look_at(file.path, file.default).sources.get(file.source, SeenByLook())
+            if file.kind in BROKER_KINDS
+            else SeenByLook()
         )
         rows.append({
             "file": file.name, "broker": file.broker_id, "logs": ", ".join(kinds[file.name]),
@@ -64,7 +66,7 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
         if file.broker_id is None or file.kind not in BROKER_KINDS:
             continue
         logs[file.broker_id].add(file.kind)
-        versions |= look_at(file.path, file.default).sources.get(file.source, Seen()).versions
+        versions |= look_at(file.path, file.default).sources.get(file.source, SeenByLook()).versions
         if file.kind == REQUEST and has_follower_fetch(file.path):
             fetched.add(file.broker_id)
     if fetched:
@@ -104,7 +106,7 @@ def _releases(given: str | None, versions: set[str]) -> Iterator[Capability]:
         )
 
 
-def _until(seen: Seen) -> str:
+def _until(seen: SeenByLook) -> str:
     # The end of a compressed file is not looked at.
     return f"after {_to_the_second(seen.last)}" if seen.goes_on and seen.last else _to_the_second(seen.last)
 

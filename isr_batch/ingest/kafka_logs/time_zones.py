@@ -17,7 +17,7 @@ from isr_batch.errors import UsageError
 from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.log_files.content import BadFileError, content_chunks
 from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
-from isr_batch.ingest.log_files.layouts import Converter
+from isr_batch.ingest.log_files.layouts import LayoutConverter
 
 LOOK_AT_BYTES = 16 << 20
 """Bytes searched in each file, and `MAX_LINES` that are compared."""
@@ -117,7 +117,7 @@ def _lines_with(file: LogFile, mark: bytes) -> Iterator[tuple[int, str]]:
         lines.append(tail.decode("utf-8", "replace"))
     if not lines:
         return
-    converted = Converter(file.layout, file.source).convert(pa.array(lines, pa.string()), np.arange(len(lines)))
+    converted = LayoutConverter(file.layout, file.source).convert(pa.array(lines, pa.string()), np.arange(len(lines)))
     for line in converted.values.to_pylist():
         stamp = _STAMP.match(line)
         if stamp:

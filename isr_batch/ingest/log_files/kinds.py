@@ -21,7 +21,7 @@ _MARK_AT = len("[2026-11-21 16:30:18,595] DEBUG")
 _REQUEST_MARK, _STATE_MARK = " Completed request:", "(state.change.logger)"
 
 
-class KindFinder:
+class LogKindFinder:
     """Sorts the lines of one file by log; a line without a stamp belongs to the line before it.
 
     Parameters

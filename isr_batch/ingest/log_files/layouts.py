@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.ingest.log_files import prefixes
-from isr_batch.ingest.log_files.prefixes import ENVELOPE, Joiner, read_fields
-from isr_batch.ingest.log_files.stamps import AMBIGUOUS, FORMS, TIME_ALONE, StampForm, in_kafkas_form, stamp_form
+from isr_batch.ingest.log_files.json_lines import json_text_at, load_json_line, read_json_fields
+from isr_batch.ingest.log_files.prefixes import ENVELOPE, JoinerOfCutLines
+from isr_batch.ingest.log_files.stamps import AMBIGUOUS, FORMS, TIME_ALONE, StampForm, stamp_form, stamps_in_kafkas_form
 
 _LEVEL = "(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|trace|debug|info|warn|warning|error)"
 _LOGGER = r"(?P<logger>[A-Za-z_$][\w$]*(?:\.[\w$]+)*)"
@@ -122,14 +123,14 @@ KAFKAS_OWN = Layout()
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadableLayout:
     """Why a file's layout is not read."""
 
     reason: str
     detail: str
 
 
-def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout | Unreadable:
+def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout | UnreadableLayout:
     """Find the layout of a file from its first lines.
 
     Parameters
@@ -144,23 +145,23 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
         lines = [_COLOUR.sub("", line) for line in lines]
     names: list[str] = []
     while len(names) < 4 and (name := prefixes.prefix_of(lines)):  # noqa: PLR2004 deeper is no log
-        name = prefixes.envelope_of(lines) if name == ENVELOPE else name
+        name = prefixes.envelope_prefix(lines) if name == ENVELOPE else name
         stripped = prefixes.strip_prefix(name, pa.array(lines, pa.string()))
         names.append(name)
         values = stripped.values
         if stripped.goes_on is not None:
-            values, _ = Joiner().join(values, np.arange(len(values)), stripped.goes_on)
+            values, _ = JoinerOfCutLines().join(values, np.arange(len(values)), stripped.goes_on)
         lines = values.to_pylist()
         if coloured or any("\x1b" in line for line in lines):
             coloured = True
             lines = [_COLOUR.sub("", line) for line in lines]
     found = _inner(lines, stamp_format)
-    if isinstance(found, Unreadable):
+    if isinstance(found, UnreadableLayout):
         return found
     return replace(found, prefixes=tuple(names), coloured=coloured)
 
 
-def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadable:
+def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
     events = _events(lines)
     if events:
         return events
@@ -182,10 +183,12 @@ def _inner(lines: Sequence[str], stamp_format: str | None) -> Layout | Unreadabl
         return best
     if any(AMBIGUOUS.match(line) for line in lines):
         first = next(line for line in lines if AMBIGUOUS.match(line))
-        return Unreadable("time stamps of an ambiguous form", f"day or month first? {first[:60]}")
+        return UnreadableLayout("time stamps of an ambiguous form", f"day or month first? {first[:60]}")
     if any(TIME_ALONE.match(line) for line in lines):
-        return Unreadable("time stamps without a day", next(line for line in lines if TIME_ALONE.match(line))[:60])
-    return Unreadable("no readable time stamps", lines[0][:60] if lines else "no lines")
+        return UnreadableLayout(
+            "time stamps without a day", next(line for line in lines if TIME_ALONE.match(line))[:60]
+        )
+    return UnreadableLayout("no readable time stamps", lines[0][:60] if lines else "no lines")
 
 
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
@@ -207,18 +210,18 @@ def _without_zone(stamp: str) -> str:
 
 
 def _events(lines: Sequence[str]) -> Layout | None:
-    objects = [each for line in lines if line.startswith("{") and isinstance(each := prefixes.load_json(line), dict)]
+    objects = [each for line in lines if line.startswith("{") and isinstance(each := load_json_line(line), dict)]
     if not objects or len(objects) < _FITS * len(lines):
         return None
     fields = []
     for candidates in _FIELDS.values():
-        counts = {path: sum(prefixes.text_at(each, path) is not None for each in objects) for path in candidates}
+        counts = {path: sum(json_text_at(each, path) is not None for each in objects) for path in candidates}
         best = max(candidates, key=lambda path: counts[path])
         fields.append(best if counts[best] else "")
     message, stamp, *_ = fields
     if not message or not stamp:
         return None
-    stamps = [text for each in objects if (text := prefixes.text_at(each, stamp))]
+    stamps = [text for each in objects if (text := json_text_at(each, stamp))]
     if stamp == "instant/epochSecond":
         form = "epoch milliseconds"
     else:
@@ -233,14 +236,14 @@ def _share(pattern: str, texts: Sequence[str]) -> float:
     return sum(bool(re.fullmatch(pattern, text)) for text in texts) / len(texts)
 
 
-class Lines(NamedTuple):
+class LinesInKafkasLayout(NamedTuple):
     """Lines in Kafka's own layout, and the numbers of their first lines in the file."""
 
     values: pa.StringArray
     numbers: npt.NDArray[np.int64]
 
 
-class Converter:
+class LayoutConverter:
     """Brings the lines of one file into Kafka's own layout, block by block.
 
     Parameters
@@ -254,15 +257,15 @@ class Converter:
         self.layout = layout
         self.source = source
         self.last_source: str | None = None
-        self.joiners = [Joiner() for _ in layout.prefixes]
+        self.joiners = [JoinerOfCutLines() for _ in layout.prefixes]
         self.form = stamp_form(layout.stamp)
         self.pattern = ARRANGEMENTS.get(layout.arrangement, "").replace("STAMP", self.form.text)
         self.plain = ARRANGEMENTS[NO_LOGGER].replace("STAMP", self.form.text)
 
-    def convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> Lines:
+    def convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
         """Convert a block; a line of no known form stays as it is."""
         if self.layout.unchanged:
-            return Lines(values, numbers)
+            return LinesInKafkasLayout(values, numbers)
         return self._convert(values, numbers, 0)
 
     def source_names(self, values: pa.StringArray) -> set[str]:
@@ -276,16 +279,16 @@ class Converter:
             values = stripped.values
         return set()
 
-    def rest(self) -> Lines:
+    def rest(self) -> LinesInKafkasLayout:
         """Give what is left at the end of the file."""
-        lines = Lines(pa.array([], pa.string()), np.empty(0, np.int64))
+        lines = LinesInKafkasLayout(pa.array([], pa.string()), np.empty(0, np.int64))
         for number, joiner in enumerate(self.joiners):
             values, numbers = joiner.rest()
             if len(values):
                 lines = self._convert(values, numbers, number + 1)
         return lines
 
-    def _convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64], start: int) -> Lines:
+    def _convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64], start: int) -> LinesInKafkasLayout:
         is_own = self.source is None or start > 0
         if self.layout.coloured:
             values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
@@ -302,7 +305,7 @@ class Converter:
                 values = pc.replace_substring_regex(values, _COLOUR.pattern, "")
         if self.layout.arrangement == JSON:
             return self._from_events(values, numbers)
-        return Lines(self._arranged(values), numbers)
+        return LinesInKafkasLayout(self._arranged(values), numbers)
 
     def _is_own(self, sources: pa.StringArray) -> npt.NDArray[np.bool_]:
         """Whether each line is of the wanted source; one that names none is of the source of the line before it."""
@@ -335,20 +338,20 @@ class Converter:
     def _printed(
         self, stamp: pa.StringArray, level: pa.StringArray, message: pa.StringArray, logger: pa.StringArray | None
     ) -> pa.StringArray:
-        time = in_kafkas_form(stamp, self.form, self.layout.zone)
+        time = stamps_in_kafkas_form(stamp, self.form, self.layout.zone)
         line = pc.binary_join_element_wise(
             pc.binary_join_element_wise("[", time, "] ", ""), pc.utf8_upper(level), " ", message, ""
         )
         if logger is None:
             return line
-        named = pc.binary_join_element_wise(line, " (", whole_name(logger, message), ")", "")
+        named = pc.binary_join_element_wise(line, " (", whole_logger_name(logger, message), ")", "")
         return pc.if_else(pc.greater(pc.binary_length(pc.fill_null(logger, "")), 0), named, line)
 
-    def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> Lines:
+    def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
         paths = [path for path in self.layout.fields if path]
         nanos = "instant/epochSecond" in paths
         columns = dict(zip([*paths, *([_NANOS] if nanos else [])],
-                           read_fields(values, [*paths, *([_NANOS] if nanos else [])]), strict=True))  # fmt: skip
+                           read_json_fields(values, [*paths, *([_NANOS] if nanos else [])]), strict=True))  # fmt: skip
         message, stamp, level, logger = (columns.get(path) for path in self.layout.fields)
         assert message is not None
         assert stamp is not None
@@ -363,15 +366,15 @@ class Converter:
         head = self._printed(stamp, level, first, logger)
         whole = pc.coalesce(head, values)
         if pc.max(pc.fill_null(pc.list_value_length(pieces), 1)).as_py() in {None, 1}:
-            return Lines(whole, numbers)
+            return LinesInKafkasLayout(whole, numbers)
         counts = np.asarray(pc.fill_null(pc.list_value_length(pieces), 1)).astype(np.int64)
         parent = np.repeat(np.arange(len(values)), counts)
         is_first = np.diff(parent, prepend=-1) > 0
         text = pc.replace_with_mask(pc.list_flatten(pc.fill_null(pieces, [""])), pa.array(is_first), whole)
-        return Lines(text, numbers[parent])
+        return LinesInKafkasLayout(text, numbers[parent])
 
 
-def whole_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
+def whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
     """Complete the names of Kafka's two special loggers where a layout has cut them short."""
     request = pc.match_substring(message, "Completed request:")
     short = pc.equal(logger, "logger")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.ingest.log_files.content import BadFileError, content_chunks, file_on_disk, is_packed
-from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, KindFinder
-from isr_batch.ingest.log_files.layouts import Converter, Layout, Unreadable, layout_of
+from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
+from isr_batch.ingest.log_files.layouts import Layout, LayoutConverter, UnreadableLayout, layout_of
 
 HEAD_BYTES = 1 << 20
 """Bytes looked at at the beginning of a file, and at the end if it is not compressed."""
@@ -37,7 +37,7 @@ OF_USE = {
 
 
 @dataclass
-class Seen:
+class SeenByLook:
     """What the looked-at lines of one source of a file hold."""
 
     kinds: Counter[str] = field(default_factory=Counter)
@@ -70,9 +70,9 @@ class Look:
     """
 
     path: str
-    layout: Layout | Unreadable
+    layout: Layout | UnreadableLayout
     size_bytes: int
-    sources: dict[str | None, Seen]
+    sources: dict[str | None, SeenByLook]
 
 
 def look_at(path: str, default: str = SERVER, stamp_format: str | None = None, zone: str | None = None) -> Look:
@@ -98,28 +98,28 @@ def _look(path: str, default: str, stamp_format: str | None, zone: str | None, k
     parts, goes_on = _parts(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
     if not head:
-        return Look(path, Unreadable("binary file" if size else "empty file", ""), size, {None: Seen()})
+        return Look(path, UnreadableLayout("binary file" if size else "empty file", ""), size, {None: SeenByLook()})
     layout = layout_of(head, stamp_format)
-    if isinstance(layout, Unreadable):
-        return Look(path, layout, size, {None: Seen()})
+    if isinstance(layout, UnreadableLayout):
+        return Look(path, layout, size, {None: SeenByLook()})
     if zone:
         layout = Layout(**{**layout.__dict__, "zone": zone})
     named: set[str] = set()
     if layout.has_sources:
-        every = Converter(layout)
+        every = LayoutConverter(layout)
         for part in _all_lines(path):
             named |= every.source_names(pa.array(part, pa.string()))
-    sources: dict[str | None, Seen] = {}
+    sources: dict[str | None, SeenByLook] = {}
     for name in sorted(named) if len(named) > 1 else [None]:
-        converter, seen = Converter(layout, name), Seen(goes_on=goes_on and len(named) < 2)  # noqa: PLR2004
+        converter, seen = LayoutConverter(layout, name), SeenByLook(goes_on=goes_on and len(named) < 2)  # noqa: PLR2004
         for part in _all_lines(path) if len(named) > 1 else parts:
             _note(seen, converter.convert(pa.array(part, pa.string()), np.arange(len(part))).values, default)
         sources[name] = seen
     return Look(path, layout, size, sources)
 
 
-def _note(seen: Seen, values: pa.StringArray, default: str) -> None:
-    codes = KindFinder(default).codes(values)
+def _note(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
+    codes = LogKindFinder(default).codes(values)
     for code, kind in enumerate(BROKER_KINDS):
         count = int((codes == code).sum())
         if count:
@@ -137,7 +137,7 @@ def _note(seen: Seen, values: pa.StringArray, default: str) -> None:
     seen.of_use = +seen.of_use
 
 
-def _note_brokers(seen: Seen, values: pa.StringArray) -> None:
+def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
     for line in values.to_pylist():
         found = _BROKER.search(line)
         if found:

@@ -4,13 +4,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json as arrow_json
+
+from isr_batch.ingest.log_files.json_lines import _at, load_json_line, read_json_fields
 
 _RFC3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 BEGINS_AS_LOG = re.compile(
@@ -60,7 +61,7 @@ SOME = 0.05
 """Share of the lines in an envelope that must begin as a log does; a broker's settings are hundreds that do not."""
 
 
-class Stripped(NamedTuple):
+class StrippedOfPrefix(NamedTuple):
     """Lines without a prefix, their sources (None: no such thing), and whether each goes on in the next."""
 
     values: pa.StringArray
@@ -92,7 +93,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
     return begins > own
 
 
-def strip_prefix(name: str, values: pa.StringArray) -> Stripped:
+def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
     """Take a prefix off; a line without it stays as it is."""
     if name.startswith(ENVELOPE):
         return _unwrapped(name.removeprefix(ENVELOPE).strip(), values)
@@ -103,11 +104,11 @@ def strip_prefix(name: str, values: pa.StringArray) -> Stripped:
     goes_on = None
     if "<part>" in pattern:
         goes_on = np.asarray(pc.fill_null(pc.equal(pc.struct_field(found, "part"), "P"), False))
-    return Stripped(rest, source, goes_on)
+    return StrippedOfPrefix(rest, source, goes_on)
 
 
 def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
-    objects = [each for line in lines if line.startswith("{") and isinstance(each := load_json(line), dict)]
+    objects = [each for line in lines if line.startswith("{") and isinstance(each := load_json_line(line), dict)]
     if not objects or len(objects) < MOST * len(lines):
         return None
     for field in _LINE_FIELDS:
@@ -119,16 +120,16 @@ def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
     return None
 
 
-def envelope_of(lines: Sequence[str]) -> str:
+def envelope_prefix(lines: Sequence[str]) -> str:
     """Name an envelope with the fields that are read from it."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"
 
 
-def _unwrapped(fields: str, values: pa.StringArray) -> Stripped:
+def _unwrapped(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
     field, source = json.loads(fields)
-    columns = read_fields(values, [field, source] if source else [field])
+    columns = read_json_fields(values, [field, source] if source else [field])
     text = columns[0]
     goes_on = None
     if field == _DOCKERS:  # docker cuts a long line after 16 KiB, and only its last part ends with a newline
@@ -136,92 +137,10 @@ def _unwrapped(fields: str, values: pa.StringArray) -> Stripped:
         if goes_on.all():
             goes_on = None  # the collector has taken the newlines off
     rest = pc.coalesce(pc.utf8_rtrim(text, "\r\n"), values)
-    return Stripped(rest, columns[1] if source else None, goes_on)
+    return StrippedOfPrefix(rest, columns[1] if source else None, goes_on)
 
 
-def read_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
-    """Read fields of lines that are JSON objects, as text; null where a line has no such field or is no JSON.
-
-    Parameters
-    ----------
-    values : string array
-    paths : sequence of str
-        Names; those of nested objects between slashes.
-    """
-    is_object = pc.starts_with(values, "{")
-    objects = values.filter(pc.fill_null(is_object, False))
-    if len(objects) == len(values):
-        return _fields(objects, paths)
-    place = np.full(len(values), -1)
-    place[np.asarray(pc.fill_null(is_object, False))] = np.arange(len(objects))
-    indices = pa.array(place, mask=place < 0)
-    return [column.take(indices) for column in _fields(objects, paths)]
-
-
-def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
-    if not len(objects):
-        return [pa.nulls(0, pa.string()) for _ in paths]
-    text = "\n".join(objects.to_pylist()).encode()
-    options = arrow_json.ParseOptions(explicit_schema=_schema(paths), unexpected_field_behavior="ignore")
-    try:
-        read = arrow_json.read_json(
-            pa.BufferReader(text), arrow_json.ReadOptions(block_size=len(text) + 1, use_threads=False), options
-        ).combine_chunks()
-        if read.num_rows == len(objects):
-            return [_as_text(_column(read, path)) for path in paths]
-    except pa.ArrowInvalid:
-        pass  # a damaged line, or a number where others have a text
-    parsed = [load_json(each) for each in objects.to_pylist()]
-    return [pa.array([text_at(each, path) for each in parsed], pa.string()) for path in paths]
-
-
-def _schema(paths: Sequence[str]) -> pa.Schema:
-    tree: dict[str, Any] = {}
-    for path in paths:
-        *parents, leaf = path.split("/")
-        at = tree
-        for parent in parents:
-            at = at.setdefault(parent, {})
-        at[leaf] = pa.int64() if leaf in {"epochSecond", "nanoOfSecond", "timeMillis"} else pa.string()
-
-    def type_of(node: object) -> pa.DataType:
-        return pa.struct([(k, type_of(v)) for k, v in node.items()]) if isinstance(node, dict) else node
-
-    return pa.schema([(name, type_of(node)) for name, node in tree.items()])
-
-
-def _column(table: pa.Table, path: str) -> pa.Array:
-    first, *rest = path.split("/")
-    column = table.column(first)
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return pc.struct_field(column, rest) if rest else column
-
-
-def _as_text(column: pa.Array) -> pa.StringArray:
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
-
-
-def load_json(line: str) -> object:
-    """Parse a line as JSON; None if it is none."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _at(each: object, path: str) -> object:
-    for name in path.split("/"):
-        each = each.get(name) if isinstance(each, dict) else None
-    return each
-
-
-def text_at(each: object, path: str) -> str | None:
-    """Read a field of a parsed object as text; None if there is no value."""
-    found = _at(each, path)
-    return None if found is None or isinstance(found, dict | list) else str(found)
-
-
-class Joiner:
+class JoinerOfCutLines:
     """Joins the parts of lines that a container runtime has cut; keeps an unfinished line for the next block."""
 
     def __init__(self) -> None:

@@ -119,7 +119,7 @@ def _offset_us(text: str) -> int | None:
     return (-minutes if found[1] == "-" else minutes) * 60_000_000
 
 
-def in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
+def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
     """Rewrite stamps as ``2026-11-21 16:30:12,613`` in UTC; null where a stamp has another form.
 
     Parameters

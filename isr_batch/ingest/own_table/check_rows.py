@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.own_table.columns import CORRUPT, Value
+from isr_batch.ingest.own_table.columns import CORRUPT, ColumnValue
 from isr_batch.ingest.own_table.mapping import INSTANTS, AppendColumns, EpochColumns, FetchColumns
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
@@ -26,22 +26,22 @@ _UNKNOWN_BELOW_0: Final = ("leader_log_end_offset", "high_watermark")
 
 
 @dataclass(frozen=True)
-class Source:
+class TableToCheck:
     """A mapped input table: the lake table it becomes, its name, rows, column mapping and converted values."""
 
     table: Table
     name: str
     rows: DataFrame
     columns: FetchColumns | AppendColumns | EpochColumns
-    values: Mapping[str, Value]
+    values: Mapping[str, ColumnValue]
 
 
-def check_rows(source: Source, leo_source: str) -> DataFrame:
+def check_rows(source: TableToCheck, leo_source: str) -> DataFrame:
     """Convert every row to the columns of the lake table, with the reason if the row is bad.
 
     Parameters
     ----------
-    source : Source
+    source : TableToCheck
         The input table.
     leo_source : str
         Source of the leader's log end offset for fetches without that value.
@@ -119,7 +119,7 @@ def _named(name: str, value: Column) -> Column:
     return F.concat(F.lit(f"{name} = "), value.cast("string"))
 
 
-def _missing(source: Source) -> list[Column]:
+def _missing(source: TableToCheck) -> list[Column]:
     required = {name for name, field in type(source.columns).model_fields.items() if field.is_required()}
     required |= {"cluster_id", "handled_time"} & set(source.table.column_names)
     refused = F.col("error_code") != 0 if source.table is APPEND_LOG else F.lit(False)

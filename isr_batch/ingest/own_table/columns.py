@@ -14,9 +14,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
-from isr_batch.ingest.own_table.mapping import HINT, ColumnSource, Csv, Format, Instant, Number, Numbers, TableMapping
+from isr_batch.ingest.own_table.mapping import (
+    HINT,
+    ColumnSource,
+    Csv,
+    Format,
+    InstantSource,
+    NumberSource,
+    NumbersSource,
+    TableMapping,
+)
 from isr_batch.lake.addresses import absolute_address
-from isr_batch.settings import did_you_mean
+from isr_batch.phrases import did_you_mean
 
 CORRUPT: Final = "_corrupt_record"
 """Column where Spark puts a CSV row that has more or fewer fields than the header."""
@@ -34,7 +43,7 @@ _OFFSET: Final = r"(Z|[+-]\d{2}:\d{2})$"
 
 
 @dataclass(frozen=True)
-class Value:
+class ColumnValue:
     """The value for a column of an input table, and the column it is read from (null for a constant)."""
 
     value: Column
@@ -42,7 +51,7 @@ class Value:
     source_name: str
 
 
-def read_table(spark: SparkSession, path: str, mapping: TableMapping) -> DataFrame:
+def read_own_columns(spark: SparkSession, path: str, mapping: TableMapping) -> DataFrame:
     """Open a Parquet, Delta or CSV table; CSV columns are all STRING, and `CORRUPT` is among them.
 
     Raises
@@ -84,7 +93,9 @@ def _read_csv(spark: SparkSession, path: str, csv: Csv) -> DataFrame:
     )
 
 
-def mapped_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, ColumnSource]]]) -> dict[str, dict[str, Value]]:
+def values_of_mapped_columns(
+    frames: Mapping[str, tuple[DataFrame, Mapping[str, ColumnSource]]],
+) -> dict[str, dict[str, ColumnValue]]:
     """Convert the mapped columns of each frame to values; the frames' names are used in messages.
 
     Raises
@@ -96,12 +107,12 @@ def mapped_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, ColumnSourc
     """
     mistakes: list[str] = []
     wrong_types: list[str] = []
-    values: dict[str, dict[str, Value]] = {}
+    values: dict[str, dict[str, ColumnValue]] = {}
     for label, (frame, given) in frames.items():
         values[label] = {}
         for target, where in given.items():
             if where.column is None:
-                values[label][target] = Value(F.lit(where.constant), F.lit(None), "")
+                values[label][target] = ColumnValue(F.lit(where.constant), F.lit(None), "")
                 continue
             source = f"{label}.columns.{target}: {where.column}"
             try:
@@ -112,7 +123,7 @@ def mapped_values(frames: Mapping[str, tuple[DataFrame, Mapping[str, ColumnSourc
             except SchemaError as error:
                 wrong_types.append(f"{source} {error.message}")
             else:
-                values[label][target] = Value(value, column.cast("string"), where.column)
+                values[label][target] = ColumnValue(value, column.cast("string"), where.column)
     if mistakes:
         raise UsageError("the mapping does not fit:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
     if wrong_types:
@@ -142,11 +153,11 @@ def _quoted(name: str) -> str:
 
 
 def _value(given: ColumnSource, column: Column, kind: T.DataType) -> Column:
-    if isinstance(given, Instant):
+    if isinstance(given, InstantSource):
         return _instant(given, column, kind)
-    if isinstance(given, Number):
+    if isinstance(given, NumberSource):
         return _integer(column, kind)
-    if isinstance(given, Numbers):
+    if isinstance(given, NumbersSource):
         return _integers(column, kind)
     return _of_types(kind, {(T.StringType, *_WHOLE): lambda: column.cast("string")}, "text")
 
@@ -193,7 +204,7 @@ def _integers(column: Column, kind: T.DataType) -> Column:
     return _of_types(kind, {(T.ArrayType,): of_array, (T.StringType,): of_text}, "a list of whole numbers")
 
 
-def _instant(given: Instant, column: Column, kind: T.DataType) -> Column:
+def _instant(given: InstantSource, column: Column, kind: T.DataType) -> Column:
     if given.unit is None:
         if isinstance(kind, (*_WHOLE, *_FRACTIONAL)):
             raise UsageError(f"is {kind.simpleString()}: give its unit, {{column: ..., unit: s, ms, us, ns or iso}}")

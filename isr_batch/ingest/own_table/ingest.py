@@ -10,9 +10,9 @@ from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
-from isr_batch.ingest.own_table.check_rows import Source, check_rows
-from isr_batch.ingest.own_table.columns import mapped_values, read_table
-from isr_batch.ingest.own_table.leader_epochs import complete_terms
+from isr_batch.ingest.own_table.check_rows import TableToCheck, check_rows
+from isr_batch.ingest.own_table.columns import read_own_columns, values_of_mapped_columns
+from isr_batch.ingest.own_table.leader_epochs import complete_leader_epochs
 from isr_batch.ingest.own_table.mapping import (
     INSTANTS,
     AppendColumns,
@@ -21,7 +21,7 @@ from isr_batch.ingest.own_table.mapping import (
     TableMapping,
     mapped_columns,
 )
-from isr_batch.ingest.replace_rows import CUT_BY, replace_covered, rows_of_cluster
+from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, replaced_rows_of_cluster
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, QUARANTINE
@@ -35,7 +35,7 @@ NO_EPOCH: Final = 0
 """Leader epoch of all rows if the input has no epochs."""
 
 
-def ingest_table(lake: Lake, path: str, mapping: TableMapping) -> RunCounts:
+def ingest_own_table(lake: Lake, path: str, mapping: TableMapping) -> RunCounts:
     """Ingest a table of fetches.
 
     The rows replace those that the lake has of their cluster for the time that they cover, as for broker logs.
@@ -115,7 +115,7 @@ def lacking_input(mapping: TableMapping) -> list[dict[str, str]]:
     return rows
 
 
-def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
+def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, TableToCheck]:
     tables: list[tuple[Table, str, str, FetchColumns | AppendColumns | EpochColumns]] = [
         (FETCH_LOG, "fetches", path, mapping.fetches.columns)
     ]
@@ -123,11 +123,11 @@ def _sources(lake: Lake, path: str, mapping: TableMapping) -> dict[str, Source]:
         tables.append((APPEND_LOG, "appends", mapping.appends.path, mapping.appends.columns))
     if mapping.epochs:
         tables.append((LEADER_EPOCHS, "epochs", mapping.epochs.path, mapping.epochs.columns))
-    rows = {label: read_table(lake.spark, place, mapping) for _, label, place, _ in tables}
+    rows = {label: read_own_columns(lake.spark, place, mapping) for _, label, place, _ in tables}
     given = {label: {**mapped_columns(columns), "cluster_id": mapping.cluster_id} for _, label, _, columns in tables}
-    values = mapped_values({label: (rows[label], given[label]) for label in rows})
+    values = values_of_mapped_columns({label: (rows[label], given[label]) for label in rows})
     return {
-        table.name: Source(table, place.rstrip("/").rpartition("/")[2], rows[label], columns, values[label])
+        table.name: TableToCheck(table, place.rstrip("/").rpartition("/")[2], rows[label], columns, values[label])
         for table, label, place, columns in tables
     }
 
@@ -157,7 +157,7 @@ def _write(
     )
     if not any(clean for clean, _ in outcome.values()):
         # Rows that cover no time replace nothing.
-        return RunCounts(rows_quarantined=lake.replace(QUARANTINE, quarantine, rows_of_cluster(cluster_id)))
+        return RunCounts(rows_quarantined=lake.replace(QUARANTINE, quarantine, replaced_rows_of_cluster(cluster_id)))
     frames = _frames({name: rows.where("problem IS NULL") for name, rows in of_this.items()}, mapping)
     for table, time in CUT_BY:
         rows = frames.get(table.name)
@@ -166,7 +166,7 @@ def _write(
             if rows is None
             else rows.withColumn("event_date", F.col(time).cast("date")).select(table.column_names)
         )
-    written, _ = replace_covered(lake, {**frames, QUARANTINE.name: quarantine}, cluster_id)
+    written, _ = replace_covered_rows(lake, {**frames, QUARANTINE.name: quarantine}, cluster_id)
     rows_refused = written.pop(QUARANTINE.name)
     for name, counts in outcome.items():
         assert written[name] == counts[0], (cluster_id, name, written, outcome)
@@ -180,7 +180,7 @@ def _frames(clean: Mapping[str, DataFrame], mapping: TableMapping) -> dict[str, 
     if APPEND_LOG.name in clean:
         frames[APPEND_LOG.name] = _with_epochs(clean[APPEND_LOG.name], "append_time", given)
     known = mapped_columns(mapping.epochs.columns) if mapping.epochs else {}
-    frames[LEADER_EPOCHS.name] = complete_terms(
+    frames[LEADER_EPOCHS.name] = complete_leader_epochs(
         given, known, frames[FETCH_LOG.name], frames.get(APPEND_LOG.name), mapping
     )
     return frames

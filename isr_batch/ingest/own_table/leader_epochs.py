@@ -11,7 +11,7 @@ from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 
 
-def complete_terms(
+def complete_leader_epochs(
     given: DataFrame | None,
     known: Collection[str],
     fetches: DataFrame,

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, Va
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.addresses import is_address
-from isr_batch.settings import did_you_mean
+from isr_batch.phrases import did_you_mean
 
 Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
@@ -60,31 +60,31 @@ class ColumnSource(_Section):
         return self
 
 
-class Text(ColumnSource):
+class TextSource(ColumnSource):
     """A STRING."""
 
     constant: str | None = None
 
 
-class Name(Text):
+class NameSource(TextSource):
     """The cluster's name, usually a constant."""
 
     plain_is = "constant"
 
 
-class Number(ColumnSource):
+class NumberSource(ColumnSource):
     """An INT or BIGINT."""
 
     constant: StrictInt | None = None
 
 
-class Numbers(ColumnSource):
+class NumbersSource(ColumnSource):
     """An ARRAY of INT; a text column may list the numbers with any separators."""
 
     constant: list[StrictInt] | None = None
 
 
-class Instant(ColumnSource):
+class InstantSource(ColumnSource):
     """A TIMESTAMP: a column of that type, or epoch numbers or text with a unit."""
 
     constant: None = None
@@ -96,59 +96,59 @@ class Instant(ColumnSource):
 class FetchColumns(_Section):
     """Columns of fetch_log; arrival_time or handled_time is required."""
 
-    topic: Text
-    partition_id: Number
-    leader_id: Number
-    replica_id: Number
-    fetch_offset: Number
-    arrival_time: Instant | None = None
-    handled_time: Instant | None = None
-    processed_time: Instant | None = None
-    released_time: Instant | None = None
-    completed_time: Instant | None = None
-    leader_epoch: Number | None = None
-    leader_log_end_offset: Number | None = None
-    high_watermark: Number | None = None
-    error_code: Number | None = None
+    topic: TextSource
+    partition_id: NumberSource
+    leader_id: NumberSource
+    replica_id: NumberSource
+    fetch_offset: NumberSource
+    arrival_time: InstantSource | None = None
+    handled_time: InstantSource | None = None
+    processed_time: InstantSource | None = None
+    released_time: InstantSource | None = None
+    completed_time: InstantSource | None = None
+    leader_epoch: NumberSource | None = None
+    leader_log_end_offset: NumberSource | None = None
+    high_watermark: NumberSource | None = None
+    error_code: NumberSource | None = None
 
 
 class AppendColumns(_Section):
     """Columns of append_log."""
 
-    topic: Text
-    partition_id: Number
-    leader_id: Number
-    append_time: Instant
-    log_end_offset: Number
-    acks: Number
-    leader_epoch: Number | None = None
-    base_offset: Number | None = None
-    log_end_source: Text | None = None
-    acknowledged_time: Instant | None = None
-    error_code: Number | None = None
+    topic: TextSource
+    partition_id: NumberSource
+    leader_id: NumberSource
+    append_time: InstantSource
+    log_end_offset: NumberSource
+    acks: NumberSource
+    leader_epoch: NumberSource | None = None
+    base_offset: NumberSource | None = None
+    log_end_source: TextSource | None = None
+    acknowledged_time: InstantSource | None = None
+    error_code: NumberSource | None = None
 
 
 class EpochColumns(_Section):
     """Columns of leader_epochs."""
 
-    topic: Text
-    partition_id: Number
-    leader_epoch: Number
-    leader_id: Number
-    start_time: Instant
-    end_time: Instant | None = None
-    start_offset: Number | None = None
-    start_high_watermark: Number | None = None
-    assigned: Numbers | None = None
-    isr_at_start: Numbers | None = None
-    previous_leader_id: Number | None = None
-    replica_lag_time_max_ms: Number | None = None
-    min_insync_replicas: Number | None = None
-    broker_version: Text | None = None
-    check_origin_ms: Number | None = None
-    check_origin_source: Text | None = None
-    isr_write_ms: Number | None = None
-    metadata_delay_ms: Number | None = None
+    topic: TextSource
+    partition_id: NumberSource
+    leader_epoch: NumberSource
+    leader_id: NumberSource
+    start_time: InstantSource
+    end_time: InstantSource | None = None
+    start_offset: NumberSource | None = None
+    start_high_watermark: NumberSource | None = None
+    assigned: NumbersSource | None = None
+    isr_at_start: NumbersSource | None = None
+    previous_leader_id: NumberSource | None = None
+    replica_lag_time_max_ms: NumberSource | None = None
+    min_insync_replicas: NumberSource | None = None
+    broker_version: TextSource | None = None
+    check_origin_ms: NumberSource | None = None
+    check_origin_source: TextSource | None = None
+    isr_write_ms: NumberSource | None = None
+    metadata_delay_ms: NumberSource | None = None
 
 
 class FetchTable(_Section):
@@ -184,7 +184,7 @@ class TableMapping(_Section):
     format: Format | None = None
     """Format of all tables; by default inferred from each path."""
     csv: Csv = Csv()
-    cluster_id: Name
+    cluster_id: NameSource
     fetches: FetchTable
     appends: AppendTable | None = None
     epochs: EpochTable | None = None

@@ -102,7 +102,7 @@ def test_what_counts_is_the_size_of_the_unpacked_logs(
     shutil.copytree(SAMPLES / "mid-term" / "long-running", logs)
     blank = b"\n" * 1_000_000
     (logs / "broker-1" / "request.log.9.gz").write_bytes(gzip.compress(blank))
-    broker_logs.ingest_kafka_logs(Lake(spark_session, str(tmp_path / "lake"), "run-1"), logs, "c")
+    broker_logs.ingest_broker_logs(Lake(spark_session, str(tmp_path / "lake"), "run-1"), logs, "c")
     on_disk, unpacked = sizes
     read = (path.read_bytes() for path in logs.rglob("*") if path.is_file())
     texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in read]

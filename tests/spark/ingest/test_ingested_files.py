@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.errors import AccountError
 from isr_batch.ingest import broker_logs
-from isr_batch.ingest.broker_logs import Ingest, ingest_kafka_logs
+from isr_batch.ingest.broker_logs import Ingest, ingest_broker_logs
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
@@ -133,7 +133,7 @@ def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytes
         case.write(name, *map(str, numbers))
 
     def again() -> Ingest:
-        return ingest_kafka_logs(lake, logs, "it's")
+        return ingest_broker_logs(lake, logs, "it's")
 
     write("request.log", first[:6])
     write("state-change.log", [-5])
@@ -209,14 +209,14 @@ def test_folder_of_real_logs_over_three_days(spark: SparkSession, tmp_path: Path
     first, second = day(0), day(1)
     case.requests(*first[:6], first[6][:200])
     case.terms(case.leads(5, 4, 5))
-    done = ingest_kafka_logs(lake, logs, "it's")
+    done = ingest_broker_logs(lake, logs, "it's")
     assert {t.what: t.lines for t in done.account if t.became == "refused"} == {"truncated line": 1}
     (case.folder / "request.log.1.gz").write_bytes(gzip.compress("".join(f"{text}\n" for text in first).encode()))
     case.requests(*second)
     case.terms(case.leads(5, 4, 5), case.leads(DAY + 5, 5, 50))
-    ingest_kafka_logs(lake, logs, "it's")
+    ingest_broker_logs(lake, logs, "it's")
     whole = Lake(spark, str(tmp_path / "whole"), "run-1")
-    ingest_kafka_logs(whole, logs, "it's")
+    ingest_broker_logs(whole, logs, "it's")
 
     def rows(of: Lake) -> Callable[[Table], list[str]]:
         return lambda table: sorted(str(tuple(row)) for row in of.read(table.name).drop(*SOURCES).collect())

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.broker_logs import Ingest, ingest_kafka_logs
+from isr_batch.ingest.broker_logs import Ingest, ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.nightly import replay_window
 from isr_batch.replay.replay import replay
@@ -58,7 +58,7 @@ def rule_of(run: str) -> str:
 
 def replayed(spark: SparkSession, logs: Path, to: Path, run: str) -> Found:
     lake = Lake(spark, str(to), "run-1")
-    done = ingest_kafka_logs(lake, logs, run)
+    done = ingest_broker_logs(lake, logs, run)
     replay(lake, [RuleRun(rule_of(run))])
     checked: Counter[str] = Counter()
     for row in validate(lake).rows:
@@ -160,7 +160,7 @@ def test_who_was_in_sync_is_who_the_controller_says(
     if checkpoint:
         write_checkpoint(cut.run, logs, first + 90)
     lake = Lake(spark_session, str(tmp_path / "lake"), "run-1")
-    ingest_kafka_logs(lake, logs, "r2")
+    ingest_broker_logs(lake, logs, "r2")
     begun = lake.read("leader_epochs").where("begins_mid_term").toArrow().to_pylist()
     assert len(begun) >= 18
     found = {(term["topic"], term["partition_id"]): sorted(term["isr_at_start"]) for term in begun}
@@ -187,7 +187,7 @@ def test_a_night_goes_on_from_the_one_before(
     lake = Lake(spark_session, str(tmp_path / "lake"), "run-1")
     for night, keep in enumerate((before(62), after(62))):
         part = Cut("r2-follower-stop", keep, options={"metadata": False})
-        ingest_kafka_logs(lake, written(part, tmp_path / str(night)), "r2")
+        ingest_broker_logs(lake, written(part, tmp_path / str(night)), "r2")
     replay(lake, [RuleRun("kafka-3.7")])
     checked: Counter[str] = Counter()
     for row in validate(lake).rows:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.broker_logs import ingest_kafka_logs
+from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay
 from tests.log_cuts import ALL_LOGS, after, before, between, copy_of, without
@@ -109,12 +109,12 @@ def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(("run", "metadata"), list(runs()))
 def test_cuts_give_what_the_whole_gives(run: str, metadata: bool, spark_session: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark_session, str(tmp_path / "lake"), "run-1")
-    ingest_kafka_logs(lake, copy_of(TRACES / run, tmp_path / "whole", after(0), metadata=metadata), "whole")
+    ingest_broker_logs(lake, copy_of(TRACES / run, tmp_path / "whole", after(0), metadata=metadata), "whole")
     drawn = [
         (name, cut) for name, cut in cuts(run, metadata) if random.Random(f"{run} {metadata} {name}").random() <= SHARE
     ]
     for number, (_, cut) in enumerate(drawn):
-        ingest_kafka_logs(lake, written(cut, tmp_path / str(number)), f"cut-{number}")
+        ingest_broker_logs(lake, written(cut, tmp_path / str(number)), f"cut-{number}")
     replay(lake, [RuleRun(rule_of(run))])
     every = changes(lake)
     found = [

@@ -4,7 +4,7 @@ import datetime as dt
 
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.replace_rows import replace_covered
+from isr_batch.ingest.replace_rows import replace_covered_rows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, QUARANTINE
 from tests.spark.test_jobs import frame
@@ -28,7 +28,7 @@ def test_a_row_that_breaks_the_contract_is_in_quarantine(lake: Lake) -> None:
     quarantine = spark.createDataFrame([], QUARANTINE.schema_ddl)
     tables = {APPEND_LOG.name: appends, BROKER_EVENTS.name: events, QUARANTINE.name: quarantine}
     read = {APPEND_LOG.name: "source_file IN ('broker-1/request.log')"}
-    written, broken = replace_covered(lake, tables, "c", replaced=read)
+    written, broken = replace_covered_rows(lake, tables, "c", replaced=read)
     assert (written, broken) == ({APPEND_LOG.name: 1, BROKER_EVENTS.name: 0, QUARANTINE.name: 2}, 2)
     assert lake.read(APPEND_LOG.name).select("topic").collect()[0][0] not in {"empty", "nowhere"}
     told = lake.read(QUARANTINE.name).orderBy("detail").select("source_file", "reason", "detail", "rows_kept")

@@ -49,7 +49,7 @@ def ingest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Ingest:
             if way == "spark":
                 now.setattr(replace_rows, "_folder_for_workers", lambda *_: None)
             into = Lake(lake.spark, f"{lake.root}/{way}", "run-1")
-            broker_logs.ingest_kafka_logs(into, folder, "c")
+            broker_logs.ingest_broker_logs(into, folder, "c")
             return into
 
     return run

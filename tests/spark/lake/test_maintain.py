@@ -13,8 +13,8 @@ from isr_batch.nightly import maintain_and_pack
 from isr_batch.replay.days import fingerprints, mark, undone
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.settings import ReplaySettings
-from isr_batch.simulation.generate import generate
-from isr_batch.simulation.group_plans import Fleet
+from isr_batch.simulation.generate_scenario import generate_scenario
+from isr_batch.simulation.group_plans import FleetOfGroups
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
 
@@ -25,8 +25,8 @@ FIRST = Window("2023-12-31", "2024-01-01")
 
 @pytest.mark.usefixtures("vacuum_at_once")
 def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isr_batch.simulation.generate.START_MS", START_MS - 20_000)
-    generate(lake, Fleet("kip-501-example"))
+    monkeypatch.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 20_000)
+    generate_scenario(lake, FleetOfGroups("kip-501-example"))
     mark(lake, FIRST, RUNS, replay(lake, RUNS, FIRST).fingerprints)
     kept = lake.read("replay_state")
     (day,) = {row["event_date"] for row in kept.collect()}

@@ -24,8 +24,8 @@ from isr_batch.replay.one_partition import timelines_of
 from isr_batch.replay.replay import replay, replayed, rule_runs
 from isr_batch.replay.timeline_tables import take_out_unnamed
 from isr_batch.settings import ReplaySettings
-from isr_batch.simulation.generate import generate
-from isr_batch.simulation.group_plans import Fleet
+from isr_batch.simulation.generate_scenario import generate_scenario
+from isr_batch.simulation.group_plans import FleetOfGroups
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
 
@@ -38,8 +38,8 @@ SECOND = Window("2024-01-01", "2024-01-02")
 def generated(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("generated") / "lake"), "test-run")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("isr_batch.simulation.generate.START_MS", START_MS - 20_000)
-        generate(lake, Fleet("kip-501-example"))
+        patched.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 20_000)
+        generate_scenario(lake, FleetOfGroups("kip-501-example"))
     return lake.root
 
 

@@ -19,8 +19,8 @@ from isr_batch.replay.event_stream import _kept, facts
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import ORDER, rule_runs
 from isr_batch.settings import ReplaySettings, Settings
-from isr_batch.simulation.generate import generate
-from isr_batch.simulation.group_plans import Fleet
+from isr_batch.simulation.generate_scenario import generate_scenario
+from isr_batch.simulation.group_plans import FleetOfGroups
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
 from pipelines.job import Job, replay_window
@@ -41,8 +41,8 @@ NOT_RESULTS = {RUN_LOG, RUN_LEASE, REPLAYED_DAYS, REPLAY_STATE, RULE_RUNS, *TIME
 def stories(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Each story is a cluster, and midnight falls into each at another instant."""
     for name, seconds in MIDNIGHT.items():
-        monkeypatch.setattr("isr_batch.simulation.generate.START_MS", START_MS - 1000 * seconds)
-        generate(lake, Fleet(name))
+        monkeypatch.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 1000 * seconds)
+        generate_scenario(lake, FleetOfGroups(name))
     return lake
 
 

@@ -19,10 +19,10 @@ from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES
 from isr_batch.scoring.disagreements import (
     compare_rules,
-    disagreements,
     replayed_runs,
+    rule_disagreements,
+    runs_at_event,
     shrink_events,
-    stands,
     write_disagreements,
 )
 from isr_batch.window import Window
@@ -167,7 +167,7 @@ def test_what_each_run_did_about_an_event(engine: LakeEngine) -> None:
     shrinks = shrink_events(engine, frame(engine, SHRINK_VERDICTS, *verdicts))
     at_noon = engine(f"SELECT * FROM {{shrinks}} WHERE event_us = {noon_us}", shrinks=shrinks)
     replayed_of = replayed_runs(engine, scores, terms)
-    rows = engine.listed(stands(engine, at_noon, replayed_of, frame(engine, ISR_CHANGES, *changes)))
+    rows = engine.listed(runs_at_event(engine, at_noon, replayed_of, frame(engine, ISR_CHANGES, *changes)))
     assert {row["run"]: row["stand"] for row in rows if row["partition_id"] == 1} == {"first": "made", "never": "out"}
     assert {row["run"]: row["stand"] for row in rows if row["partition_id"] != 1} == {
         "first": "made",
@@ -204,8 +204,8 @@ def test_written_by_day_with_causes_and_over_midnight(lake: Lake) -> None:
     # All agree on what is at one o'clock.
     assert write_disagreements(lake, Window()) == 3
     with InProcess(lake) as here:
-        in_spark = [row.asDict() for row in disagreements(BySpark(lake)).orderBy("change_time").collect()]
-        found = disagreements(here).sort_by("change_time")
+        in_spark = [row.asDict() for row in rule_disagreements(BySpark(lake)).orderBy("change_time").collect()]
+        found = rule_disagreements(here).sort_by("change_time")
         for name in ("rules_for", "rules_against", "event_date"):
             assert [row[name] for row in in_spark] == found[name].to_pylist()
         assert [list(row["causes"].items()) for row in in_spark] == found["causes"].to_pylist()

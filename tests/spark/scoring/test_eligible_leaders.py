@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.broker_logs import ingest_kafka_logs
+from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay
 from isr_batch.scoring.eligible_leaders import eligible_leaders, write_eligible_leaders
-from isr_batch.scoring.elr import eligible_after
+from isr_batch.scoring.elr import elr_after
 from isr_batch.scoring.scores import write_scores
 from tests.spark.broker_logs import TRACES, traces
 from udfs.batches.replay import RuleRun
@@ -112,7 +112,7 @@ def test_scores_have_these_prices(sample_lake: Lake) -> None:
 def recorded(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The recorded 4.4.0 cluster, replayed through its own rule."""
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("recorded")), "run-1")
-    ingest_kafka_logs(lake, TRACES / "k4.4.0", "k4.4.0")
+    ingest_broker_logs(lake, TRACES / "k4.4.0", "k4.4.0")
     replay(lake, [RuleRun("kafka-3.7")])
     write_eligible_leaders(lake, "auto")
     write_scores(lake)
@@ -146,7 +146,7 @@ def test_an_isr_gives_the_elr_that_was_recorded(recorded: Lake) -> None:
             if before["isr"] is None:  # the records that create a topic set min.insync.replicas first
                 continue
             isr, elr, wanted = (sum(1 << one for one in each) for each in (before["isr"], before["elr"], after["isr"]))
-            same += eligible_after(isr, elr, wanted, 0, 2) == sum(1 << one for one in after["elr"])
+            same += elr_after(isr, elr, wanted, 0, 2) == sum(1 << one for one in after["elr"])
             changes += 1
     assert (same, changes) == (248, 248)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.broker_logs import ingest_kafka_logs
+from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total_lines
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
@@ -62,7 +62,7 @@ def found(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Found:
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("recorded")), "run-1")
-    done = ingest_kafka_logs(lake, TRACES / request.param, request.param)
+    done = ingest_broker_logs(lake, TRACES / request.param, request.param)
     replay(lake, [RuleRun(CLUSTERS[request.param].rule)])
     return Found(request.param, lake, done.account, validate(lake))
 

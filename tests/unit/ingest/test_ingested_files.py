@@ -7,13 +7,13 @@ import pytest
 
 from isr_batch import __version__
 from isr_batch.ingest.ingested_files import (
-    Ingested,
+    IngestedFile,
     Span,
     beginnings_of_file,
-    covered_by_files,
-    plan_ingest,
+    plan_files_to_ingest,
     records_of_files,
     rows_of_files,
+    time_covered_by_files,
     time_of_gone_files,
 )
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogFile, LogFolder
@@ -31,10 +31,10 @@ def file(name: str, content: str, *began_as: str) -> LogFile:
     return LogFile(REQUEST, 1, name, f"/{name}", held)
 
 
-def known(name: str, content: str, first: float = 0, last: float = 1, version: str = __version__) -> Ingested:
+def known(name: str, content: str, first: float = 0, last: float = 1, version: str = __version__) -> IngestedFile:
     days = {START.date(): START}
     size = len(content)
-    return Ingested(name, REQUEST, 1, size, size, content, 1, hour(first), hour(last), days, version, "run")
+    return IngestedFile(name, REQUEST, 1, size, size, content, 1, hour(first), hour(last), days, version, "run")
 
 
 def folder(*files: LogFile) -> LogFolder:
@@ -47,30 +47,30 @@ def times(**of: tuple[float, float]) -> dict[str, dict[str, Any]]:
 
 
 def test_nothing_is_new_when_all_files_are_as_they_were() -> None:
-    assert plan_ingest(folder(file("a", "AA")), [known("a", "AA"), known("elsewhere", "Z")]).nothing_new
-    assert not plan_ingest(folder(file("a", "AAA", "AA")), [known("a", "AA")]).nothing_new
-    assert not plan_ingest(folder(file("b", "AA")), [known("a", "AA")]).nothing_new
-    assert not plan_ingest(folder(file("a", "AA"), file("b", "B")), [known("a", "AA")]).nothing_new
-    assert not plan_ingest(folder(file("a", "AA")), [known("a", "AA", version="0.0")]).nothing_new
+    assert plan_files_to_ingest(folder(file("a", "AA")), [known("a", "AA"), known("elsewhere", "Z")]).nothing_new
+    assert not plan_files_to_ingest(folder(file("a", "AAA", "AA")), [known("a", "AA")]).nothing_new
+    assert not plan_files_to_ingest(folder(file("b", "AA")), [known("a", "AA")]).nothing_new
+    assert not plan_files_to_ingest(folder(file("a", "AA"), file("b", "B")), [known("a", "AA")]).nothing_new
+    assert not plan_files_to_ingest(folder(file("a", "AA")), [known("a", "AA", version="0.0")]).nothing_new
 
 
 def test_a_rotated_log_is_known_by_its_beginning_and_one_that_is_gone_keeps_its_name() -> None:
-    work = plan_ingest(
+    work = plan_files_to_ingest(
         folder(file("log", "NEW"), file("log.1", "OLD AND MORE", "OLD")), [known("log", "OLD"), known("x", "X")]
     )
     assert [record.source_file for record in work.superseded] == ["log"]
     assert [record.source_file for record in work.gone] == ["x"]
     assert [f.name for f in work.found.files] == ["log", "log.1"]
-    work = plan_ingest(folder(file("log", "NEW")), [known("log", "OLD")])
+    work = plan_files_to_ingest(folder(file("log", "NEW")), [known("log", "OLD")])
     assert [f.name for f in work.found.files] == ["log (2)"]
     both = [known("log", "OLD"), known("log (2)", "NEW")]
-    assert plan_ingest(folder(file("log", "NEW")), both).nothing_new
-    assert [f.name for f in plan_ingest(folder(file("log", "THIRD")), both).found.files] == ["log (3)"]
+    assert plan_files_to_ingest(folder(file("log", "NEW")), both).nothing_new
+    assert [f.name for f in plan_files_to_ingest(folder(file("log", "THIRD")), both).found.files] == ["log (3)"]
     assert beginnings_of_file(both, file("log", "")) == [3, 3]
 
 
 def test_a_log_of_another_broker_is_another_log() -> None:
-    work = plan_ingest(folder(file("a", "AA")), [Ingested(**{**vars(known("b", "AA")), "broker_id": 2})])
+    work = plan_files_to_ingest(folder(file("a", "AA")), [IngestedFile(**{**vars(known("b", "AA")), "broker_id": 2})])
     assert not work.superseded
 
 
@@ -89,30 +89,33 @@ def test_time_that_belongs_to_the_files_that_are_read(read: list[Any], gone: lis
     def spans(pairs: list[Any]) -> list[Span]:
         return sorted((hour(first), hour(last)) for first, last in pairs)
 
-    found = covered_by_files(spans(read), spans(gone))
+    found = time_covered_by_files(spans(read), spans(gone))
     told = [tuple(bound and round((bound - START) / timedelta(hours=1), 6) for bound in bounds) for bounds in found]
     assert told == expected
 
 
 def test_conditions_name_files_and_time_and_nothing_in_a_name_ends_them() -> None:
     name = "it's\\"
-    work = plan_ingest(folder(file(name, "NEW")), [known("gone", "OLD", -5, -4)])
+    work = plan_files_to_ingest(folder(file(name, "NEW")), [known("gone", "OLD", -5, -4)])
     told = rows_of_files(work, times(**{name: (0, 1)}), ["completed_time"])
     assert told == (
         r"(source_file IN ('it\'s\\')) AND event_date BETWEEN DATE'2025-12-31' AND DATE'2026-01-02'"
     )  # fmt: skip
     kept = time_of_gone_files(work, times(**{name: (0, 1)}), "leader_id", "t")
     assert kept == "(leader_id = 1 AND NOT (t > TIMESTAMP'2025-12-31 20:00:00.000000'))"
-    assert time_of_gone_files(plan_ingest(folder(file("a", "A")), []), times(a=(0, 1)), "leader_id", "t") == "false"
+    assert (
+        time_of_gone_files(plan_files_to_ingest(folder(file("a", "A")), []), times(a=(0, 1)), "leader_id", "t")
+        == "false"
+    )
 
 
 def test_copies_that_overlap_go_where_they_are_read_again_and_not_at_a_rotation() -> None:
     for last, overlaps in ((0.5, True), (0.0001, False)):
-        work = plan_ingest(folder(file("a", "NEW")), [known("gone", "OLD", -1, last)])
+        work = plan_files_to_ingest(folder(file("a", "NEW")), [known("gone", "OLD", -1, last)])
         assert (
             "'gone' AND (completed_time BETWEEN" in rows_of_files(work, times(a=(0, 1)), ["completed_time"])
         ) == overlaps
-    swallowed = plan_ingest(folder(file("a", "NEW")), [known("gone", "OLD", 0.2, 0.5)])
+    swallowed = plan_files_to_ingest(folder(file("a", "NEW")), [known("gone", "OLD", 0.2, 0.5)])
     assert [r.source_file for r in records_of_files(swallowed, times(a=(0, 1)), "run-2", hour(9))] == ["a"]
 
 
@@ -120,11 +123,11 @@ def test_a_day_keeps_the_time_of_its_last_change() -> None:
     before = known("log", "OLD", 0, 30)
     later = START.date() + timedelta(days=1)
     before.days[later] = START
-    work = plan_ingest(folder(file("log", "OLD AND MORE", "OLD")), [before])
+    work = plan_files_to_ingest(folder(file("log", "OLD AND MORE", "OLD")), [before])
     now = {"log": {"first_time": hour(0), "last_time": hour(40), "days": [START.date(), later]}}
     (row,) = records_of_files(work, now, "run-2", hour(50))
     assert row.days == {START.date(): START, later: hour(50)}
     (row,) = records_of_files(
-        plan_ingest(folder(file("log.1", "OLD")), [before]), {"log.1": now["log"]}, "run-2", hour(50)
+        plan_files_to_ingest(folder(file("log.1", "OLD")), [before]), {"log.1": now["log"]}, "run-2", hour(50)
     )
     assert row.days == {START.date(): START, later: START}

@@ -18,7 +18,7 @@ from isr_batch.ingest.kafka_logs.lines import Selection, count_lines, lines_of_f
 from isr_batch.ingest.kafka_logs.log_folder import LogOptions, find_logs, require_readable_logs, with_lines
 from isr_batch.ingest.kafka_logs.time_zones import require_utc
 from isr_batch.ingest.log_files import look
-from isr_batch.ingest.log_files.layouts import Layout, Unreadable, layout_of
+from isr_batch.ingest.log_files.layouts import Layout, UnreadableLayout, layout_of
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples" / "leader-stop"
 OWN = re.compile(r"\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d),(\d{3})\] (\w+) (.*) \(([\w.$]+)\)")
@@ -227,7 +227,7 @@ SHRINK_OF = (
 )
 def test_a_layout_that_is_not_read_is_refused_by_name(tmp_path: Path, line: str, reason: str) -> None:
     found = layout_of([line] * 3)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableLayout)
     assert reason in found.reason
     (tmp_path / "broker-1").mkdir()
     (tmp_path / "broker-1" / "server.log").write_text(f"{line}\n" * 3)

@@ -11,10 +11,10 @@ from isr_batch.ingest.own_table.mapping import (
     ColumnSource,
     EpochColumns,
     FetchColumns,
-    Instant,
-    Number,
-    Numbers,
-    Text,
+    InstantSource,
+    NumberSource,
+    NumbersSource,
+    TextSource,
     load_mapping,
     mapped_columns,
 )
@@ -28,10 +28,10 @@ fetches:
   columns: {topic: t, partition_id: p, leader_id: 1, replica_id: r, fetch_offset: o, arrival_time: a}
 """
 TYPES: dict[type[ColumnSource], set[str]] = {
-    Text: {"STRING"},
-    Number: {"INT", "BIGINT"},
-    Instant: {"TIMESTAMP"},
-    Numbers: {"ARRAY<INT>"},
+    TextSource: {"STRING"},
+    NumberSource: {"INT", "BIGINT"},
+    InstantSource: {"TIMESTAMP"},
+    NumbersSource: {"ARRAY<INT>"},
 }
 
 

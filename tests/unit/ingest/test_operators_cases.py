@@ -12,7 +12,7 @@ from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.line_account import READ, SKIPPED
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
-from isr_batch.ingest.log_files.kinds import KINDS, KindFinder
+from isr_batch.ingest.log_files.kinds import KINDS, LogKindFinder
 from isr_batch.ingest.log_files.vendors import apache_release
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -45,7 +45,7 @@ def rows_without_place(logs: KafkaLogs, name: str) -> Counter[str]:
 
 def split_by_log(stream: Path, folder: Path) -> None:
     """Write the lines of one stream into a file for each log, as Kafka's own configuration does."""
-    kinds = KindFinder("server")
+    kinds = LogKindFinder("server")
     for file in sorted(stream.glob("*/server.log")):
         lines = file.read_text().splitlines()
         (folder / file.parent.name).mkdir()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.ingest.replace_rows import replace_covered
+from isr_batch.ingest.replace_rows import replace_covered_rows
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.small_tables import Days, SmallTables
@@ -55,7 +55,7 @@ def test_each_table_replaces_the_time_that_it_covers_but_for_what_is_left_alone(
             QUARANTINE, {"source_file": "f", "reason": "r", "rows_kept": False, "ingest_run": "r"}
         ),
     }  # fmt: skip
-    written, refused = replace_covered(
+    written, refused = replace_covered_rows(
         small.lake, tables, "c", small=small, replaced={QUARANTINE.name: "source_file NOT IN ('g')"},
         left_alone={BROKER_EVENTS.name: f"broker_id = 1 AND event_time > TIMESTAMP'{at(30):%Y-%m-%d %H:%M:%S}'"},
     )  # fmt: skip

@@ -75,14 +75,14 @@ def alone_at(ms: int) -> list[Change]:
 
 
 KIP_501 = [
-    Case(examples.kip_501, "kafka-0.9", [*alone_at(20_000), *BACK_LATE], 1100),
-    Case(examples.kip_501, "kafka-0.10.2", [*alone_at(15_000), *BACK_LATE], 1100),
-    Case(examples.kip_501, "kafka-2.1", [*alone_at(15_000), *BACK_LATE], 1100),
-    Case(examples.kip_501, "kafka-3.7", [*alone_at(15_000), *BACK_LATE], 1100),
-    Case(examples.kip_501, "kafka-4485-design", [*alone_at(10_001), *BACK_LATE], 1100),
-    Case(examples.kip_501, "kip-501-pending", [], 1100),
+    Case(examples.kip_501_example, "kafka-0.9", [*alone_at(20_000), *BACK_LATE], 1100),
+    Case(examples.kip_501_example, "kafka-0.10.2", [*alone_at(15_000), *BACK_LATE], 1100),
+    Case(examples.kip_501_example, "kafka-2.1", [*alone_at(15_000), *BACK_LATE], 1100),
+    Case(examples.kip_501_example, "kafka-3.7", [*alone_at(15_000), *BACK_LATE], 1100),
+    Case(examples.kip_501_example, "kafka-4485-design", [*alone_at(10_001), *BACK_LATE], 1100),
+    Case(examples.kip_501_example, "kip-501-pending", [], 1100),
     # Both fetches reach the limit at ty + 500 ms; whoever gave up leadership has none to give up for the other one.
-    Case(examples.kip_501, "kip-501-relinquish", [(2000, "relinquish", 1001, (1001, 1002, 1003))], 1100, LIMIT),
+    Case(examples.kip_501_example, "kip-501-relinquish", [(2000, "relinquish", 1001, (1001, 1002, 1003))], 1100, LIMIT),
 ]
 
 
@@ -96,45 +96,45 @@ def in_and_out(after_ms: int) -> list[Change]:
 
 
 KAFKA_7152 = [
-    Case(examples.kafka_7152, "kafka-0.10.2", in_and_out(15_000), 100),
-    Case(examples.kafka_7152, "kafka-4485-design", in_and_out(10_001), 100),
-    Case(examples.kafka_7152, "kafka-2.1", [(0, "expand", 2, (1, 2))], 100),
-    Case(examples.kafka_7152, "kafka-3.7", [(0, "expand", 2, (1, 2))], 100),
+    Case(examples.kafka_7152_example, "kafka-0.10.2", in_and_out(15_000), 100),
+    Case(examples.kafka_7152_example, "kafka-4485-design", in_and_out(10_001), 100),
+    Case(examples.kafka_7152_example, "kafka-2.1", [(0, "expand", 2, (1, 2))], 100),
+    Case(examples.kafka_7152_example, "kafka-3.7", [(0, "expand", 2, (1, 2))], 100),
 ]
 
 # The last fetch asks for 299 of 300. Alone, the leader commits all, and the follower never asks for that much.
 KAFKA_4485 = [
-    Case(examples.kafka_4485, "kafka-0.9", [(10_001, "shrink", 2, (1,))], 300, check_phase_ms=1),
-    Case(examples.kafka_4485, "kafka-0.10.2", [], 299, check_phase_ms=1),
-    Case(examples.kafka_4485, "kafka-2.1", [], 299, check_phase_ms=1),
-    Case(examples.kafka_4485, "kafka-3.7", [], 299, check_phase_ms=1),
-    Case(examples.kafka_4485, "kafka-4485-design", [], 299),
-    Case(examples.kafka_4485, "true-lag", [], 299),
+    Case(examples.kafka_4485_example, "kafka-0.9", [(10_001, "shrink", 2, (1,))], 300, check_phase_ms=1),
+    Case(examples.kafka_4485_example, "kafka-0.10.2", [], 299, check_phase_ms=1),
+    Case(examples.kafka_4485_example, "kafka-2.1", [], 299, check_phase_ms=1),
+    Case(examples.kafka_4485_example, "kafka-3.7", [], 299, check_phase_ms=1),
+    Case(examples.kafka_4485_example, "kafka-4485-design", [], 299),
+    Case(examples.kafka_4485_example, "true-lag", [], 299),
 ]
 
 ALONE = [(15_000, "shrink", 2, (1,)), (15_000, "shrink", 3, (1,))]
 KAFKA_10853 = [
-    Case(examples.kafka_10853, "kafka-2.1", ALONE, 101, min_insync_replicas=2),
-    Case(examples.kafka_10853, "kafka-3.7", ALONE, 100, min_insync_replicas=2),
-    Case(examples.kafka_10853, "kafka-10853-acked", [], 100, min_insync_replicas=2),
-    Case(examples.kafka_10853, "kafka-10853-hw", [], 100, min_insync_replicas=2),
+    Case(examples.kafka_10853_example, "kafka-2.1", ALONE, 101, min_insync_replicas=2),
+    Case(examples.kafka_10853_example, "kafka-3.7", ALONE, 100, min_insync_replicas=2),
+    Case(examples.kafka_10853_example, "kafka-10853-acked", [], 100, min_insync_replicas=2),
+    Case(examples.kafka_10853_example, "kafka-10853-hw", [], 100, min_insync_replicas=2),
     # In the queue a fetch is not pending, unless it counts from the socket on.
-    Case(examples.kafka_10853, "kip-501-pending", ALONE, 100, min_insync_replicas=2),
-    Case(examples.kafka_10853, "kip-501-pending", [], 100, FROM_ARRIVAL, min_insync_replicas=2),
+    Case(examples.kafka_10853_example, "kip-501-pending", ALONE, 100, min_insync_replicas=2),
+    Case(examples.kafka_10853_example, "kip-501-pending", [], 100, FROM_ARRIVAL, min_insync_replicas=2),
     # Leadership goes within 500 ms of the fetch; the log goes on with this leader, whose epoch began anew at 710.
     Case(
-        examples.kafka_10853, "kip-501-relinquish", [(710, "relinquish", 1, (1, 2, 3)), *ALONE], 100, LIMIT,
+        examples.kafka_10853_example, "kip-501-relinquish", [(710, "relinquish", 1, (1, 2, 3)), *ALONE], 100, LIMIT,
         min_insync_replicas=2,
     ),
 ]  # fmt: skip
 
 
 def acks_all() -> ExampleTerm:
-    return examples.kafka_10853_price(acks=-1)
+    return examples.kafka_10853_price_example(acks=-1)
 
 
 def acks_1() -> ExampleTerm:
-    return examples.kafka_10853_price(acks=1)
+    return examples.kafka_10853_price_example(acks=1)
 
 
 # Nothing beyond the dead follower's log end is committed, so with acks=all nothing is acknowledged that it lacks; and
@@ -152,22 +152,22 @@ PRICE = [
 # 7000 behind at the check, though it fetched 400 ms ago; back with the next fetch.
 DROPPED_IN_A_BURST = [(10_000, "shrink", 2, (1,)), (10_500, "expand", 2, (1, 2))]
 BURST = [
-    Case(examples.lag_messages_burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_LATER),
-    Case(examples.lag_messages_burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_FIRST),
-    Case(examples.lag_messages_burst, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_FIRST_IDLE_STAY),
-    Case(examples.lag_messages_burst, "kafka-0.9", [], 10_000),
-    Case(examples.lag_messages_burst, "kafka-0.10.2", [], 10_000),
-    Case(examples.lag_messages_burst, "kafka-3.7", [], 10_000),
+    Case(examples.lag_messages_burst_example, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_LATER),
+    Case(examples.lag_messages_burst_example, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_FIRST),
+    Case(examples.lag_messages_burst_example, "kafka-0.8", DROPPED_IN_A_BURST, 10_000, READ_FIRST_IDLE_STAY),
+    Case(examples.lag_messages_burst_example, "kafka-0.9", [], 10_000),
+    Case(examples.lag_messages_burst_example, "kafka-0.10.2", [], 10_000),
+    Case(examples.lag_messages_burst_example, "kafka-3.7", [], 10_000),
 ]
 
 # Last at the log end 9 s before the first append. 47 behind at the end of two days is less than 4000.
 TRICKLE = [
-    Case(examples.lag_messages_trickle, "kafka-0.8", [], 0, READ_LATER),
-    Case(examples.lag_messages_trickle, "kafka-0.8", [], 0, READ_FIRST),
-    Case(examples.lag_messages_trickle, "kafka-0.8", [], 0, READ_FIRST_IDLE_STAY),
-    Case(examples.lag_messages_trickle, "kafka-0.9", [(3_610_000, "shrink", 2, (1,))], 47),
-    Case(examples.lag_messages_trickle, "kafka-0.10.2", [(3_605_000, "shrink", 2, (1,))], 47),
-    Case(examples.lag_messages_trickle, "kafka-3.7", [(3_605_000, "shrink", 2, (1,))], 47),
+    Case(examples.lag_messages_trickle_example, "kafka-0.8", [], 0, READ_LATER),
+    Case(examples.lag_messages_trickle_example, "kafka-0.8", [], 0, READ_FIRST),
+    Case(examples.lag_messages_trickle_example, "kafka-0.8", [], 0, READ_FIRST_IDLE_STAY),
+    Case(examples.lag_messages_trickle_example, "kafka-0.9", [(3_610_000, "shrink", 2, (1,))], 47),
+    Case(examples.lag_messages_trickle_example, "kafka-0.10.2", [(3_605_000, "shrink", 2, (1,))], 47),
+    Case(examples.lag_messages_trickle_example, "kafka-3.7", [(3_605_000, "shrink", 2, (1,))], 47),
 ]
 
 CASES = {

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from isr_batch.scoring.controller_words import ControllerWord
 from isr_batch.scoring.eligible_leaders import Elr, eligible_leader_cluster
-from isr_batch.scoring.rule_path import Word
 
 NOTHING: dict[str, Any] = {"major": 4, "printed_in": None}
-VERSION = Word(10, 1, "metadata_version", value=27)
-ON, OFF = Word(10, 2, "elr_version", value=1), Word(90, 3, "elr_version", value=0)
+VERSION = ControllerWord(10, 1, "metadata_version", value=27)
+ON, OFF = ControllerWord(10, 2, "elr_version", value=1), ControllerWord(90, 3, "elr_version", value=0)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ ON, OFF = Word(10, 2, "elr_version", value=1), Word(90, 3, "elr_version", value=
     ],
 )
 def test_auto_takes_it_from_the_log(
-    words: list[Word], facts: dict[str, Any], said: tuple[str, bool | None, list[Word]]
+    words: list[ControllerWord], facts: dict[str, Any], said: tuple[str, bool | None, list[ControllerWord]]
 ) -> None:
     cluster = eligible_leader_cluster(words, NOTHING | facts, "auto")
     assert (cluster.source, cluster.enabled, list(cluster.words)) == said
@@ -35,6 +35,6 @@ def test_auto_takes_it_from_the_log(
 
 @pytest.mark.parametrize(("elr", "enabled"), [("on", True), ("off", False)])
 def test_the_operators_word_counts_for_all_time(elr: Elr, enabled: bool) -> None:
-    lost = Word(5, 0, "unclean_restart", broker_id=2)
+    lost = ControllerWord(5, 0, "unclean_restart", broker_id=2)
     cluster = eligible_leader_cluster([lost, VERSION, ON, OFF], NOTHING, elr)
     assert (cluster.source, cluster.enabled, list(cluster.words)) == ("given", enabled, [lost])

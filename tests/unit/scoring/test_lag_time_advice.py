@@ -5,10 +5,16 @@ from typing import Any
 
 import pytest
 
-from isr_batch.scoring.lag_time_advice import EXACT, _mean_where, advice, poisson_interval, with_rates
-from isr_batch.scoring.sweep_grid import Budgets
+from isr_batch.scoring.lag_time_advice import (
+    EXACT,
+    _mean_where,
+    lag_time_advice,
+    poisson_interval_of_mistakes,
+    with_mistake_rates,
+)
+from isr_batch.scoring.sweep_grid import SweepBudgets
 
-BUDGETS = Budgets(mistakes_per_follower_day=0.1, detection_ms_p99=20_000)
+BUDGETS = SweepBudgets(mistakes_per_follower_day=0.1, detection_ms_p99=20_000)
 HOURS_OF_NONE = 3.688879454 / 0.1 * 24
 
 
@@ -27,12 +33,12 @@ HOURS_OF_NONE = 3.688879454 / 0.1 * 24
     ],
 )
 def test_intervals_are_those_of_the_tables(events: int, low: float, high: float) -> None:
-    assert poisson_interval(events) == pytest.approx((low, high), abs=0.0006)
+    assert poisson_interval_of_mistakes(events) == pytest.approx((low, high), abs=0.0006)
 
 
 def test_where_the_approximation_takes_over_it_is_as_good() -> None:
     exact = _mean_where(EXACT, 0.975), _mean_where(EXACT + 1, 0.025)
-    assert poisson_interval(EXACT + 1) == pytest.approx(exact, rel=1e-5)
+    assert poisson_interval_of_mistakes(EXACT + 1) == pytest.approx(exact, rel=1e-5)
 
 
 def row(lag_time: int, *, hours: float = 1000.0, **more: Any) -> dict[str, Any]:
@@ -49,7 +55,7 @@ def row(lag_time: int, *, hours: float = 1000.0, **more: Any) -> dict[str, Any]:
         "mistakes_per_partition_day_high": 3 / (hours / 48) if hours else 0.0,
         "detection_ms_p99": None,
     }
-    return with_rates(scores | more)
+    return with_mistake_rates(scores | more)
 
 
 def detected(genuine: int, p99: float, **more: Any) -> dict[str, Any]:
@@ -74,7 +80,7 @@ def test_smallest_that_fits_is_recommended() -> None:
         row(10_000, **detected(8, 14_000, shrinks=10, unknown=2)),
         row(5_000, **detected(9, 7_000, shrinks=409, spurious=400, mistakes_per_partition_day_low=10.0)),
     ]
-    (found,) = advice(rows, BUDGETS)
+    (found,) = lag_time_advice(rows, BUDGETS)
     assert (found["answer"], found["recommended_lag_time_max_ms"]) == ("recommended", 10_000)
     assert found["mistakes_per_follower_day_high"] == pytest.approx(3.689 / 1000 * 24, rel=1e-3)  # 0.0885
     assert (found["unknown_share"], found["exposure_follower_hours"]) == (0.2, 1000)
@@ -85,7 +91,7 @@ def test_smallest_that_fits_is_recommended() -> None:
 
 
 def test_too_short_a_log_is_not_enough_whatever_it_shows() -> None:
-    (found,) = advice([row(10_000, hours=12, **detected(3, 14_000)), row(30_000, hours=12)], BUDGETS)
+    (found,) = lag_time_advice([row(10_000, hours=12, **detected(3, 14_000)), row(30_000, hours=12)], BUDGETS)
     assert (found["answer"], found["recommended_lag_time_max_ms"]) == ("not enough data", None)
     assert found["needed_follower_hours"] == pytest.approx(HOURS_OF_NONE)  # 885
     assert "12 follower-hours seen, 885.3 needed" in found["why"]
@@ -94,14 +100,14 @@ def test_too_short_a_log_is_not_enough_whatever_it_shows() -> None:
 
 def test_a_few_mistakes_that_may_be_too_many_are_not_enough_data() -> None:
     """3 in 41.7 days: 0.072 a day, 0.0148 to 0.21."""
-    (found,) = advice([row(10_000, **detected(3, 14_000, shrinks=6, spurious=3))], BUDGETS)
+    (found,) = lag_time_advice([row(10_000, **detected(3, 14_000, shrinks=6, spurious=3))], BUDGETS)
     assert found["answer"] == "not enough data"
     assert found["needed_follower_hours"] == pytest.approx(8.7673 / 0.1 * 24, rel=1e-4)
     assert "needed without another mistake" in found["why"]
 
 
 def test_no_failure_tells_nothing_of_detection() -> None:
-    (found,) = advice([row(10_000)], BUDGETS)
+    (found,) = lag_time_advice([row(10_000)], BUDGETS)
     assert found["answer"] == "not enough data"
     assert "no follower failed for long enough to be detected" in found["why"]
 
@@ -113,7 +119,7 @@ def test_none_fits_and_which_budget_fails() -> None:
         row(10_000, **detected(8, 14_000, shrinks=88, **many)),
         row(30_000, **detected(3, 44_000)),
     ]
-    (found,) = advice(rows, BUDGETS)
+    (found,) = lag_time_advice(rows, BUDGETS)
     assert (found["answer"], found["recommended_lag_time_max_ms"]) == ("none fits", None)
     # 80 in 41.7 days are 1.92 a day.
     assert "over their budget wherever detection is not: 19.2 times at 10,000 ms" in found["why"]
@@ -122,17 +128,17 @@ def test_none_fits_and_which_budget_fails() -> None:
 
 
 def test_a_rule_that_leaves_the_dead_in_does_not_detect() -> None:
-    (found,) = advice([row(10_000, misses=1)], BUDGETS)
+    (found,) = lag_time_advice([row(10_000, misses=1)], BUDGETS)
     assert found["answer"] == "none fits"
     assert "of 1 failure none detected" in found["why"]
-    (found,) = advice([row(10_000, **detected(1000, 14_000, misses=10))], BUDGETS)
+    (found,) = lag_time_advice([row(10_000, **detected(1000, 14_000, misses=10))], BUDGETS)
     assert found["answer"] == "recommended"  # ten of 1010 are no hundredth
-    (found,) = advice([row(10_000, **detected(1000, 14_000, misses=11))], BUDGETS)
+    (found,) = lag_time_advice([row(10_000, **detected(1000, 14_000, misses=11))], BUDGETS)
     assert found["answer"] == "none fits"
 
 
 def test_a_log_without_time_to_judge_is_not_enough() -> None:
-    (found,) = advice([row(10_000, hours=0.0)], BUDGETS)
+    (found,) = lag_time_advice([row(10_000, hours=0.0)], BUDGETS)
     assert found["answer"] == "not enough data"
     assert found["needed_follower_hours"] == pytest.approx(HOURS_OF_NONE)
 
@@ -146,7 +152,7 @@ def test_an_answer_for_each_class_rule_and_other_parameter() -> None:
 
     rows = [of("true-lag", "all"), of("kafka-3.7", "all", check_period_ms=2), of("kafka-3.7", "all", check_period_ms=1)]
     rows += [of("kafka-3.7", "internal", check_period_ms=1)]
-    found = [(row["topic_class"], row["rule"], row["other_params_json"]) for row in advice(rows, BUDGETS)]
+    found = [(row["topic_class"], row["rule"], row["other_params_json"]) for row in lag_time_advice(rows, BUDGETS)]
     assert found == [
         ("all", "kafka-3.7", '{"check_period_ms": 1}'),
         ("all", "kafka-3.7", '{"check_period_ms": 2}'),

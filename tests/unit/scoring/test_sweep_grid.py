@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import UsageError
-from isr_batch.scoring.sweep_grid import MOST_RUNS, load_grid, require_lag_times
+from isr_batch.scoring.sweep_grid import MOST_RUNS, load_grid, require_lag_times_in_grid
 from udfs.batches.replay import RuleRun
 from udfs.rules import REGISTRY
 
@@ -53,7 +53,7 @@ def test_a_topic_is_of_the_first_class_that_takes_it(tmp_path: Path) -> None:
 def test_shipped_grids_can_be_swept() -> None:
     assert SHIPPED
     for file in SHIPPED:
-        assert require_lag_times(file, load_grid(file)).runs
+        assert require_lag_times_in_grid(file, load_grid(file)).runs
         assert all("#" in line for line in file.read_text().splitlines() if line and not line.endswith(":"))
 
 
@@ -121,4 +121,4 @@ def test_a_file_that_is_not_there_or_has_an_impossible_name(tmp_path: Path) -> N
 def test_a_sweep_needs_lag_times(tmp_path: Path) -> None:
     file = written(tmp_path, "grid: {min_insync_replicas: [1]}")
     with pytest.raises(UsageError, match="no replica_lag_time_max_ms"):
-        require_lag_times(file, load_grid(file))
+        require_lag_times_in_grid(file, load_grid(file))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from docs.generate.witnesses import matrices
-from isr_batch.simulation.group_plans import Fleet, plan_groups
-from isr_batch.simulation.planted_faults import Planted
+from isr_batch.simulation.group_plans import FleetOfGroups, plan_groups
+from isr_batch.simulation.planted_faults import PlantedFault
 from tests.labels import NOBODY, Shrink, confusion, right_cause
 from tests.loop import simulate
 from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
@@ -25,10 +25,10 @@ LAG_US = 10_000_000
 TIMES = 200
 
 
-def fleet(scenario: str, rule: str, seed: int = 1, **other: Any) -> Fleet:
+def fleet(scenario: str, rule: str, seed: int = 1, **other: Any) -> FleetOfGroups:
     """A small one: 20 partitions, the busiest with 3 requests a second."""
     small = {"partitions": 20, "busiest_rate": 3.0, "hours": 0.5, **other}
-    return Fleet(scenario, seed=seed, rule=rule, **small)
+    return FleetOfGroups(scenario, seed=seed, rule=rule, **small)
 
 
 FLEETS = {
@@ -71,7 +71,7 @@ def test_a_planted_cause_is_found(what: str, record_property: Any) -> None:
         assert_right(of_cause, [cause])
 
 
-def of_fleet(planned: Fleet) -> Counter[tuple[str, str]]:
+def of_fleet(planned: FleetOfGroups) -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
     for plan, planted in plan_groups(planned):
         counts += confusion(simulate(group_world(plan), 50_000), planted, LAG_US)
@@ -83,10 +83,10 @@ def assert_right(counts: Counter[tuple[str, str]], whose: Sequence[str]) -> None
     assert right(counts, VERDICT_OF_CAUSE.get) >= 0.995, whose
 
 
-def one_fault(what: str, kind: Any, who: int) -> Planted:
+def one_fault(what: str, kind: Any, who: int) -> PlantedFault:
     """From 100 s to 150 s; who is paused sleeps until then."""
     until_us = 150_000_000
-    return Planted(what, who, 100_000_000, until_us, "", ((100_000_000, int(kind), who, until_us),))
+    return PlantedFault(what, who, 100_000_000, until_us, "", ((100_000_000, int(kind), who, until_us),))
 
 
 STORAGE_OF_LEADER = one_fault("slow storage", STORAGE, 0)
@@ -112,7 +112,7 @@ SLEEP = one_fault("stopped leader", PAUSE_LEADER, 0)
         (SLOWNESS, {"time_us": 99_000_000, "missing_since_us": 80_000_000}, NOBODY),
     ],
 )
-def test_the_right_cause_by_hand(fault: Planted, changed: dict[str, Any], cause: str) -> None:
+def test_the_right_cause_by_hand(fault: PlantedFault, changed: dict[str, Any], cause: str) -> None:
     """Leader 0 drops follower 1 at 120 s; it has 5 records, lacks one since 105 s, and was heard of at 119 s."""
     usual = Shrink(
         time_us=120_000_000, who=1, leader=0, by_controller=False, missing_since_us=105_000_000,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isr_batch.simulation.parting_logs import WORKED_LOGS
-from isr_batch.simulation.rule_difference import DECISIONS, WORDS, difference_words, first_difference
+from isr_batch.simulation.rule_difference import DECISIONS, WORDS, first_rule_difference, rule_difference_in_words
 from tests.strategies import Log, Setting
 from tests.unit.command_line import Run
 from tests.unit.kernel.test_invariants_naive import replay
@@ -41,7 +41,7 @@ def decided(rule: str, number: int) -> tuple[Any, ...]:
     ],
 )  # fmt: skip
 def test_words_are_of_the_functions_that_differ(a: str, b: str, asked: list[str]) -> None:
-    rows = difference_words(REGISTRY[a], REGISTRY[b])
+    rows = rule_difference_in_words(REGISTRY[a], REGISTRY[b])
     assert [row["asked"] for row in rows] == asked
     assert all(row.keys() == set(WORDS) and row["a"] != row["b"] for row in rows)
 
@@ -58,7 +58,7 @@ def test_words_are_of_the_functions_that_differ(a: str, b: str, asked: list[str]
     ],
 )  # fmt: skip
 def test_where_they_part(a: str, b: str, at_ms: int, what: set[tuple[str, str]]) -> None:
-    found = first_difference(REGISTRY[a], REGISTRY[b])
+    found = first_rule_difference(REGISTRY[a], REGISTRY[b])
     assert found is not None
     assert found.at_s == at_ms / 1000
     assert {(row["rule"], row["what"]) for row in found.decisions if row["at_s"] == found.at_s} == what
@@ -78,7 +78,7 @@ def test_rules_diff_tells_it(isr_batch: Run) -> None:
 
 
 def test_a_rule_does_not_part_from_itself() -> None:
-    assert first_difference(REGISTRY["kafka-3.7"], REGISTRY["kafka-3.7"]) is None
+    assert first_rule_difference(REGISTRY["kafka-3.7"], REGISTRY["kafka-3.7"]) is None
 
 
 def test_all_but_two_part_on_some_log() -> None:
@@ -92,7 +92,7 @@ def test_all_but_two_part_on_some_log() -> None:
 
 def test_the_naive_model_parts_where_the_kernel_does() -> None:
     a, b = "kafka-3.7", "kafka-19996-expand"
-    found = first_difference(REGISTRY[a], REGISTRY[b])
+    found = first_rule_difference(REGISTRY[a], REGISTRY[b])
     assert found is not None
     (number,) = [n for n, made in enumerate(WORKED_LOGS) if made() == found.example]
     assert all(decided(a, n)[0] == decided(b, n)[0] for n in range(number) if WORKED_LOGS[n]().end_ms <= 100_000)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isr_batch.simulation.group_plans import Fleet, plan_groups
+from isr_batch.simulation.group_plans import FleetOfGroups, plan_groups
 from tests.loop import Tables, simulate
 from udfs.records import CHANGE_COLUMNS, EXPAND, RELINQUISH, SHRINK
 from udfs.simulation.batches import group_world
@@ -44,7 +44,7 @@ class Told:
 
 
 def told(scenario: str, rule: str, hours: float = SIX_MINUTES, **smaller: Any) -> Told:
-    ((plan, _),) = plan_groups(Fleet(scenario, hours=hours, rule=rule))
+    ((plan, _),) = plan_groups(FleetOfGroups(scenario, hours=hours, rule=rule))
     world = group_world(replace(plan, **smaller))
     tables = simulate(world, 50_000)
     return Told(plan.start_us, world, tables)

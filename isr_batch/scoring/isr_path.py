@@ -3,15 +3,16 @@
 Spark's workers may do it, which lack most packages.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
-from isr_batch.scoring.elr import eligible_after
+from isr_batch.scoring.controller_words import ControlledCluster, ControllerWord
+from isr_batch.scoring.elr import elr_after
 
 DAY_US: Final = 86_400_000_000
 STAMP_US: Final = 1_000
@@ -26,40 +27,6 @@ SPANS: Final = pa.schema([
     ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()),
 ])  # fmt: skip
 """Columns of `spans_outside_isr`: times in epoch microseconds."""
-
-
-class Word(NamedTuple):
-    """What the controller says at a time: of all topics if ``topic`` is None, of all partitions likewise."""
-
-    at_us: int
-    number: int
-    """Which of several at the same time comes first."""
-    kind: str
-    """elr_version, min_isr, cleared, unclean_restart, active, inactive, or unclean (an election)."""
-    topic: str | None = None
-    partition_id: int | None = None
-    broker_id: int | None = None
-    value: int | None = None
-    leader_epoch: int | None = None
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """What is known of a cluster as a whole.
-
-    Parameters
-    ----------
-    words : sequence of Word
-        In order.
-    source : str
-        Of ``elr_enabled``: given, recorded, release, logged, snapshot or unknown.
-    enabled : bool, optional
-        Whether it has eligible leader replicas, until a Word says otherwise; None: nothing tells.
-    """
-
-    words: Sequence[Word]
-    source: str
-    enabled: bool | None
 
 
 @dataclass
@@ -101,7 +68,7 @@ class _State:
         def after(elr: int | None) -> int | None:
             if unclean:
                 return 0
-            found = eligible_after(self.isr, elr or 0, wanted, 0, min_isr)
+            found = elr_after(self.isr, elr or 0, wanted, 0, min_isr)
             return None if elr is None and wanted.bit_count() < min_isr else found
 
         self.elr = after(self.elr) if known.enabled else 0
@@ -122,7 +89,7 @@ class _State:
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 
-def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, Cluster]) -> pa.Table:
+def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster]) -> pa.Table:
     """Give the spans of time in which a replica is outside the ISR, of one partition under each rule run.
 
     Parameters
@@ -148,7 +115,7 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, Cluster]) -> pa.Tab
     return pa.Table.from_pylist(found, SPANS)
 
 
-def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Cluster]) -> Iterator[dict[str, Any]]:
+def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster]) -> Iterator[dict[str, Any]]:
     cluster = clusters[rows[0]["cluster_id"]]
     topic, partition_id = rows[0]["topic"], rows[0]["partition_id"]
     words = [
@@ -228,7 +195,7 @@ def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
     return writes[asked_us] if at_us <= asked_us + STAMP_US else max(at_us + write_us, writes[asked_us])
 
 
-def _hear(word: Word, known: _Known, state: _State) -> None:
+def _hear(word: ControllerWord, known: _Known, state: _State) -> None:
     if word.kind == "elr_version":
         known.enabled = (word.value or 0) > 0
     elif word.kind == "min_isr" and word.topic is None:
@@ -248,7 +215,11 @@ def _hear(word: Word, known: _Known, state: _State) -> None:
 
 
 def _of_term(
-    term: Mapping[str, Any], events: Iterable[tuple[int, int, Any]], known: _Known, state: _State, cluster: Cluster
+    term: Mapping[str, Any],
+    events: Iterable[tuple[int, int, Any]],
+    known: _Known,
+    state: _State,
+    cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
     """Give a row from each event to the next one, cut at midnights."""
     at_us = term["at_us"]
@@ -260,13 +231,13 @@ def _of_term(
             if len(row["isr"]) < len(term["assigned"]) or row["heir_if_off"] is None:
                 yield row | {"from_us": at_us, "until_us": cut_us}
             at_us = cut_us
-        if isinstance(event, Word):
+        if isinstance(event, ControllerWord):
             _hear(event, known, state)
         elif event is not None and then_us < term["end_us"]:
             state.change(event, known, known.min_isr(term))
 
 
-def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: Cluster) -> dict[str, Any]:
+def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: ControlledCluster) -> dict[str, Any]:
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     enabled = known.enabled
 

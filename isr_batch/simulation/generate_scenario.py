@@ -26,9 +26,9 @@ from isr_batch.lake.tables.inputs import (
     PLANTED_FAULTS,
 )
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+from isr_batch.phrases import did_you_mean
 from isr_batch.replay.kernel_cache import keep_compiled
-from isr_batch.settings import did_you_mean
-from isr_batch.simulation.group_plans import ISR_WRITE_MS, Fleet, plan_groups
+from isr_batch.simulation.group_plans import ISR_WRITE_MS, FleetOfGroups, plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
 from isr_batch.simulation.proposal_examples import START_MS, STORIES, ExampleTerm
 from isr_batch.simulation.proposal_scenarios import LOOPED
@@ -52,14 +52,14 @@ _DATED_BY = (
 )
 
 
-def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> RunCounts:
+def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None = None) -> RunCounts:
     """Write a scenario, and replace all rows that the lake has of its cluster.
 
     Parameters
     ----------
     lake : Lake
         Where to.
-    fleet : Fleet
+    fleet : FleetOfGroups
         Without a rule, a story is the proposal's own example, and nothing but its name matters.
     cluster_id : str, optional
         By default the scenario's name.
@@ -74,15 +74,15 @@ def generate(lake: Lake, fleet: Fleet, cluster_id: str | None = None) -> RunCoun
     if name not in SCENARIOS:
         raise UsageError(f"no scenario {name}", did_you_mean(name, SCENARIOS))
     if name in STORIES and fleet.rule is None:
-        return write_input(lake, cluster_id, _story_rows(lake, cluster_id, STORIES[name]()))
+        return write_generated_input(lake, cluster_id, _story_rows(lake, cluster_id, STORIES[name]()))
     rows = _simulated(lake, fleet).persist(StorageLevel.DISK_ONLY)
     try:
-        return write_input(lake, cluster_id, _fleet_rows(lake, fleet, cluster_id, rows))
+        return write_generated_input(lake, cluster_id, _fleet_rows(lake, fleet, cluster_id, rows))
     finally:
         rows.unpersist()
 
 
-def write_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> RunCounts:
+def write_generated_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> RunCounts:
     """Replace all input rows of a cluster; missing columns become null, missing tables empty."""
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
@@ -103,7 +103,7 @@ def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:
     )
 
 
-def _simulated(lake: Lake, fleet: Fleet) -> DataFrame:
+def _simulated(lake: Lake, fleet: FleetOfGroups) -> DataFrame:
     """Simulate the groups, one task each, to rows of ``udfs.simulation.batches.SCHEMA``."""
     groups = sum(1 for _ in plan_groups(fleet))
 
@@ -118,7 +118,7 @@ def _simulated(lake: Lake, fleet: Fleet) -> DataFrame:
     return numbers.mapInArrow(simulate, from_arrow_schema(SCHEMA))
 
 
-def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> dict[str, DataFrame]:
+def _fleet_rows(lake: Lake, fleet: FleetOfGroups, cluster_id: str, rows: DataFrame) -> dict[str, DataFrame]:
     """Build a frame per table: positions become broker ids, bit masks lists, microseconds timestamps."""
     cluster = F.lit(cluster_id).alias("cluster_id")
     topic = F.format_string("group-%d", "group_number").alias("topic")
@@ -188,7 +188,7 @@ def _fleet_rows(lake: Lake, fleet: Fleet, cluster_id: str, rows: DataFrame) -> d
     }  # fmt: skip
 
 
-def _release(fleet: Fleet) -> str | None:
+def _release(fleet: FleetOfGroups) -> str | None:
     """Find the first release with the rule that was in the loop; None if no release has it."""
     first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
     return ".".join(map(str, first)) if first and not fleet.params else None

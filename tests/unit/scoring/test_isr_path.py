@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.scoring.rule_path import DAY_US, SPANS, Cluster, Word, spans_outside_isr
+from isr_batch.scoring.controller_words import ControlledCluster, ControllerWord
+from isr_batch.scoring.isr_path import DAY_US, SPANS, spans_outside_isr
 from tests.naive_rule_path import REPLICAS, World
 
 KEY = {"cluster_id": "c", "topic": "t", "partition_id": 0, "rule": "kafka-3.7", "params_json": "{}"}
@@ -18,9 +19,9 @@ ROWS = pa.schema([
 ])  # fmt: skip
 
 
-def found(rows: list[dict[str, Any]], *words: Word, enabled: bool | None = True) -> list[dict[str, Any]]:
+def found(rows: list[dict[str, Any]], *words: ControllerWord, enabled: bool | None = True) -> list[dict[str, Any]]:
     table = pa.Table.from_pylist([KEY | row for row in rows], ROWS)
-    return spans_outside_isr(table, {"c": Cluster(words, "recorded", enabled)}).to_pylist()  # type: ignore[no-any-return]
+    return spans_outside_isr(table, {"c": ControlledCluster(words, "recorded", enabled)}).to_pylist()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("enabled", [True, False, None])
@@ -28,7 +29,7 @@ def test_every_instant_is_as_sets_have_it(enabled: bool | None) -> None:
     eligible, seen = 0, 0
     for seed in range(400):
         world = World(seed, enabled)
-        rows = found(world.rows, *(Word(*word) for word in world.words), enabled=enabled)
+        rows = found(world.rows, *(ControllerWord(*word) for word in world.words), enabled=enabled)
         by_instant: dict[tuple[int, int], dict[str, Any]] = {}
         for row in rows:
             assert row["from_us"] // DAY_US == (row["until_us"] - 1) // DAY_US
@@ -84,8 +85,8 @@ def test_of_two_dropped_one_after_the_other_the_second_is_eligible() -> None:
 
 def test_a_fenced_replica_stays_eligible_and_cannot_lead() -> None:
     rows = [term([1, 2, 3], 100), change(10, [1, 2, 3], [1, 2]), change(20, [1, 2], [1])]
-    words = [Word(40, 0, "inactive", broker_id=2), Word(60, 1, "active", broker_id=2),
-             Word(80, 2, "unclean_restart", broker_id=2)]  # fmt: skip
+    words = [ControllerWord(40, 0, "inactive", broker_id=2), ControllerWord(60, 1, "active", broker_id=2),
+             ControllerWord(80, 2, "unclean_restart", broker_id=2)]  # fmt: skip
     assert shown(found(rows, *words))[1:] == [
         (20, [1], [2], 2, None), (40, [1], [2], None, None), (60, [1], [2], 2, None), (80, [1], [], None, None)
     ]  # fmt: skip

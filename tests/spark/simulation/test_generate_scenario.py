@@ -10,13 +10,13 @@ from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.scoring.broker_check import validate
 from isr_batch.settings import ReplaySettings
-from isr_batch.simulation.generate import SCENARIOS, _release, generate
-from isr_batch.simulation.group_plans import Fleet
+from isr_batch.simulation.generate_scenario import SCENARIOS, _release, generate_scenario
+from isr_batch.simulation.group_plans import FleetOfGroups
 from udfs.rules import RELEASED_RULES, rule_of_release
 
 
 def test_kip_501_example_through_the_tables(lake: Lake) -> None:
-    assert generate(lake, Fleet("kip-501-example")).rows_out == 11
+    assert generate_scenario(lake, FleetOfGroups("kip-501-example")).rows_out == 11
     replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7", "kip-501-pending", "kip-501-relinquish"])))
     changes = lake.read("isr_changes").orderBy("change_time", "replica_id")
     told = [
@@ -31,7 +31,7 @@ def test_kip_501_example_through_the_tables(lake: Lake) -> None:
         ("kafka-3.7", "26.510000", "expand", 1002, [1001, 1002]),
         ("kafka-3.7", "26.520000", "expand", 1003, [1001, 1002, 1003]),
     ]
-    generate(lake, Fleet("kip-501-example"))
+    generate_scenario(lake, FleetOfGroups("kip-501-example"))
     assert lake.read("fetch_log").count() == 8
 
 
@@ -42,20 +42,20 @@ def test_the_page_names_every_scenario() -> None:
 
 def test_a_wrong_name_tells_what_there_is(lake: Lake) -> None:
     with pytest.raises(UsageError, match="no scenario kip-501"):
-        generate(lake, Fleet("kip-501"))
+        generate_scenario(lake, FleetOfGroups("kip-501"))
 
 
 def test_the_release_of_a_fleet_runs_its_rule() -> None:
     for _, rule in RELEASED_RULES:
-        assert rule_of_release(str(_release(Fleet("mixed-fleet", rule=rule.id)))) == rule.id
-    assert _release(Fleet("mixed-fleet", rule="kip-501-pending")) is None
-    assert _release(Fleet("mixed-fleet", rule="kafka-3.7", params={"check_period_ms": 1})) is None
+        assert rule_of_release(str(_release(FleetOfGroups("mixed-fleet", rule=rule.id)))) == rule.id
+    assert _release(FleetOfGroups("mixed-fleet", rule="kip-501-pending")) is None
+    assert _release(FleetOfGroups("mixed-fleet", rule="kafka-3.7", params={"check_period_ms": 1})) is None
 
 
 @pytest.mark.usefixtures("compiled_expressions")
 def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> None:
-    fleet = Fleet("mixed-fleet", partitions=6, hours=0.25, seed=4, partitions_a_group=2)
-    counts = generate(lake, fleet)
+    fleet = FleetOfGroups("mixed-fleet", partitions=6, hours=0.25, seed=4, partitions_a_group=2)
+    counts = generate_scenario(lake, fleet)
     planted = lake.read("planted_faults").collect()
     assert len(planted) > 10
     replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
@@ -73,10 +73,10 @@ def test_a_fleet_is_the_same_for_a_seed_and_its_faults_are_found(lake: Lake) -> 
     assert sorted(told.collect()) == sorted(decided.collect())
     removed = lake.read("observed_isr_changes").where("made_by = 'controller'")
     assert removed.count() == sum(shrink["primary_cause"] == "controller" for shrink in shrinks) > 0
-    assert generate(lake, fleet) == counts
+    assert generate_scenario(lake, fleet) == counts
 
     # Of a cluster that ran what no release has there is nothing to compare.
-    generate(lake, replace(fleet, rule="kip-501-pending", hours=0.1), "proposed")
+    generate_scenario(lake, replace(fleet, rule="kip-501-pending", hours=0.1), "proposed")
     assert not lake.read("observed_isr_changes").where("cluster_id = 'proposed' AND made_by = 'leader'").isEmpty()
     checked = validate(lake)
     assert (checked.matched_ratio, checked.matched > 0) == (1, True)

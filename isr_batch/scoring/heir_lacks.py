@@ -13,11 +13,11 @@ FOUND: Final = pa.schema(
     [(name, pa.string() if name in _TEXT else pa.int64() if name == "from_us" else pa.int32()) for name in SPAN]
     + [("lost_records_max", pa.int64()), ("lost_us", pa.int64()), ("elr_below_high_watermark", pa.int32())]
 )
-"""Columns of `at_risk`."""
+"""Columns of `heir_lacks`."""
 
 
-def at_risk(rows: pa.Table) -> pa.Table:
-    """Go through one span.
+def heir_lacks(rows: pa.Table) -> pa.Table:
+    """Find how many records an heir lacks at most in one span.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Functions of the rows of one follower or broker. Also run in Spark's workers, which lack most packages."""
+"""Which event each shrink of one follower belongs to. Also runs in Spark's workers, which lack most packages."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 
-def with_event(shrinks: pa.Table) -> pa.Table:
+def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
     """Add ``event_us``, the time of its event, to each shrink of one follower: ``at_us, rule, params_json``."""
     order = ["at_us", "rule", "params_json"]
     shrinks = shrinks.sort_by([(name, "ascending") for name in order])
@@ -24,14 +24,3 @@ def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
             event_us, made = shrink["at_us"], set()
         made.add(run)
         yield event_us
-
-
-def notified(changes: pa.Table) -> pa.Table:
-    """Add ``notified_us``, when it is told, to each change of one broker under one rule: ``change_us``."""
-    # The kernels take a second to import, which commands that show results need not wait for.
-    from isr_batch.replay.kernel_cache import keep_compiled
-    from udfs.kernel.notifications import notified_at_us
-
-    keep_compiled()
-    changes = changes.sort_by("change_us")
-    return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_numpy())))

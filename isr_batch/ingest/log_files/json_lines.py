@@ -1,0 +1,92 @@
+"""Read fields of log lines that are JSON objects."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+
+def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
+    """Read fields of lines that are JSON objects, as text; null where a line has no such field or is no JSON.
+
+    Parameters
+    ----------
+    values : string array
+    paths : sequence of str
+        Names; those of nested objects between slashes.
+    """
+    is_object = pc.starts_with(values, "{")
+    objects = values.filter(pc.fill_null(is_object, False))
+    if len(objects) == len(values):
+        return _fields(objects, paths)
+    place = np.full(len(values), -1)
+    place[np.asarray(pc.fill_null(is_object, False))] = np.arange(len(objects))
+    indices = pa.array(place, mask=place < 0)
+    return [column.take(indices) for column in _fields(objects, paths)]
+
+
+def _fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
+    if not len(objects):
+        return [pa.nulls(0, pa.string()) for _ in paths]
+    text = "\n".join(objects.to_pylist()).encode()
+    options = arrow_json.ParseOptions(explicit_schema=_schema(paths), unexpected_field_behavior="ignore")
+    try:
+        read = arrow_json.read_json(
+            pa.BufferReader(text), arrow_json.ReadOptions(block_size=len(text) + 1, use_threads=False), options
+        ).combine_chunks()
+        if read.num_rows == len(objects):
+            return [_as_text(_column(read, path)) for path in paths]
+    except pa.ArrowInvalid:
+        pass  # a damaged line, or a number where others have a text
+    parsed = [load_json_line(each) for each in objects.to_pylist()]
+    return [pa.array([json_text_at(each, path) for each in parsed], pa.string()) for path in paths]
+
+
+def _schema(paths: Sequence[str]) -> pa.Schema:
+    tree: dict[str, Any] = {}
+    for path in paths:
+        *parents, leaf = path.split("/")
+        at = tree
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[leaf] = pa.int64() if leaf in {"epochSecond", "nanoOfSecond", "timeMillis"} else pa.string()
+
+    def type_of(node: object) -> pa.DataType:
+        return pa.struct([(k, type_of(v)) for k, v in node.items()]) if isinstance(node, dict) else node
+
+    return pa.schema([(name, type_of(node)) for name, node in tree.items()])
+
+
+def _column(table: pa.Table, path: str) -> pa.Array:
+    first, *rest = path.split("/")
+    column = table.column(first)
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return pc.struct_field(column, rest) if rest else column
+
+
+def _as_text(column: pa.Array) -> pa.StringArray:
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())
+
+
+def load_json_line(line: str) -> object:
+    """Parse a line as JSON; None if it is none."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _at(each: object, path: str) -> object:
+    for name in path.split("/"):
+        each = each.get(name) if isinstance(each, dict) else None
+    return each
+
+
+def json_text_at(each: object, path: str) -> str | None:
+    """Read a field of a parsed object as text; None if there is no value."""
+    found = _at(each, path)
+    return None if found is None or isinstance(found, dict | list) else str(found)

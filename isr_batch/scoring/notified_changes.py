@@ -1,0 +1,14 @@
+"""When the ISR changes of one broker are notified. Also runs in Spark's workers, which lack most packages."""
+
+import pyarrow as pa
+
+
+def with_notified(changes: pa.Table) -> pa.Table:
+    """Add ``notified_us``, when it is told, to each change of one broker under one rule: ``change_us``."""
+    # The kernels take a second to import, which commands that show results need not wait for.
+    from isr_batch.replay.kernel_cache import keep_compiled
+    from udfs.kernel.notifications import notified_at_us
+
+    keep_compiled()
+    changes = changes.sort_by("change_us")
+    return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_numpy())))
