@@ -114,14 +114,14 @@ def _scanned(block: pa.RecordBatch) -> Callable[[], object]:
     edges = np.frombuffer(values.buffers()[1], np.int32)[: len(values) + 1]
 
     def run() -> object:
-        found = cut.room_for(len(values))
+        found = cut.room_for_cut_lines(len(values))
         cut.cut_lines(text, edges, found)
         begins = np.where(found.line_class == cut.JSON, found.begin, -1)
         ends = edges[1:].astype(np.int64)
-        read = scan.room_for(len(values), len(text))
-        room = json_line.room_for(int((ends - begins).max()))
+        read = scan.room_for_requests(len(values), len(text))
+        room = json_line.room_for_json_line(int((ends - begins).max()))
         is_text = np.zeros(len(values), np.bool_)
-        scan.read_requests(text, begins, ends, is_text, found.stamp_us, np.empty(0, np.uint8), room, read)
+        scan.read_requests_into_columns(text, begins, ends, is_text, found.stamp_us, np.empty(0, np.uint8), room, read)
         return read
 
     return run

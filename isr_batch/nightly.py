@@ -6,7 +6,7 @@ from typing import Any
 
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
-from isr_batch.lake.maintain import maintain_tables as compact_and_clean
+from isr_batch.lake.maintain import maintain_tables
 from isr_batch.lake.run_log import Run, RunCounts
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
 from isr_batch.lake.tables.timelines import Timelines
@@ -25,7 +25,7 @@ Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
 
 
 @contextmanager
-def without_progress(_name: str) -> Iterator[dict[str, Any]]:
+def _silently(_name: str) -> Iterator[dict[str, Any]]:
     """Show nothing."""
     yield {}
 
@@ -35,7 +35,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     runs: Sequence[RuleRun],
     window: Window = Window(),  # noqa: B008 frozen
     run: Run | None = None,
-    step: Step = without_progress,
+    step: Step = _silently,
     *,
     elr: Elr = "auto",
     timelines: Timelines | None = None,
@@ -93,7 +93,7 @@ def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[di
     """
     with leased(lake):
         take_out_unnamed(lake)
-        tables = compact_and_clean(lake, retain_hours, state_days)
+        tables = maintain_tables(lake, retain_hours, state_days)
         if lake.has("fetch_log") and lake.has("append_log"):
             pack_stale_days(lake)
     return tables

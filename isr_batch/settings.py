@@ -6,7 +6,7 @@ Later layers override earlier ones. All mistakes are reported at once, each with
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -23,16 +23,12 @@ from pydantic_settings import (
 
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
+from isr_batch.rule_names import rule_names_between_commas
 
 ENV_VARIABLE: Final = "ISR_BATCH_ENV"
 PREFIX: Final = "ISR_BATCH__"
 
 Tree = dict[str, Any]
-
-
-def names_between_commas(value: object) -> object:
-    """Split a comma-separated text into names, as rules are given on the command line; other values are kept."""
-    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
 def _switch(value: object) -> object:
@@ -62,7 +58,9 @@ class IngestSettings(_Section):
 class ReplaySettings(_Section):
     """Rules to replay (``all`` or names), parameters that differ from the defaults, and who may lead after a death."""
 
-    rules: Annotated[list[str], NoDecode, BeforeValidator(names_between_commas)] = Field(default=["all"], min_length=1)
+    rules: Annotated[list[str], NoDecode, BeforeValidator(rule_names_between_commas)] = Field(
+        default=["all"], min_length=1
+    )
     params: dict[str, dict[str, int | str]] = {}
     elr: Annotated[Literal["auto", "off", "on"], BeforeValidator(_switch)] = "auto"
 
@@ -137,49 +135,6 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
             "`isr-batch config show` prints the settings in force; conf/base.yaml lists every key",
         )
     return settings
-
-
-def parse_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Parse ``RULE.PARAM=VALUE`` options; names of rules and parameters may have dots.
-
-    Raises
-    ------
-    UsageError
-        If an option does not have this form.
-    """
-    from udfs.rules import REGISTRY
-
-    params: dict[str, dict[str, str]] = {}
-    wrong = []
-    for assignment in assignments:
-        left, _, value = assignment.partition("=")
-        known = max((rule for rule in REGISTRY if left.startswith(f"{rule}.")), key=len, default="")
-        rule, _, name = (known, ".", left[len(known) + 1 :]) if known else left.rpartition(".")
-        if not rule or not name or not value.strip():
-            wrong.append(repr(assignment))
-        else:
-            params.setdefault(rule, {})[name] = value.strip()
-    if wrong:
-        raise UsageError(
-            f"--set takes RULE.PARAM=VALUE, not {', '.join(wrong)}",
-            "such as --set kafka-3.7.replica.lag.time.max.ms=10000; `isr-batch rules show RULE` lists the parameters",
-        )
-    return params
-
-
-def require_rules(*rules: str) -> None:
-    """Refuse names of no rule.
-
-    Raises
-    ------
-    UsageError
-        With what was probably meant.
-    """
-    from udfs.rules import REGISTRY
-
-    for rule in rules:
-        if rule not in REGISTRY:
-            raise UsageError(f"no rule {rule}", did_you_mean(rule, REGISTRY))
 
 
 def _conf_folder() -> Path | None:

@@ -9,12 +9,19 @@ import typer
 
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.lake.addresses import is_address
-from isr_batch.settings import load_settings, require_rules
+from isr_batch.rule_names import require_rule_names
+from isr_batch.settings import load_settings
 from isr_batch.window import Window, parse_window
-from pipelines.evidence_cli import run_on_server_logs
-from pipelines.explain_cli import explain
+from pipelines.evidence_cli import run_evidence_command
+from pipelines.explain_cli import explain_command
 from pipelines.export_cli import export_app
-from pipelines.ingest_cli import find_logs_of_clusters, ingest_app, ingest_logs, look, nothing_to_replay
+from pipelines.ingest_cli import (
+    find_logs_of_command,
+    ingest_app,
+    ingest_logs_of_command,
+    look_command,
+    say_nothing_to_replay,
+)
 from pipelines.job import (
     Catalog,
     Cluster,
@@ -34,17 +41,17 @@ from pipelines.job import (
     TimeZone,
     To,
     open_job,
-    recorded_run,
-    replay_window,
-    require_lake,
-    settings_of,
-    timelines_wanted,
+    recorded_job,
+    replay_window_of_job,
+    require_lake_of_job,
+    settings_of_job,
+    timelines_of_job,
 )
-from pipelines.nightly_cli import backfill, maintain, status
+from pipelines.nightly_cli import backfill_command, maintain_command, status_command
 from pipelines.output import Output
 from pipelines.rules_cli import rules_app
-from pipelines.sweep_cli import sweep
-from pipelines.timeline_cli import timeline
+from pipelines.sweep_cli import sweep_command
+from pipelines.timeline_cli import timeline_command
 
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
     from isr_batch.incidents.own_shrinks import OwnShrinks
@@ -61,7 +68,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 app.add_typer(ingest_app, name="ingest")
-app.command(epilog="Example: isr-batch look data/samples")(look)
+app.command("look", epilog="Example: isr-batch look data/samples")(look_command)
 app.add_typer(rules_app, name="rules")
 app.add_typer(config_app, name="config")
 app.add_typer(export_app, name="export")
@@ -143,8 +150,8 @@ def _show_match(job: Job, summary: "ValidationSummary") -> None:
     job.out.table("ISR changes of the replay beside those of the brokers", summary.rows, MATCH_COLUMNS)
 
 
-@app.command(epilog="Example: isr-batch run --logs data/samples --lake build/lake")
-def run(
+@app.command("run", epilog="Example: isr-batch run --logs data/samples --lake build/lake")
+def run_command(
     logs: Logs, lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     file: Annotated[
@@ -156,22 +163,22 @@ def run(
 ) -> None:  # fmt: skip
     """Ingest, replay, validate and report in one go; without follower fetches, report what server.log alone shows."""
     out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
-    settings, wanted = settings_of(env, rules, params), timelines_wanted(timelines)
-    require_lake(lake, catalog, new=True)
+    settings, wanted = settings_of_job(env, rules, params), timelines_of_job(timelines)
+    require_lake_of_job(lake, catalog, new=True)
     file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
-    found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
-    missing = nothing_to_replay(logs, found)
+    found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
+    missing = say_nothing_to_replay(logs, found)
     if missing:
-        run_on_server_logs(open_job(out, settings, lake, catalog, logs=logs, new=True), found, file, missing)
+        run_evidence_command(open_job(out, settings, lake, catalog, logs=logs, new=True), found, file, missing)
         return
     from isr_batch.scoring.broker_check import require_match  # takes Spark, which a wrong path need not wait for
 
     job = open_job(out, settings, lake, catalog, logs=logs, new=True)
-    with recorded_run(job, "run") as done:
-        ingest_logs(job, done, found)
-        replay_window(job, done, Window(), timelines=wanted)
+    with recorded_job(job, "run") as done:
+        ingest_logs_of_command(job, done, found)
+        replay_window_of_job(job, done, Window(), timelines=wanted)
         if _find_late_checks(job):
-            replay_window(job, done, Window(), timelines=wanted)
+            replay_window_of_job(job, done, Window(), timelines=wanted)
         matches = _validate(job, done)
         if not out.brief:
             _show_rules(job, _side_by_side(job))
@@ -181,8 +188,8 @@ def run(
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 
-@app.command(epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
-def generate(
+@app.command("generate", epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
+def generate_command(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Scenario; an unknown name lists all.")],
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of a fleet.")] = 100,
     hours: Annotated[float, typer.Option(min=0.01, help="Simulated hours.")] = 0.5,
@@ -203,25 +210,27 @@ def generate(
     With several rules the clusters are named SCENARIO.RULE.
     """
     rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
-    require_rules(*(name for name in rules if name is not None))
-    from isr_batch.simulation.generate_scenario import generate_scenario as write_scenario
+    require_rule_names(*(name for name in rules if name is not None))
+    from isr_batch.simulation.generate_scenario import generate_scenario
     from isr_batch.simulation.group_plans import FleetOfGroups
 
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
-    with recorded_run(job, "generate") as done:
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, new=True)
+    with recorded_job(job, "generate") as done:
         for name in rules:
             fleet = FleetOfGroups(
                 scenario, partitions, hours, seed, name, idle_share, busiest_rate, records, acks_all_share
             )
             cluster_id = f"{scenario}.{name}" if len(rules) > 1 else scenario
             with job.out.step(f"generate {cluster_id}") as facts:
-                counts = write_scenario(job.lake, fleet, cluster_id)
+                counts = generate_scenario(job.lake, fleet, cluster_id)
                 done.add(counts)
                 facts |= {"rows": counts.rows_out}
 
 
-@app.command(epilog="Example: isr-batch experiment conf/experiments/kip-501-example.yaml --lake build/stories")
-def experiment(
+@app.command(
+    "experiment", epilog="Example: isr-batch experiment conf/experiments/kip-501-example.yaml --lake build/stories"
+)
+def experiment_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.yaml...", help="Scenario, rules, grid of parameters.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -229,8 +238,8 @@ def experiment(
     from isr_batch.simulation.experiments import experiment_outcome, load_experiment, run_experiment
 
     experiments = {file.stem: load_experiment(file) for file in files}
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
-    with recorded_run(job, "experiment"):
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, new=True)
+    with recorded_job(job, "experiment"):
         for name, given in experiments.items():
             with job.out.step(f"experiment {name}"):
                 rows = run_experiment(job.lake, name, given)
@@ -240,8 +249,10 @@ def experiment(
             job.out.table(name, shown, ("rule", "seed", "outcome"))
 
 
-@app.command(epilog="Example: isr-batch replay --lake build/lake --rules kafka-3.7,true-lag --date 2026-11-21")
-def replay(
+@app.command(
+    "replay", epilog="Example: isr-batch replay --lake build/lake --rules kafka-3.7,true-lag --date 2026-11-21"
+)
+def replay_command(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     grid: Annotated[
         Path | None,
@@ -251,7 +262,7 @@ def replay(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay the lake's fetches through the rules, and judge their shrinks."""
-    window, wanted = parse_window(day, start, end), timelines_wanted(timelines)
+    window, wanted = parse_window(day, start, end), timelines_of_job(timelines)
     runs = None
     if grid:
         from isr_batch.scoring.sweep_grid import load_grid
@@ -259,22 +270,22 @@ def replay(
         if rules or params:
             raise UsageError("--grid has rules and parameters of its own", "give it without --rules and --set")
         runs = load_grid(grid).runs
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
-    with recorded_run(job, "replay", window) as done:
-        replay_window(job, done, window, runs, timelines=wanted)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
+    with recorded_job(job, "replay", window) as done:
+        replay_window_of_job(job, done, window, runs, timelines=wanted)
         _show_rules(job, _side_by_side(job))
 
 
-app.command(epilog="Example: isr-batch backfill --lake build/lake --from 2026-11-20")(backfill)
-app.command(epilog="Example: isr-batch status --lake build/lake")(status)
-app.command(epilog="Example: isr-batch maintain --lake build/lake")(maintain)
-app.command(epilog="Example: isr-batch sweep --lake build/lake --grid conf/grids/lag-times.yaml --out sweep.html")(
-    sweep
-)
+app.command("backfill", epilog="Example: isr-batch backfill --lake build/lake --from 2026-11-20")(backfill_command)
+app.command("status", epilog="Example: isr-batch status --lake build/lake")(status_command)
+app.command("maintain", epilog="Example: isr-batch maintain --lake build/lake")(maintain_command)
+app.command(
+    "sweep", epilog="Example: isr-batch sweep --lake build/lake --grid conf/grids/lag-times.yaml --out sweep.html"
+)(sweep_command)
 
 
-@app.command(epilog="Example: isr-batch validate --lake build/lake")
-def validate(
+@app.command("validate", epilog="Example: isr-batch validate --lake build/lake")
+def validate_command(
     lake: LakePath = None, catalog: Catalog = None,
     without_pins: Annotated[
         bool, typer.Option("--without-pins", help="Also compare a replay that takes no times from logged changes.")
@@ -282,10 +293,10 @@ def validate(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare the replay of the rule that the brokers ran with what they logged."""
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.scoring.broker_check import predict, require_match
 
-    with recorded_run(job, "validate") as done:
+    with recorded_job(job, "validate") as done:
         if _find_late_checks(job):
             job.out.progress("These days are stale now: isr-batch backfill replays them with what was found")
         matches = _validate(job, done)
@@ -297,60 +308,59 @@ def validate(
         require_match(matches, job.settings.validation.min_matched_ratio)
 
 
-@app.command(epilog="Example: isr-batch report --lake build/lake --out report.html")
-def report(
+@app.command("report", epilog="Example: isr-batch report --lake build/lake --out report.html")
+def report_command(
     file: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Write the report, one self-contained HTML page."""
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    with recorded_run(job, "report", writes=False):
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    with recorded_job(job, "report", writes=False):
         _report(job, file)
 
 
-@app.command(epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')
-def sql(
+@app.command("sql", epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')
+def sql_command(
     query: Annotated[str, typer.Argument(metavar="SELECT", help="Tables and views by bare name.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run a SQL query on the lake's tables and views."""
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     rows, columns = job.lake.query(query)
     job.out.table("", rows, columns)
 
 
-@app.command(epilog="Example: isr-batch compare kafka-3.7 kip-501-pending --lake build/lake")
-def compare(
+@app.command("compare", epilog="Example: isr-batch compare kafka-3.7 kip-501-pending --lake build/lake")
+def compare_command(
     first: Annotated[str, typer.Argument(metavar="A", help="First rule.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Second rule.")],
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Count the shrinks that one rule makes and the other does not, by primary cause."""
-    require_rules(first, second)
-    from isr_batch.scoring.disagreements import COMPARED
-    from isr_batch.scoring.disagreements import compare_rules as count
+    require_rule_names(first, second)
+    from isr_batch.scoring.disagreements import COMPARED, compare_rules
 
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    rows = count(job.lake, first, second)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    rows = compare_rules(job.lake, first, second)
     job.out.table(f"Shrinks of a: {first}, b: {second}, and of both by either's cause", rows, ("cause", *COMPARED))
 
 
-app.command(epilog="Example: isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake build/lake")(
-    explain
-)
+app.command(
+    "explain", epilog="Example: isr-batch explain --topic busy --partition 0 --at 2026-11-21T16:31:54 --lake build/lake"
+)(explain_command)
 
 
-app.command(epilog="Example: isr-batch timeline --topic busy --partition 0 --rules kafka-3.7 --lake build/lake")(
-    timeline
-)
+app.command(
+    "timeline", epilog="Example: isr-batch timeline --topic busy --partition 0 --rules kafka-3.7 --lake build/lake"
+)(timeline_command)
 
 
 @config_app.command("show", epilog="Example: isr-batch config show --set kafka-3.7.replica_lag_time_max_ms=10000")
-def show_config(env: Env = None, rules: Rules = None, params: Set = None, as_json: Json = False) -> None:
+def show_config_command(env: Env = None, rules: Rules = None, params: Set = None, as_json: Json = False) -> None:
     """Print the settings in force and their hash."""
     import yaml
 
-    settings = settings_of(env, rules, params)
+    settings = settings_of_job(env, rules, params)
     out = Output(as_json=as_json)
     if as_json:
         out.say(**settings.model_dump(), hash=settings.hash)
@@ -358,8 +368,8 @@ def show_config(env: Env = None, rules: Rules = None, params: Set = None, as_jso
         out.text(f"{yaml.safe_dump(settings.model_dump(), sort_keys=False)}# hash {settings.hash}")
 
 
-@app.command(epilog="Example: isr-batch doctor")
-def doctor(env: Env = None, as_json: Json = False) -> None:
+@app.command("doctor", epilog="Example: isr-batch doctor")
+def doctor_command(env: Env = None, as_json: Json = False) -> None:
     """Check that this machine has what the commands need."""
     from isr_batch.doctor import examine_machine, require_healthy_machine
 

@@ -3,22 +3,22 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.ingest_cli import FoundLogs, ingest_logs
-from pipelines.job import Job, recorded_run
+from pipelines.ingest_cli import LogsOfCommand, ingest_logs_of_command
+from pipelines.job import Job, recorded_job
 
 if TYPE_CHECKING:
     from isr_batch.errors import NothingToReplayError
 
 
-def run_on_server_logs(job: Job, logs: FoundLogs, file: Path, missing: "NothingToReplayError") -> None:
+def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, missing: "NothingToReplayError") -> None:
     """Ingest what there is, and answer from table shrink_evidence; no rule is compared."""
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
     from isr_batch.evidence.evidence_table import read_evidence_table
     from isr_batch.evidence.questions import answer_questions
     from isr_batch.report.evidence_page import write_evidence_page
 
-    with recorded_run(job, "run") as done:
-        ingest_logs(job, done, logs)
+    with recorded_job(job, "run") as done:
+        ingest_logs_of_command(job, done, logs)
         evidence = {name: read_evidence_table(job.lake, name) for name in logs.clusters}
         with job.out.step(f"write {file}"):
             write_evidence_page(evidence, file)

@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from isr_batch.errors import UsageError
-from isr_batch.settings import require_rules
+from isr_batch.rule_names import require_rule_names
 from isr_batch.window import parse_instant
-from pipelines.job import Catalog, Env, Job, Json, LakePath, Quiet, open_job, settings_of
+from pipelines.job import Catalog, Env, Job, Json, LakePath, Quiet, open_job, settings_of_job
 from pipelines.output import Output
 
 
-def explain(
+def explain_command(
     topic: Annotated[str | None, typer.Option(help="Topic of the shrink.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Its partition.")] = None,
     at: Annotated[
@@ -29,19 +29,19 @@ def explain(
     if topic is None and partition is None:
         if rule or file:
             raise UsageError("--rule and --out are about one shrink", "give --topic, --partition and --at as well")
-        _list(open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog), broker, at_us)
+        _list(open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog), broker, at_us)
         return
     if topic is None or partition is None or at_us is None:
         raise UsageError("one shrink has a topic, a partition and a time", "give --topic, --partition and --at")
     if broker is not None:
         raise UsageError("--broker is about incidents", "give it without --topic and --partition")
     if rule:
-        require_rules(rule)
+        require_rule_names(rule)
     if file:
         from isr_batch.explain.swimlane import require_swimlane_file
 
         require_swimlane_file(file)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from udfs.rules import BASELINE
 
     _tell(job, topic, partition, at_us, rule or BASELINE, file)
@@ -50,13 +50,13 @@ def explain(
 def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Path | None) -> None:
     from dataclasses import asdict
 
-    from isr_batch.explain.shrink_data import explain_shrink as find
+    from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.shrink_text import shrink_text
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene
 
     with job.out.step("read the tables"):
-        story = find(job.lake, topic, partition, at_us, rule)
+        story = explain_shrink(job.lake, topic, partition, at_us, rule)
     if job.out.as_json:
         job.out.say(**asdict(story))
     else:

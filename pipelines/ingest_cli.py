@@ -19,10 +19,10 @@ from pipelines.job import (
     StampFormat,
     TimeZone,
     open_job,
-    recorded_run,
-    require_lake,
-    require_path,
-    settings_of,
+    recorded_job,
+    require_lake_of_job,
+    require_path_of_job,
+    settings_of_job,
 )
 from pipelines.output import Output
 
@@ -39,7 +39,7 @@ LACKING_COLUMNS = ("missing", "what_the_results_lack")
 
 
 @dataclass(frozen=True)
-class FoundLogs:
+class LogsOfCommand:
     """The clusters in a folder: name to folder and what lies in it; and how they are to be read."""
 
     clusters: "dict[str, tuple[Path, LogFolder]]"
@@ -47,9 +47,9 @@ class FoundLogs:
     options: "LogOptions"
 
 
-def find_logs_of_clusters(
+def find_logs_of_command(
     folder: Path, cluster: str | None, release: str | None, stamp_format: str | None, zones: list[str] | None
-) -> FoundLogs:  # fmt: skip
+) -> LogsOfCommand:  # fmt: skip
     """Find the clusters in a folder before anything is started.
 
     Raises
@@ -75,10 +75,10 @@ def find_logs_of_clusters(
     for name, (_, found) in clusters.items():
         require_readable_logs(found)
         require_utc(found.files, name if len(clusters) > 1 else None)
-    return FoundLogs(clusters, release, options)
+    return LogsOfCommand(clusters, release, options)
 
 
-def nothing_to_replay(folder: Path, logs: FoundLogs) -> "NothingToReplayError | None":
+def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplayError | None":
     """Say that no log has a follower fetch, if there is a server.log at least; None if there is something to replay.
 
     Raises
@@ -100,7 +100,7 @@ def nothing_to_replay(folder: Path, logs: FoundLogs) -> "NothingToReplayError | 
     return None
 
 
-def show_files(out: Output, name: str, found: "LogFolder") -> None:
+def _show_files(out: Output, name: str, found: "LogFolder") -> None:
     """Print what lies in a folder: the files that are read, those that are not, and what can be done with them."""
     from isr_batch.ingest.kafka_logs import overview
 
@@ -112,7 +112,7 @@ def show_files(out: Output, name: str, found: "LogFolder") -> None:
     out.details(f"What can be done with {name}", capabilities, overview.CAPABILITY_COLUMNS)
 
 
-def look(
+def look_command(
     logs: Annotated[Path, typer.Argument(metavar="DIR", help="The logs of one cluster, or a folder per cluster.")],
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
@@ -127,18 +127,18 @@ def look(
 
     clusters = find_clusters(logs, cluster, LogOptions.parse(stamp_format, time_zone or []))
     for name, (_, found) in clusters.items():
-        show_files(out, name, found)
+        _show_files(out, name, found)
     for name, (_, found) in clusters.items():
         require_readable_logs(found)
         require_utc(found.files, name if len(clusters) > 1 else None)
 
 
-def ingest_logs(job: Job, done: "Run", logs: FoundLogs) -> None:
+def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
     """Ingest the clusters that were found."""
     from isr_batch.ingest.broker_logs import ingest_broker_logs, require_clean_broker_logs
 
     for name, (folder, found) in logs.clusters.items():
-        show_files(job.out, name, found)
+        _show_files(job.out, name, found)
         with job.out.step(f"ingest {folder}") as facts:
             ingest = ingest_broker_logs(job.lake, folder, name, logs.release, logs.options)
             counts = ingest.counts
@@ -153,18 +153,18 @@ def ingest_logs(job: Job, done: "Run", logs: FoundLogs) -> None:
 
 
 @ingest_app.command("kafka-logs", epilog="Example: isr-batch ingest kafka-logs data/samples --lake build/lake")
-def kafka_logs(
+def ingest_kafka_logs_command(
     logs: Annotated[Path, typer.Argument(metavar="DIR", help="A folder per broker, or per cluster with those.")],
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Ingest the request, server and state-change logs of brokers."""
-    require_lake(lake, catalog, new=True)
-    found = find_logs_of_clusters(logs, cluster, release, stamp_format, time_zone)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, logs=logs, new=True)
-    with recorded_run(job, "ingest") as done:
-        ingest_logs(job, done, found)
+    require_lake_of_job(lake, catalog, new=True)
+    found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, logs=logs, new=True)
+    with recorded_job(job, "ingest") as done:
+        ingest_logs_of_command(job, done, found)
         _pack(job)
 
 
@@ -172,7 +172,7 @@ def kafka_logs(
     "table",
     epilog="Example: isr-batch ingest table fetches.parquet --lake build/lake --mapping conf/mappings/parquet.yaml",
 )
-def table(
+def ingest_table_command(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Parquet, Delta or CSV of fetch requests.")],
     file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the columns.")],
     lake: LakePath = None, catalog: Catalog = None,
@@ -183,9 +183,9 @@ def table(
     from isr_batch.ingest.own_table.mapping import load_mapping
 
     mapping = load_mapping(file, cluster)
-    require_path(path, "give the file or folder of the table of fetches")
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog, new=True)
-    with recorded_run(job, "ingest") as done:
+    require_path_of_job(path, "give the file or folder of the table of fetches")
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, new=True)
+    with recorded_job(job, "ingest") as done:
         from isr_batch.ingest.broker_logs import require_clean_broker_logs
         from isr_batch.ingest.own_table.ingest import ingest_own_table, lacking_input
 

@@ -11,7 +11,8 @@ import typer
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.addresses import is_address
 from isr_batch.lake.tables.timelines import Timelines
-from isr_batch.settings import Settings, load_settings, parse_params
+from isr_batch.rule_names import parse_rule_params
+from isr_batch.settings import Settings, load_settings
 from isr_batch.window import Window
 from pipelines.output import Output
 
@@ -70,17 +71,17 @@ class Job:
     lake: "Lake"
 
 
-def settings_of(env: str | None, rules: str | None = None, params: list[str] | None = None) -> Settings:
+def settings_of_job(env: str | None, rules: str | None = None, params: list[str] | None = None) -> Settings:
     """Read the settings in force, those of the options included."""
     replay: dict[str, Any] = {}
     if rules is not None:
         replay["rules"] = rules
     if params:
-        replay["params"] = parse_params(params)
+        replay["params"] = parse_rule_params(params)
     return load_settings(env, {"replay": replay} if replay else {})
 
 
-def require_path(path: str, what_to_do: str) -> None:
+def require_path_of_job(path: str, what_to_do: str) -> None:
     """Find a missing path before Spark starts, if it can only be a path of this machine.
 
     Under spark-submit, or with Hadoop's configuration, a path without a scheme may belong to the cluster's file system.
@@ -94,7 +95,7 @@ def require_path(path: str, what_to_do: str) -> None:
         raise NoInputError(f"there is no {path}", what_to_do)
 
 
-def require_lake(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
+def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
     """Find a lake that is none before Spark starts; only a ``new`` one may be missing.
 
     Raises
@@ -112,7 +113,7 @@ def require_lake(lake: str | None, catalog: str | None, *, new: bool = False) ->
     if Path(lake).is_file():
         raise UsageError(f"--lake {lake} is a file", f"give a folder; {makes}")
     if not new:
-        require_path(lake, makes)
+        require_path_of_job(lake, makes)
         if not any(Path(lake).glob("*/_delta_log")):
             raise NoInputError(f"{lake} holds no tables", makes)
 
@@ -137,9 +138,9 @@ def open_job(  # noqa: PLR0913 two of them have a default
     Raises
     ------
     UsageError, NoInputError
-        As `require_lake` does, or when Spark does not know the schema.
+        As `require_lake_of_job` does, or when Spark does not know the schema.
     """
-    require_lake(lake, catalog, new=new)
+    require_lake_of_job(lake, catalog, new=new)
     from isr_batch.lake.catalogs import require_catalog_schema
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
@@ -149,7 +150,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
 
-            little = (logs is not None or not new) and is_little(lake, logs)
+            little = (logs is not None or not new) and is_little_job(lake, logs)
             spark = start_session(settings.spark, java=jvm.jvm_options(little=little))
         out.watched = lambda: running_tasks(spark)
         return spark
@@ -165,7 +166,7 @@ def _is_here(path: str) -> bool:
     return not _elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
-def is_little(lake: str | None, logs: Path | None = None) -> bool:
+def is_little_job(lake: str | None, logs: Path | None = None) -> bool:
     """Whether a command has little to do, as far as sizes of files tell.
 
     Parameters
@@ -184,7 +185,7 @@ def is_little(lake: str | None, logs: Path | None = None) -> bool:
 
 
 @contextmanager
-def recorded_run(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
+def recorded_job(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
     """Write the command into the log of runs, whatever comes of it.
 
     Raises
@@ -200,7 +201,7 @@ def recorded_run(job: Job, command: str, window: Window | None = None, *, writes
         yield run
 
 
-def replay_window(
+def replay_window_of_job(
     job: Job,
     done: "Run",
     window: Window,
@@ -209,15 +210,15 @@ def replay_window(
     timelines: Timelines | None = None,
 ) -> None:
     """Replay the rules of a grid or of the settings, showing how it goes on."""
-    from isr_batch.nightly import replay_window as replay
+    from isr_batch.nightly import replay_window
     from isr_batch.replay.replay import rule_runs
 
     runs = runs or rule_runs(job.settings.replay)
     elr = job.settings.replay.elr
-    replay(job.lake, runs, window, done, job.out.step, elr=elr, timelines=timelines)
+    replay_window(job.lake, runs, window, done, job.out.step, elr=elr, timelines=timelines)
 
 
-def timelines_wanted(option: str | None) -> Timelines | None:
+def timelines_of_job(option: str | None) -> Timelines | None:
     """Read ``--timelines``; None where that is not said.
 
     Raises

@@ -18,10 +18,10 @@ from pipelines.job import (
     TimelinesOf,
     To,
     open_job,
-    recorded_run,
-    replay_window,
-    settings_of,
-    timelines_wanted,
+    recorded_job,
+    replay_window_of_job,
+    settings_of_job,
+    timelines_of_job,
 )
 from pipelines.output import Output
 
@@ -32,51 +32,51 @@ if TYPE_CHECKING:
 COLUMNS = ("event_date", "status", "rules", "replayed_time", "run_id")
 
 
-def status(
+def status_command(
     lake: LakePath = None, catalog: Catalog = None, day: Date = None, start: From = None, end: To = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Tell which days are replayed, which are stale, and which are not replayed yet."""
     window = parse_window(day, start, end)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.replay.days import status as of_days
 
     job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
 
 
-def backfill(
+def backfill_command(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     start: From = None, end: To = None, timelines: TimelinesOf = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay each day that is not replayed yet, or is stale, one after the other; what was done stays done."""
-    window, wanted = parse_window(None, start, end), timelines_wanted(timelines)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
+    window, wanted = parse_window(None, start, end), timelines_of_job(timelines)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
     from isr_batch.replay.days import status as of_days
     from isr_batch.replay.days import undone
     from isr_batch.replay.replay import rule_runs
 
     runs = rule_runs(job.settings.replay)
-    with recorded_run(job, "backfill", window) as done:
+    with recorded_job(job, "backfill", window) as done:
         # Asked again each time: a day that is done may show the next to be as it was.
         while days := undone(job.lake, window, runs, _fingerprints(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
-            replay_window(job, done, Window.of_day(days[0]), runs, timelines=wanted)
+            replay_window_of_job(job, done, Window.of_day(days[0]), runs, timelines=wanted)
         job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
 
 
-def maintain(
+def maintain_command(
     retain_hours: Annotated[int, typer.Option(min=168, help="Files replaced longer ago are removed.")] = 168,
     state_days: Annotated[int, typer.Option(min=1, help="Latest days that a replay can go on from.")] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compact the tables, and remove files and states that nothing needs any more."""
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    from isr_batch.nightly import maintain_and_pack as compact_and_clean
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    from isr_batch.nightly import maintain_and_pack
 
-    with recorded_run(job, "maintain"):
+    with recorded_job(job, "maintain"):
         with job.out.step("maintain"):
-            tables = compact_and_clean(job.lake, retain_hours, state_days)
+            tables = maintain_and_pack(job.lake, retain_hours, state_days)
         job.out.table("Tables", tables, ("table", "files_before", "files_after", "bytes"))
 
 

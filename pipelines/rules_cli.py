@@ -13,7 +13,7 @@ rules_app = typer.Typer(no_args_is_help=True, help="List, describe and compare t
 
 
 @rules_app.command("list", epilog="Example: isr-batch rules list")
-def list_rules(as_json: Json = False) -> None:
+def list_rules_command(as_json: Json = False) -> None:
     """List the rules by kind (released, proposed, elsewhere, reference), then by time."""
     from udfs.rules import REGISTRY
 
@@ -31,7 +31,7 @@ def list_rules(as_json: Json = False) -> None:
 
 
 @rules_app.command("diff", epilog="Example: isr-batch rules diff kafka-3.7 kip-501-pending")
-def diff_rules(
+def diff_rules_command(
     first: Annotated[str, typer.Argument(metavar="A")],
     second: Annotated[str, typer.Argument(metavar="B")],
     as_json: Json = False,
@@ -55,7 +55,7 @@ def diff_rules(
 
 
 @rules_app.command("show", epilog="Example: isr-batch rules show kip-501-pending")
-def show_rule(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+def show_rule_command(name: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
     """Describe a rule and its parameters."""
     from udfs.rules import COMMON_PARAMS, REGISTRY
 

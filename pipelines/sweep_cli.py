@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from pipelines.job import Catalog, Env, Json, LakePath, Quiet, open_job, recorded_run, require_lake, settings_of
+from pipelines.job import (
+    Catalog,
+    Env,
+    Json,
+    LakePath,
+    Quiet,
+    open_job,
+    recorded_job,
+    require_lake_of_job,
+    settings_of_job,
+)
 from pipelines.output import Output
 
 COLUMNS = ("cluster_id", "topic_class", "rule", "other_params", "answer", "recommended_lag_time_max_ms", "why")
@@ -15,7 +25,7 @@ FIGURES = (
 )  # fmt: skip
 
 
-def sweep(
+def sweep_command(
     grid: Annotated[
         Path, typer.Option("--grid", metavar="FILE.yaml", exists=True, help="Rules, values of parameters, budgets.")
     ],
@@ -23,12 +33,12 @@ def sweep(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Replay many parameter sets in one pass, and recommend the smallest lag time within the budgets."""
-    require_lake(lake, catalog)
+    require_lake_of_job(lake, catalog)
     from isr_batch.scoring.sweep_grid import load_grid, require_lag_times_in_grid
 
     named = require_lag_times_in_grid(grid, load_grid(grid))
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env), lake, catalog)
-    with recorded_run(job, "sweep") as done:
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    with recorded_job(job, "sweep") as done:
         from isr_batch.lake.run_log import RunCounts
         from isr_batch.scoring.sweep import sweep as run
         from isr_batch.scoring.sweep import swept_params

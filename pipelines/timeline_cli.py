@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from isr_batch.window import parse_window
-from pipelines.job import Catalog, Date, Env, Json, LakePath, Quiet, Rules, Set, open_job, settings_of
+from pipelines.job import Catalog, Date, Env, Json, LakePath, Quiet, Rules, Set, open_job, settings_of_job
 from pipelines.output import Output
 
 
-def timeline(
+def timeline_command(
     topic: Annotated[str, typer.Option(help="Name of the topic.")],
     partition: Annotated[int, typer.Option(min=0, help="Number of the partition.")],
     file: Annotated[
@@ -22,7 +22,7 @@ def timeline(
 ) -> None:  # fmt: skip
     """Compute replica_timeline and partition_timeline of one partition, without replaying the others."""
     window = parse_window(day, None, None)
-    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of(env, rules, params), lake, catalog)
+    job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
     from isr_batch.replay.one_partition import timelines_of, write_parquet
     from isr_batch.replay.replay import rule_runs
 

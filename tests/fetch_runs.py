@@ -9,7 +9,7 @@ OWN = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us"
 
 
 def singly(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """One row a fetch, of what `udfs.batches.session_requests.partitions_read` gives."""
+    """One row a fetch, of what `udfs.batches.partitions_read.partitions_read` gives."""
     for batch in batches:
         for row in batch.to_pylist():
             numbers = [0] * len(OWN) + (row["later_by"] or [])

@@ -7,9 +7,8 @@ import numpy as np
 from tests.naive_ledger import FollowerScore, Ledger, Score, bucket, ledger
 from tests.strategies import Log, Setting
 from tests.unit.kernel.test_kernel_against_naive import new_replay, stretches
-from udfs.kernel.replay import kernels
-from udfs.kernel.state import room_for_a_row
-from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, Output, new_output
+from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, KernelOutput, new_kernel_output
 
 SCORES = 1
 
@@ -18,7 +17,7 @@ def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> li
     """The books of every run, histograms in place of latencies."""
     replicas = log.terms[0].replicas
     state = new_replay(runs, replicas)
-    out = new_output(room_for_a_row(len(runs), len(replicas)) + 100, SCORES * len(runs))
+    out = new_kernel_output(room_for_a_row(len(runs), len(replicas)) + 100, SCORES * len(runs))
     found = [Ledger([], []) for _ in runs]
     for term in log.terms:
         state.term["leader"], state.term["replicas"] = replicas.index(term.leader), len(replicas)
@@ -28,19 +27,19 @@ def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> li
         state.term["ends_mid_term"] = term.ends_mid_term
         state.fetches["held_at_start"] = term.held_at_start or -1
         isr = sum(1 << replicas.index(replica) for replica in term.isr)
-        if not kernels().has_room(state, out):
+        if not replay_kernels().has_room(state, out):
             collect(out, replicas, found)
-        kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
+        replay_kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
         for stretch, until_us in stretches(term, cuts):
             state.term["row"] = 0
-            while not kernels().advance(state, stretch, until_us, out):
+            while not replay_kernels().advance(state, stretch, until_us, out):
                 collect(out, replicas, found)
-        kernels().end_term(state, out)
+        replay_kernels().end_term(state, out)
         collect(out, replicas, found)
     return found
 
 
-def collect(out: Output, replicas: Sequence[int], found: list[Ledger]) -> None:
+def collect(out: KernelOutput, replicas: Sequence[int], found: list[Ledger]) -> None:
     """Move the rows into ``found``."""
     for row, latency in zip(out.score[: out.filled[3]], out.latency, strict=False):
         named = dict(zip(SCORE_COLUMNS, row.tolist(), strict=True))

@@ -4,19 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from udfs.simulation.loop import simulation
-from udfs.simulation.world import World, new_log
+from udfs.simulation.loop import simulation_loop
+from udfs.simulation.world import World, new_world_log
 
 Tables = dict[str, np.ndarray[Any, Any]]
 
 
 def simulate(world: World, room: int = 2000) -> Tables:
     """All that the simulation writes, however often its buffers are emptied."""
-    log = new_log(len(world.partitions), room)
+    log = new_world_log(len(world.partitions), room)
     parts: dict[str, list[Any]] = {name: [] for name in (*log._fields[:4], "changes", "whose")}
     done = 0
     while not done:
-        done = simulation()(world, log, room)
+        done = simulation_loop()(world, log, room)
         for name, filled in zip(log._fields[:4], log.filled, strict=True):
             parts[name].append(getattr(log, name)[:filled].copy())
         changes = world.out.filled[2]

@@ -54,7 +54,7 @@ def fetch_piece(row: dict[str, Any]) -> bytes:
     )
 
 
-def by_topic(partitions: unpacked.Partitions) -> list[dict[tuple[str, int], tuple[int, ...]]]:
+def by_topic(partitions: unpacked.UnpackedPartitions) -> list[dict[tuple[str, int], tuple[int, ...]]]:
     """What a list says of each request: the numbers of a partition, by topic and partition id."""
     found: list[dict[tuple[str, int], tuple[int, ...]]] = [{} for _ in partitions.per_request]
     topics = partitions.topic_by_partition().to_pylist()
@@ -69,8 +69,8 @@ def partitions_of(rows: pa.RecordBatch) -> list[dict[str, dict[tuple[str, int], 
     for kind, packed in zip(rows.column("kind").to_pylist(), rows.column("partitions"), strict=True):
         one = pa.array([packed.as_py()], pa.binary())
         if kind == "produce":
-            lists = dict(zip(("asked", "answered"), unpacked.produce_requests(one), strict=True))
+            lists = dict(zip(("asked", "answered"), unpacked.unpacked_produce_requests(one), strict=True))
         else:
-            lists = dict(zip(("asked", "forgotten", "answered"), unpacked.fetches(one), strict=True))
+            lists = dict(zip(("asked", "forgotten", "answered"), unpacked.unpacked_fetches(one), strict=True))
         out.append({name: by_topic(each)[0] for name, each in lists.items()})
     return out

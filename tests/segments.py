@@ -15,7 +15,7 @@ from udfs.batches.event_chunks import (
 )
 from udfs.batches.replay import TERM_FIELDS
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.segments import SEGMENT, SEGMENTS, pack
+from udfs.batches.segments import SEGMENT, SEGMENTS, pack_segments
 from udfs.records import APPEND, FETCH, ROW_ORDER, Rows
 
 SET = pa.schema([
@@ -44,7 +44,7 @@ def segments_of(rows: Sequence[dict[str, Any]], cuts: Sequence[int] = ()) -> lis
     appends = _as_in_table([row for row in rows if row["kind"] == APPEND], COLUMNS_OF_APPENDS, cuts)
     pieces = pa.Table.from_batches([*pieces_of_fetches(fetches), *pieces_of_appends(appends)], PIECES)
     by_set = pieces.sort_by([(name, "ascending") for name in (*SET_COLUMNS, "first_us")]).to_pylist()
-    return [segment for batch in pack(in_pieces(by_set, cuts, PIECES)) for segment in batch.to_pylist()]
+    return [segment for batch in pack_segments(in_pieces(by_set, cuts, PIECES)) for segment in batch.to_pylist()]
 
 
 def _as_in_table(

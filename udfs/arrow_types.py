@@ -1,6 +1,9 @@
-"""Arrow types by their names in Spark's DDL."""
+"""Arrow types by their names in Spark's DDL, and Arrow's integers as numpy has them."""
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 ARROW_TYPES = {
     "STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary(),
@@ -14,3 +17,8 @@ def arrow_columns(ddl: str) -> pa.Schema:
     """Make a schema of ``name TYPE, name TYPE``."""
     pairs = (column.split(" ", 1) for column in ddl.split(", "))
     return pa.schema([(name, ARROW_TYPES[spelt]) for name, spelt in pairs])
+
+
+def int64_array(array: pa.Array, missing: int = 0) -> npt.NDArray[np.int64]:
+    """Give Arrow's integers as numpy has them, with a number for null."""
+    return np.asarray(pc.fill_null(array, missing).cast(pa.int64()))

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numba import njit
 
-from udfs.linking import ForCallers
+from udfs.linking import LinkedForCallers
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 # _nrt: nothing is allocated in a kernel, and without reference counts the replay ran in half the time.
 # Wrappers for the interpreter and for C took half of the compile time; only entry points need one.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
-_FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": ForCallers}
+_FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": LinkedForCallers}
 
 
 def kernel(function: Compiled) -> Compiled:
@@ -38,7 +38,7 @@ def entry(function: Compiled) -> Compiled:
     return njit(**_OPTIONS)(function)
 
 
-def table(functions: Sequence[Compiled]) -> Compiled:
+def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
     """Make one compiled function that calls ``functions[code]`` with the remaining arguments.
 
     numba has no cheap call through a pointer into compiled code, but it does inline a chain of
@@ -54,7 +54,7 @@ def table(functions: Sequence[Compiled]) -> Compiled:
     compiled function ``(code, *arguments)``
         ``code`` is an int64 index into ``functions``.
     """
-    texts = [text_of(function) for function in functions]
+    texts = [compiled_text(function) for function in functions]
     first = [texts.index(text) for text in texts]
     places = sorted(set(first))
     unique = [functions[place] for place in places]
@@ -70,7 +70,7 @@ def table(functions: Sequence[Compiled]) -> Compiled:
     return call
 
 
-def text_of(function: Any) -> object:
+def compiled_text(function: Any) -> object:
     """All that a compiled function does: its code, and what the global names in it stand for; to be compared only."""
     python = getattr(function, "py_func", None)
     if python is None or python.__closure__:
@@ -83,7 +83,7 @@ def text_of(function: Any) -> object:
 
 
 def _value(value: Any) -> object:
-    return (type(value), value) if isinstance(value, int | float | np.int64) else text_of(value)
+    return (type(value), value) if isinstance(value, int | float | np.int64) else compiled_text(value)
 
 
 def _either(branch: int, function: Any, rest: Any) -> Any:

@@ -32,8 +32,8 @@ class _Linked(JITCodeLibrary):  # type: ignore[misc]  # numba comes without type
         """Set nothing, where there is no machine code."""
 
 
-class ForCallers(Compiler):  # type: ignore[misc]
-    """Pipeline of ``numba.njit`` for such a function."""
+class LinkedForCallers(Compiler):  # type: ignore[misc]
+    """Pipeline of ``numba.njit`` that links a function for compiled callers alone."""
 
     def define_pipelines(self) -> Any:
         """Take numba's own passes, and another place for what they make."""

@@ -45,7 +45,7 @@ when it was due, so that it ran later."""
 
 
 class Rows(NamedTuple):
-    """A stretch of one leader's term of one partition, in order of ``time_us``, then ``kind``.
+    """Rows that the kernel reads: a stretch of one leader's term, in order of ``time_us``, then ``kind``.
 
     Every array is int64 of shape (rows,). What a column means depends on the kind:
 
@@ -93,7 +93,7 @@ ROW_ORDER = (
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:
-    """Make a record type of int64 fields."""
+    """Make a type of records of int64 fields."""
     return np.dtype([(name, np.int64) for name in names], align=True)
 
 
@@ -223,8 +223,8 @@ TERM = int64_record(
 """The term as a whole."""
 
 
-class Output(NamedTuple):
-    """Result rows, int64 of shape (capacity, columns); ``filled`` says how many of each are in use."""
+class KernelOutput(NamedTuple):
+    """Rows that the kernel writes, int64 of shape (capacity, columns); ``filled`` says how many of each are in use."""
 
     replica: Int64Array
     partition: Int64Array
@@ -292,9 +292,9 @@ CHANGE_KINDS = ("shrink", "expand", "relinquish", "doubt")
 MADE_BY = ("rule", "controller")
 
 
-def new_output(capacity: int, scores: int = 256) -> Output:
+def new_kernel_output(capacity: int, scores: int = 256) -> KernelOutput:
     """Room for ``capacity`` rows of the timelines and changes each, ``scores`` rows, and what followers they have."""
-    return Output(
+    return KernelOutput(
         np.empty((capacity, len(REPLICA_COLUMNS)), np.int64),
         np.empty((capacity, len(PARTITION_COLUMNS)), np.int64),
         np.empty((capacity, len(CHANGE_COLUMNS)), np.int64),

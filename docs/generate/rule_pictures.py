@@ -19,9 +19,8 @@ from isr_batch.simulation.proposal_examples import START_MS
 from tests.naive_rows import Change, PartitionRow
 from tests.unit.kernel.test_kernel_against_naive import Result, begin, columns, new_replay, replay
 from udfs.kernel.causes import CAUSES
-from udfs.kernel.replay import kernels
-from udfs.kernel.state import room_for_a_row
-from udfs.records import new_output
+from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.records import new_kernel_output
 from udfs.rules import CONTINUOUS, REGISTRY
 
 Rows = list[dict[str, Any]]
@@ -64,13 +63,13 @@ def sampled(story: Story, rule: str) -> list[Sample]:
     log = story.log()
     (term,) = log.terms
     state = new_replay([story.setting(rule)], story.replicas)
-    out = new_output(room_for_a_row(1, len(story.replicas)) + 10_000)
+    out = new_kernel_output(room_for_a_row(1, len(story.replicas)) + 10_000)
     begin(state, term, out)
     samples = []
     for ms in range(0, story.end_ms + 1, SAMPLE_MS):
         rows = tuple(row for row in term.rows if us(ms - SAMPLE_MS) < row.time_us <= us(ms))
         state.term["row"] = 0
-        assert kernels().advance(state, columns(rows), us(ms), out)
+        assert replay_kernels().advance(state, columns(rows), us(ms), out)
         leader, follower = state.leaders[0], state.followers[0, 1]
         known = follower["log_end_offset"] >= 0
         behind = int(leader["log_end_offset"] - follower["log_end_offset"]) if known else None

@@ -1,26 +1,19 @@
 """Answer in a few lines what happened, which broker that points at, and how sure that is."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import datetime
 
 import pyarrow as pa
 
 from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
-from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
-from isr_batch.evidence.suspects import EITHER, STRONG, WEAK
+from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
+from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED
+from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows
+from isr_batch.evidence.suspects import STRONG, WEAK
 from isr_batch.evidence.trouble import KINDS
 from isr_batch.phrases import least_to_largest, time_of_day
 
-Row = dict[str, Any]
-_USED = [
-    "topic", "partition_id", "leader_id", "replica_id", "change_time", "made_by", "records_behind",
-    "last_caught_up_time_ms", "lag_ms", "replica_lag_time_max_ms", "returned_ms", "returned_source", "under_min_isr",
-    "under_min_isr_ms", "write_outcome", "failing_ms", "retry", "storm_time", "pair_checks", "suspect",
-    "suspect_broker", "strength", "reason", "evidence_lines", "after_event", "after_event_ms", "trouble",
-    "trouble_line", "under_min_isr_source", "source_file", "source_line",
-]  # fmt: skip
 STORMS = 3
 """Storms that are described; the largest."""
 WITHOUT_REQUEST_LOG = (
@@ -37,83 +30,6 @@ COLUMNS = (
 """Columns of `answer_table`."""
 
 
-class Storm(NamedTuple):
-    """Shrinks that belong together: when, who was lost, whom it points at and why, and when the ISR was whole again.
-
-    ``broker`` is None where no single broker is suspected. ``since`` is when the first follower was last caught up, or
-    the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one
-    is not seen to come back.
-    """
-
-    first: datetime
-    last: datetime
-    since: datetime
-    since_is_printed: bool
-    replicas: int
-    partitions: int
-    broker: int | None
-    suspect: str
-    strength: str
-    reason: str
-    lines: list[str]
-    whole_after_ms: int | None
-    whole_at_most: bool
-
-
-def storms(evidence: pa.Table) -> list[Storm]:
-    """Describe each storm, in the order of time.
-
-    Parameters
-    ----------
-    evidence : pa.Table
-        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
-    """
-    return _storms(answer_rows(evidence))
-
-
-def answer_rows(evidence: pa.Table) -> list[Row]:
-    """Take the columns that answers are made of, a dict a row."""
-    rows: list[Row] = evidence.select(_USED).to_pylist()
-    return rows
-
-
-def _storms(rows: Iterable[Row]) -> list[Storm]:
-    grouped: dict[datetime, list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["storm_time"] is not None:
-            grouped[row["storm_time"]].append(row)
-    return [_storm(of_storm) for _, of_storm in sorted(grouped.items())]
-
-
-def _storm(rows: Sequence[Row]) -> Storm:
-    votes = Counter((row["suspect_broker"], row["suspect"] != EITHER) for row in rows)
-    (broker, alone), _ = max(votes.items(), key=lambda vote: (vote[0][1], vote[1]))
-    # A leader's row says more than those of the leaders that dropped it.
-    voters = [row for row in rows if row["suspect_broker"] == broker]
-    best = max(voters, key=lambda row: (row["strength"] == STRONG, row["suspect"] == LEADER))
-    caught_up = [row["last_caught_up_time_ms"] for row in rows if row["last_caught_up_time_ms"] is not None]
-    first = min(row["change_time"] for row in rows)
-    since = min(caught_up, default=None)
-    back = [
-        None if row["returned_ms"] is None else row["change_time"] + timedelta(milliseconds=row["returned_ms"]) - first
-        for row in rows
-        if row["write_outcome"] != FAILED
-    ]
-    whole = None if None in back or not back else max(each for each in back if each is not None)
-    return Storm(
-        first, max(row["change_time"] for row in rows),
-        first if since is None else first + (timedelta(milliseconds=since) - _since_epoch(first)), since is not None,
-        len(rows), len({(row["topic"], row["partition_id"]) for row in rows}),
-        broker, best["suspect"] if alone else EITHER, best["strength"], best["reason"], best["evidence_lines"],
-        None if whole is None else whole // timedelta(milliseconds=1),
-        any(row["returned_source"] == AT_MOST for row in rows),
-    )  # fmt: skip
-
-
-def _since_epoch(time: datetime) -> timedelta:
-    return time - datetime(1970, 1, 1, tzinfo=time.tzinfo)
-
-
 def evidence_answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
     """Answer in at most ten lines; the first is what happened and whom it points at, the last what cannot be said.
 
@@ -124,10 +40,10 @@ def evidence_answer(evidence: pa.Table, *, request_log: bool = False) -> list[st
     request_log : bool
         Whether there was a request log too, so that the rules were compared.
     """
-    every = answer_rows(evidence)
+    every = rows_of_evidence_table(evidence)
     rows = [row for row in every if not row["retry"]]
     by_leader = [row for row in rows if row["made_by"] != CONTROLLER]
-    found = _storms(every)
+    found = storms_in_rows(every)
     lines = [_first(by_leader, found)]
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
     lines += [_about(storm) for storm in largest]
@@ -172,13 +88,6 @@ def _about(storm: Storm) -> str:
         f"this points at {storm_suspect(storm)} ({SUSPICION.get(storm.strength, 'no evidence')}); {whole}. "
         f"{storm.reason} [{', '.join(storm.lines[:3])}]"
     )
-
-
-def storm_suspect(storm: Storm) -> str:
-    """Name the broker that a storm points at."""
-    if storm.suspect == EITHER:
-        return f"broker {storm.broker} or the link to it"
-    return f"broker {storm.broker}"
 
 
 def answer_how_far_behind(rows: Sequence[Row]) -> str:

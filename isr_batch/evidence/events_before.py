@@ -1,7 +1,7 @@
 """What came in the minute before a shrink: an election, a restart, a new topic, or trouble in the follower's log."""
 
-from isr_batch.evidence.lines import FoundLines
-from isr_batch.evidence.shrinks import Shrink, lag_time_ms
+from isr_batch.evidence.lines import FoundLines, lag_time_in_lines
+from isr_batch.evidence.shrinks import Shrink
 from isr_batch.evidence.trouble import BEFORE_US
 
 TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
@@ -14,7 +14,7 @@ def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | N
     it was last caught up. A restart is one of the leader or of the replica; a term
     that the same leader goes on with is no election.
     """
-    lag_time = lag_time_ms(found, shrink.leader_id)
+    lag_time = lag_time_in_lines(found, shrink.leader_id)
     earliest_us = shrink.at_us - (2000 * lag_time if lag_time else BEFORE_US)
     for name, times in (
         (TOPIC_CREATED, [at_us for at_us, _ in found.created.get(shrink.partition, ())]),

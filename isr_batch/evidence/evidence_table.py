@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from isr_batch.evidence.lines import FoundLines
-from isr_batch.evidence.shrinks import lag_time_ms, shrinks
+from isr_batch.evidence.lines import FoundLines, lag_time_in_lines
+from isr_batch.evidence.shrinks import shrinks
 from isr_batch.evidence.suspects import SuspectedShrink, weigh_suspects
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -93,7 +93,7 @@ def _row(
         "isr_before": row.isr_before, "isr_after": row.isr_after, "high_watermark": row.high_watermark,
         "leader_log_end_offset": row.leader_log_end_offset, "follower_log_end_offset": row.follower_log_end_offset,
         "records_behind": row.records_behind, "last_caught_up_time_ms": row.last_caught_up_ms, "lag_ms": row.lag_ms,
-        "replica_lag_time_max_ms": lag_time_ms(found, row.leader_id),
+        "replica_lag_time_max_ms": lag_time_in_lines(found, row.leader_id),
         "returned_ms": row.returned_ms, "returned_source": row.returned_source,
         "min_insync_replicas": row.min_isr, "under_min_isr": row.under_min_isr,
         "under_min_isr_ms": row.under_min_isr_ms, "under_min_isr_source": row.under_min_isr_source,
@@ -119,3 +119,21 @@ def _time(us: int) -> datetime:
 
 def _text(us: int) -> str:
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}.{us % 1_000_000:06}"
+
+
+Row = dict[str, Any]
+
+
+_USED = [
+    "topic", "partition_id", "leader_id", "replica_id", "change_time", "made_by", "records_behind",
+    "last_caught_up_time_ms", "lag_ms", "replica_lag_time_max_ms", "returned_ms", "returned_source", "under_min_isr",
+    "under_min_isr_ms", "write_outcome", "failing_ms", "retry", "storm_time", "pair_checks", "suspect",
+    "suspect_broker", "strength", "reason", "evidence_lines", "after_event", "after_event_ms", "trouble",
+    "trouble_line", "under_min_isr_source", "source_file", "source_line",
+]  # fmt: skip
+
+
+def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
+    """Take the columns of the evidence that answers are made of, a dict a row."""
+    rows: list[Row] = evidence.select(_USED).to_pylist()
+    return rows

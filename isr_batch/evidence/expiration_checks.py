@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from isr_batch.evidence.lines import LAG_TIME, FoundLines, LinePosition
-from isr_batch.evidence.shrinks import Shrink, lag_time_ms
+from isr_batch.evidence.lines import LAG_TIME, FoundLines, LinePosition, lag_time_in_lines
+from isr_batch.evidence.shrinks import Shrink
 
 ONE_CHECK_US = 500_000
 """Shrinking lines of a leader that follow each other within this time are of one check."""
@@ -118,7 +118,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
             own[-1].rows.append(row)
         else:
             # Checks are half a lag time apart, and each leader has its own phase.
-            period_us = (lag_time_ms(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
+            period_us = (lag_time_in_lines(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
             own.append(ExpirationCheck(row.leader_id, [row], period_us))
     for leader_id, own in by_leader.items():
         late = _late_checks_ms([check.at_us for check in own], leader_id, found)

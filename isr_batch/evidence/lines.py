@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
 """Settings that a broker prints at its start, or a log of a partition when it is created."""
+OLD_LAG_TIME_MS, LAG_TIME_MS = 10_000, 30_000
+"""Kafka's default before 2.5, and since."""
 
 
 class LinePosition(NamedTuple):
@@ -107,3 +109,24 @@ class FoundLines:
     process_starts: dict[int, list[tuple[int, LinePosition]]] = field(default_factory=dict)
     unread: list[LinePosition] = field(default_factory=list)
     span_us: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
+    """Find replica.lag.time.max.ms of a broker by its lines; None where it is not known.
+
+    Printed at the broker's start, or the default of its release unless the broker dropped a follower after less.
+    """
+    printed = found.settings.get((broker_id, LAG_TIME))
+    if printed is not None:
+        return printed
+    default = _default_lag_time_ms(found, broker_id)
+    least = found.least_lag_ms.get(broker_id)
+    return None if default is None or (least is not None and least <= default) else default
+
+
+def _default_lag_time_ms(found: FoundLines, broker_id: int) -> int | None:
+    release = found.releases.get(broker_id) or next(iter(found.releases.values()), None)
+    numbers = release.split(".") if release else []
+    if len(numbers) < 2 or not (numbers[0].isdecimal() and numbers[1].isdecimal()):  # noqa: PLR2004 (major and minor)
+        return None
+    return OLD_LAG_TIME_MS if (int(numbers[0]), int(numbers[1])) < (2, 5) else LAG_TIME_MS

@@ -9,19 +9,16 @@ import pyarrow as pa
 
 from isr_batch.evidence.answer import (
     SUSPICION,
-    Row,
-    Storm,
     answer_avoiding_lag_time,
     answer_back_in_isr,
     answer_how_far_behind,
-    answer_rows,
     answer_under_min_isr,
     count_in_answer,
-    storm_suspect,
-    storms,
 )
 from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
+from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
 from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED
+from isr_batch.evidence.storms import Storm, storm_suspect, storms
 from isr_batch.evidence.suspects import STRONG
 from isr_batch.evidence.trouble import KINDS
 from isr_batch.phrases import least_to_largest, time_of_day
@@ -83,7 +80,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
     requests : RequestsForQuestions, optional
         What request logs add.
     """
-    every = [row for row in answer_rows(evidence) if not row["retry"]]
+    every = [row for row in rows_of_evidence_table(evidence) if not row["retry"]]
     rows = [row for row in every if row["made_by"] != CONTROLLER]
     removed = [row for row in every if row["made_by"] == CONTROLLER]
     if not rows:

@@ -4,12 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from isr_batch.evidence.evidence_table import read_evidence_table
-from isr_batch.evidence.questions import AnsweredQuestion, RequestsForQuestions, answer_questions
+from isr_batch.evidence.questions import RequestsForQuestions
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.sql_files import sql_texts
-from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 
 _VERDICTS = """
 SELECT cluster_id, known_by, verdict, primary_cause, lag_ms, true_lag_ms, avoiding_lag_time_ms
@@ -47,26 +45,6 @@ FROM written
 GROUP BY cluster_id, client_id, topic
 ORDER BY records DESC, appends DESC, topic, client_id
 """
-
-
-def answer_questions_with_requests(lake: Lake, cluster_id: str) -> list[AnsweredQuestion]:
-    """Answer every question about a cluster's shrinks from all that the lake has: lines, and request logs.
-
-    Parameters
-    ----------
-    lake : Lake
-    cluster_id : str
-
-    Returns
-    -------
-    list of AnsweredQuestion
-        As `isr_batch.evidence.questions.answer_questions`; empty where no replica left an ISR by the lines.
-    """
-    if not lake.has(SHRINK_EVIDENCE.name):
-        return []
-    return answer_questions(
-        read_evidence_table(lake, cluster_id), collect_with_requests(lake, [cluster_id])[cluster_id]
-    )
 
 
 def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:

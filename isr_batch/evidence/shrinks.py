@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from isr_batch.evidence.lines import (
-    LAG_TIME,
     MIN_ISR,
     AttemptLine,
     FailedWriteLine,
     FoundLines,
     IsrStateLine,
     LinePosition,
+    lag_time_in_lines,
 )
 
 EXACT, AT_MOST = "exact", "at_most"
@@ -19,8 +19,6 @@ LEADER, CONTROLLER = "leader", "controller"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
 """No answer to an ISR write takes longer: what is logged later answers something else."""
-OLD_LAG_TIME_MS, LAG_TIME_MS = 10_000, 30_000
-"""Kafka's default before 2.5, and since."""
 
 Event = AttemptLine | IsrStateLine | FailedWriteLine
 
@@ -79,27 +77,6 @@ def shrinks(found: FoundLines) -> list[Shrink]:
         by_partition[event.partition].append(event)
     rows = [row for events in by_partition.values() for row in _History(events, found).shrinks()]
     return sorted(rows, key=lambda row: (row.at_us, row.place, row.replica_id))
-
-
-def lag_time_ms(found: FoundLines, broker_id: int) -> int | None:
-    """Find replica.lag.time.max.ms of a broker; None where it is not known.
-
-    Printed at the broker's start, or the default of its release unless the broker dropped a follower after less.
-    """
-    printed = found.settings.get((broker_id, LAG_TIME))
-    if printed is not None:
-        return printed
-    default = _default_lag_time_ms(found, broker_id)
-    least = found.least_lag_ms.get(broker_id)
-    return None if default is None or (least is not None and least <= default) else default
-
-
-def _default_lag_time_ms(found: FoundLines, broker_id: int) -> int | None:
-    release = found.releases.get(broker_id) or next(iter(found.releases.values()), None)
-    numbers = release.split(".") if release else []
-    if len(numbers) < 2 or not (numbers[0].isdecimal() and numbers[1].isdecimal()):  # noqa: PLR2004 (major and minor)
-        return None
-    return OLD_LAG_TIME_MS if (int(numbers[0]), int(numbers[1])) < (2, 5) else LAG_TIME_MS
 
 
 class _History:
@@ -179,7 +156,7 @@ class _History:
         for replica_id, replica in other.replicas.items():
             if replica.last_caught_up_ms is not None:
                 return one.replicas[replica_id].last_caught_up_ms != replica.last_caught_up_ms
-        lag = lag_time_ms(self._found, one.leader_id)
+        lag = lag_time_in_lines(self._found, one.leader_id)
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:

@@ -15,19 +15,18 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.phrases import did_you_mean
 from isr_batch.replay.terms import JOINED
-from isr_batch.rule_order import release_sort_key
+from isr_batch.rule_names import require_rule_names, rule_names_sort_key
 from isr_batch.scoring.disagreements import (
     FOLLOWER,
     KEPT,
     MADE,
     OUT,
     RUN,
-    replayed_runs,
-    require_replayed,
-    runs_at_event,
+    disagreements_at_events,
+    require_rules_to_disagree,
+    runs_that_may_disagree,
     shrink_events,
 )
-from isr_batch.settings import require_rules
 from udfs.batches.results import SET_COLUMNS
 
 LAST_FETCHES: Final = 8
@@ -40,7 +39,7 @@ FETCH: Final = (
     "arrival_us, handled_us, processed_us, released_us, completed_us, "
     f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"
 )
-"""Columns of `shrink_text.Fetch`, in SQL on the rows of `fetches_of_follower`."""
+"""Columns of `shrink_text.Fetch`, in SQL on the rows of `fetches_to_explain`."""
 
 Row = Mapping[str, Any]
 
@@ -66,12 +65,12 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str
     NoInputError
         If the lake has no such topic or partition, no replay of the rule, or no shrink by it.
     """
-    require_rules(rule)
+    require_rule_names(rule)
     with engine_for_a_partition(lake) as engine:
         asked = {"rule": rule, "topic": topic, "partition_id": partition}
         shrinks = _nearest(engine, lake, asked, at_us)
         one = shrinks[0]
-        term = shrink_term(engine, one)
+        term = term_of_shrink(engine, one)
         dropped = tuple(_dropped(engine, term, shrink) for shrink in shrinks)
         return ShrinkStory(
             rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_ms(one),
@@ -80,12 +79,14 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str
             min_insync_replicas=_param(one, "min_insync_replicas"), broker_version=term["broker_version"],
             change_us=one["change_us"], isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
             high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
-            silences=leader_silences(engine, one, _blamed_from_us(one, term, dropped), one["change_us"]),
+            silences=leader_silences_to_explain(engine, one, _blamed_from_us(one, term, dropped), one["change_us"]),
             dropped=dropped,
         )  # fmt: skip
 
 
-def leader_silences(engine: LakeEngine, key: Row, from_us: int, until_us: int) -> tuple[tuple[int, int], ...]:
+def leader_silences_to_explain(
+    engine: LakeEngine, key: Row, from_us: int, until_us: int
+) -> tuple[tuple[int, int], ...]:
     """List the silences of the leader that overlap a time range."""
     text = f"""
         SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}
@@ -97,7 +98,7 @@ def leader_silences(engine: LakeEngine, key: Row, from_us: int, until_us: int) -
     return tuple((row["event_us"], row["end_us"]) for row in rows)
 
 
-def fetches_of_follower(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
+def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
     """Select a follower's fetches under way in a span; a fetch belongs to a term by its time, as in the replay."""
     span = {"replica_id": replica_id, "from_us": max(from_us, term["start_us"]),
             "until_us": min(until_us, term["end_us"])}  # fmt: skip
@@ -113,7 +114,7 @@ def fetches_of_follower(engine: LakeEngine, term: Row, replica_id: int, from_us:
 
 def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at_us: int) -> list[dict[str, Any]]:
     """Select the rows of ``shrink_verdicts`` of the nearest shrink, one per follower, with ``change_us``."""
-    here = rows_with_key(engine, "shrink_verdicts", asked)
+    here = rows_to_explain(engine, "shrink_verdicts", asked)
     times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
     found = engine.listed(engine(f"SELECT *, {times} FROM {{here}}", here=here))
     if not found:
@@ -136,7 +137,7 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
         raise NoInputError(
             f"topic {topic} has no partition {partition_id}", f"it has {', '.join(map(str, partitions))}"
         )
-    require_replayed(lake, rule)
+    require_rules_to_disagree(lake, rule)
     rows = engine.listed(engine(
         f"""
         SELECT topic, partition_id, count(*) AS shrinks FROM {{verdicts}} WHERE rule = {engine.literal(rule)}
@@ -207,7 +208,7 @@ class _Around:
 
 
 def _around(engine: LakeEngine, term: Row, shrink: Row, from_us: int, until_us: int) -> _Around:
-    fetches = engine.keep(fetches_of_follower(engine, term, shrink["replica_id"], from_us, until_us))
+    fetches = engine.keep(fetches_to_explain(engine, term, shrink["replica_id"], from_us, until_us))
     return _Around(engine, fetches, shrink["change_us"], (from_us, until_us))
 
 
@@ -248,7 +249,7 @@ def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText,
 
 
 def _observed(engine: LakeEngine, shrink: Row) -> Row | None:
-    of_follower = rows_with_key(
+    of_follower = rows_to_explain(
         engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")}
     )
     text = "SELECT unix_micros(change_time) AS change_us, made_by FROM {of_follower} WHERE kind = 'shrink'"
@@ -266,20 +267,20 @@ def _stands(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
     of_set = {name: shrink[name] for name in SET_KEY}
-    events = shrink_events(engine, rows_with_key(engine, "shrink_verdicts", of_follower))
+    events = shrink_events(engine, rows_to_explain(engine, "shrink_verdicts", of_follower))
     is_own = " AND ".join(f"{name} = {engine.literal(shrink[name])}" for name in RUN)
     is_own += f" AND at_us = {shrink['change_us']}"
     event = engine(
         f"SELECT * FROM {{events}} WHERE event_us IN (SELECT event_us FROM {{events}} WHERE {is_own})", events=events
     )
-    replayed = replayed_runs(
-        engine, rows_with_key(engine, "partition_scores", of_set), rows_with_key(engine, "leader_epochs", of_set)
+    replayed = runs_that_may_disagree(
+        engine, rows_to_explain(engine, "partition_scores", of_set), rows_to_explain(engine, "leader_epochs", of_set)
     )
-    decided = runs_at_event(engine, event, replayed, rows_with_key(engine, "isr_changes", of_follower))
+    decided = disagreements_at_events(engine, event, replayed, rows_to_explain(engine, "isr_changes", of_follower))
     text = f"SELECT run, stand, at_us, primary_cause FROM {{decided}} WHERE NOT coalesce({is_own}, false)"
     rows = engine.listed(engine(text, decided=decided))
     order = [MADE, KEPT, OUT]
-    rows.sort(key=lambda row: (order.index(row["stand"]), row["at_us"] or 0, release_sort_key(row["run"])))
+    rows.sort(key=lambda row: (order.index(row["stand"]), row["at_us"] or 0, rule_names_sort_key(row["run"])))
     return tuple(OtherRuleInText(**row) for row in rows)
 
 
@@ -290,19 +291,21 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -
     return int(max(term["start_us"], min([one["change_us"], *signs])))
 
 
-def shrink_term(engine: LakeEngine, key: Row) -> dict[str, Any]:
+def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
     """Find the row of ``leader_epochs`` at the time of the change, with ``start_us`` and ``end_us``.
 
     A term of which the log has several stretches has several rows.
     """
-    joined = engine(JOINED, leader_epochs=rows_with_key(engine, "leader_epochs", {name: key[name] for name in SET_KEY}))
+    joined = engine(
+        JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})
+    )
     times = "unix_micros(start_time) AS start_us, unix_micros(end_time) AS end_us"
     terms = engine.listed(engine(f"SELECT {times}, * FROM {{joined}}", joined=joined))
     return min(terms, key=lambda term: (term["start_us"] > key["change_us"], -term["start_us"]))
 
 
-def rows_with_key(engine: LakeEngine, name: str, key: Row) -> Rows:
-    """Select the rows of a table with the key's values."""
+def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
+    """Select the rows of a table with the values of a shrink's key."""
     same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
     return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})
 

@@ -4,15 +4,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from isr_batch.explain.shrink_data import FETCH, Row, fetches_of_follower, leader_silences, rows_with_key, shrink_term
+from isr_batch.explain.shrink_data import (
+    FETCH,
+    Row,
+    fetches_to_explain,
+    leader_silences_to_explain,
+    rows_to_explain,
+    term_of_shrink,
+)
 from isr_batch.explain.shrink_text import FetchInText, ShrinkStory
 from isr_batch.incidents.uncovered_time import uncovered_time
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.engines import LakeEngine, engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
-from isr_batch.rule_order import release_sort_key
-from isr_batch.scoring.disagreements import replayed_runs
+from isr_batch.rule_names import rule_names_sort_key
+from isr_batch.scoring.disagreements import runs_that_may_disagree
 from udfs.batches.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"
@@ -58,12 +65,12 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
     names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
     coverage = read_columns(lake, "coverage", names, {"cluster_id": story.cluster_id}).to_pylist()
     with engine_for_a_partition(lake) as engine:
-        term = shrink_term(engine, asdict(story))
+        term = term_of_shrink(engine, asdict(story))
         return SwimlaneScene(
             *within,
             leader=_leader(engine, story, within),
             fetches={replica: _fetches(engine, term, replica, story.change_us, within) for replica in followers},
-            silences=leader_silences(engine, term, *within),
+            silences=leader_silences_to_explain(engine, term, *within),
             unlogged=uncovered_time(coverage, term["leader_id"], within),
             members=_members(engine, term, followers, within),
         )
@@ -111,7 +118,7 @@ def _leader(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple
         WHERE at_us BETWEEN {within[0]} AND {within[1]} OR at_us IN (SELECT at_us FROM before)
         ORDER BY at_us, high_watermark
         """,
-        states=rows_with_key(engine, "partition_timeline", key),
+        states=rows_to_explain(engine, "partition_timeline", key),
     ))  # fmt: skip
     states = [(row["at_us"], row["leader_log_end_offset"], row["high_watermark"]) for row in rows]
     # Of several states of the last instant before, the last.
@@ -120,7 +127,7 @@ def _leader(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple
 
 
 def _fetches(engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span) -> tuple[FetchInText, ...]:
-    fetches = fetches_of_follower(engine, term, replica_id, *within)
+    fetches = fetches_to_explain(engine, term, replica_id, *within)
     text = f"""
         SELECT {FETCH} FROM {{fetches}} WHERE arrival_us < {within[1]} AND completed_us > {within[0]}
         ORDER BY abs(arrival_us - {change_us}) LIMIT {FETCHES}
@@ -134,8 +141,8 @@ def _members(
 ) -> dict[tuple[int, str], tuple[Span, ...]]:
     """Compute ISR membership by follower and rule run; the brokers first, then rules by release."""
     of_set = {name: term[name] for name in SET_KEY}
-    replayed = replayed_runs(
-        engine, *(rows_with_key(engine, name, of_set) for name in ("partition_scores", "leader_epochs"))
+    replayed = runs_that_may_disagree(
+        engine, *(rows_to_explain(engine, name, of_set) for name in ("partition_scores", "leader_epochs"))
     )
     rows = engine.listed(engine("SELECT DISTINCT run, rule, params_json, isr FROM {replayed}", replayed=replayed))
     first = {row["run"]: list(row["isr"]) for row in rows}
@@ -152,11 +159,11 @@ def _members(
               AND unix_micros(change_time) BETWEEN {term["start_us"]} AND {within[1]}
             ORDER BY at_us
         """
-        for row in engine.listed(engine(text, made=rows_with_key(engine, table, key))):
+        for row in engine.listed(engine(text, made=rows_to_explain(engine, table, key))):
             name = named.get((row["rule"], row["params_json"])) if row["rule"] else BROKERS
             if name:
                 changes.setdefault((row["replica_id"], name), []).append((row["at_us"], row["kind"]))
-    names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=release_sort_key)}
+    names = {BROKERS: list(term["isr_at_start"])} | {run: first[run] for run in sorted(first, key=rule_names_sort_key)}
     return {
         (replica, name): isr_spans_on_lane(
             member=replica in isr, changes=changes.get((replica, name), []), within=within

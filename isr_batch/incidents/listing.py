@@ -55,7 +55,7 @@ def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, wh
         one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]
         lines += [f"{one['cluster_id'] + ', ' if named else ''}{one_story[0]}", *one_story[1:]]
         if one["rule"]:
-            lines.append(f"  {explain_command(one, lake)}")
+            lines.append(f"  {listed_explain_command(one, lake)}")
     if len(incidents) > len(shown):
         lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
     worst = worst_partitions(own) if len(incidents) > 1 and not whole else []
@@ -64,7 +64,7 @@ def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, wh
         for one in worst:
             of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"
             lines.append(f"{one['cluster_id'] + ', ' if named else ''}{one['topic']}-{one['partition_id']}: {of}")
-            lines.append(f"  {explain_command(one, lake)}")
+            lines.append(f"  {listed_explain_command(one, lake)}")
     return lines
 
 
@@ -73,7 +73,7 @@ def worst_partitions(own: OwnShrinks) -> list[Row]:
     return ask_own_shrinks("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 
-def explain_command(one: Row, lake: str = "LAKE") -> str:
+def listed_explain_command(one: Row, lake: str = "LAKE") -> str:
     """Write the command that explains a drop of an incident or a partition.
 
     Parameters

@@ -1,5 +1,6 @@
 """Join the brokers' own shrinks with the replay's verdicts, and group them into incidents; without Spark jobs."""
 
+from collections import defaultdict
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -126,3 +127,19 @@ def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa
     """
     with ArrowSql() as sql:
         return sql(text_of(_PACKAGE, name, **values), **tables)
+
+
+Key = tuple[str, int, int]
+
+
+def incident_key(incident: Row) -> Key:
+    """Key of an incident."""
+    return incident["cluster_id"], incident["fault_id"], incident["incident"]
+
+
+def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
+    """Group all drops by the key of their incident."""
+    found: dict[Key, list[Row]] = defaultdict(list)
+    for row in own.drops.to_pylist():
+        found[incident_key(row)].append(row)
+    return found

@@ -162,8 +162,8 @@ def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
     under_min_isr_s, offline_s, stalled_s = (_span([row[cost] for row in group]) for cost in COSTS)
     return RuleChoice(
-        [rule_run_name(row, rows) for row in group],
-        [rule_run_name(row, rows) for row in group if (row["rule"], row["T"]) in ran],
+        [name_of_choice(row, rows) for row in group],
+        [name_of_choice(row, rows) for row in group if (row["rule"], row["T"]) in ran],
         bool(rules) and all(rule.in_force == REFERENCE for rule in rules),
         first["T"], first["spurious"], first["genuine"], first["misses"], first["detection_ms_p99"],
         first["relinquishes"], first["lost_records"], under_min_isr_s or (0, 0), offline_s, stalled_s or (0, 0),
@@ -175,7 +175,7 @@ def _span(values: Sequence[float | None]) -> Span | None:
     return (min(known), max(known)) if known else None
 
 
-def rule_run_name(row: Row, rows: Sequence[Row]) -> str:
+def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
     """Name a rule run among those of its cluster: by its parameters as well where the lag time is not enough."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])

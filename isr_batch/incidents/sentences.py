@@ -141,7 +141,7 @@ def _narrow(incident: Row, kind: str) -> str:
     if incident["late_leader"] is not None:
         after = seconds_text([(incident["late_us"] - incident["first_us"]) // 1000])
         late = f", back with broker {incident['late_leader']} only after {after}: it, the link or a throttle"
-    return f"{', ' if suspected_link(incident) else ''}{suspected_link(incident)}{late}"
+    return f"{', ' if link_in_sentence(incident) else ''}{link_in_sentence(incident)}{late}"
 
 
 def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
@@ -165,8 +165,8 @@ def _form(cluster: Row) -> str:
     return "%H:%M:%S" if utc_text(cluster["first_us"], day) == utc_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
 
 
-def suspected_link(incident: Row) -> str:
-    """Name the link, where one leader dropped a follower that others went on with; otherwise empty."""
+def link_in_sentence(incident: Row) -> str:
+    """Name the link in a sentence, where one leader dropped a follower that others went on with; otherwise empty."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     if not incident["genuine"] or len(by) != 1 or not leaders - set(by):
         return ""
@@ -205,7 +205,7 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
         slow = incident["genuine_cause"] == "follower_slow"
         said.append(("fetched, but fell behind" if slow else "stopped fetching", "genuine"))
     if incident["genuine"]:
-        narrow = f" ({suspected_link(incident)})" if suspected_link(incident) else ""
+        narrow = f" ({link_in_sentence(incident)})" if link_in_sentence(incident) else ""
         drops = count_of(incident["genuine"], "ISR")
         said.append((f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "genuine"))
     if incident["spurious_of_stopped"]:

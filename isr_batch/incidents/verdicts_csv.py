@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Final
 
-from isr_batch.incidents.listing import explain_command
+from isr_batch.incidents.listing import listed_explain_command
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
 from isr_batch.phrases import utc_text
 
@@ -52,5 +52,5 @@ def _cells(one: Row, lake: str) -> list[object]:
         one["cluster_id"], f"{utc_text(one['change_us'])}.{one['change_us'] // 1000 % 1000:03}", one["topic"],
         one["partition_id"], one["leader_id"], one["replica_id"], one["made_by"], one["verdict"], one["cause"],
         one["certainty"], one["lag_ms"], back, one["fault_id"], one["incident"] if known else None,
-        explain_command(one | {"example_us": one["change_us"]}, lake) if one["rule"] else None,
+        listed_explain_command(one | {"example_us": one["change_us"]}, lake) if one["rule"] else None,
     ]  # fmt: skip

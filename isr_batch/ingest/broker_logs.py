@@ -70,7 +70,7 @@ _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_i
 
 
 @dataclass(frozen=True)
-class Ingest:
+class IngestOfBrokerLogs:
     """What an ingest did: its counts, and what became of every line; no tallies when there was nothing new."""
 
     counts: RunCounts
@@ -80,7 +80,7 @@ class Ingest:
 
 def ingest_broker_logs(
     lake: Lake, folder: Path, cluster_id: str, release: str | None = None, options: LogOptions = LogOptions()  # noqa: B008
-) -> Ingest:  # fmt: skip
+) -> IngestOfBrokerLogs:  # fmt: skip
     """Put what a folder of broker logs says into the lake, unless it is there already.
 
     `isr_batch.ingest.ingested_files` says which rows of earlier ingests are replaced. Quarantine holds what was refused
@@ -112,7 +112,7 @@ def ingest_broker_logs(
 
 def _ingest(
     small: SmallTables, folder: Path, cluster_id: str, release: str | None, options: LogOptions
-) -> Ingest:  # fmt: skip
+) -> IngestOfBrokerLogs:  # fmt: skip
     lake = small.lake
     known = _known(lake, cluster_id)
     engine = engine_for(lake.spark, small.sql, text_bytes(folder))
@@ -126,7 +126,7 @@ def _ingest(
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
             _weigh(small, read_lines_of_interest(engine, small.sql, work.found), cluster_id)
-        return Ingest(RunCounts(), [])
+        return IngestOfBrokerLogs(RunCounts(), [])
     work.found.earlier = _before(lake, work, cluster_id)
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
@@ -135,7 +135,9 @@ def _ingest(
         return _read_and_write(small, engine, folder, work, cluster_id)
 
 
-def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str) -> Ingest:
+def _read_and_write(
+    small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str
+) -> IngestOfBrokerLogs:
     lake = small.lake
     logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
     account = logs.account()
@@ -148,7 +150,7 @@ def _read_and_write(small: SmallTables, engine: Engine, folder: Path, work: Plan
     )
     # Last: an ingest that was cut off before is done again.
     replace_arrow(lake, small.sql, INGESTED_FILES, rows, replaced_rows_of_cluster(cluster_id))
-    return Ingest(
+    return IngestOfBrokerLogs(
         RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes
     )
 

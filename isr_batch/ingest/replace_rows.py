@@ -100,7 +100,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
             covers = [*served, *([own] if own else [])]
             where = replaced.get(table.name) or replaced_rows_between(time, covers)
             if table is FETCH_LOG and table.name not in replaced and covers:
-                take_runs_apart(lake, replaced_rows_of_cluster(cluster_id), time, span_of_replaced_rows(covers))
+                take_runs_apart(lake, replaced_rows_of_cluster(cluster_id), time, _span_of_all(covers))
             whole = f"{replaced_rows_of_cluster(cluster_id)} AND ({where}) AND {others}"
             if table.name in frames or not small:
                 return lake.replace(table, frames[table.name].where(others), whole)
@@ -289,7 +289,7 @@ def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
     )
 
 
-def span_of_replaced_rows(spans: list[Span]) -> Span:
+def _span_of_all(spans: list[Span]) -> Span:
     """The time that the spans cover together, and what lies between them."""
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
@@ -297,7 +297,7 @@ def span_of_replaced_rows(spans: list[Span]) -> Span:
 def _days(spans: list[Span]) -> Days | None:
     if not spans:
         return None
-    first, last = span_of_replaced_rows(spans)
+    first, last = _span_of_all(spans)
     return first[:10], last[:10]
 
 
@@ -305,7 +305,7 @@ def replaced_rows_between(time: str, spans: list[Span]) -> str:
     """As SQL: in the time that all the spans cover together; all rows if there is none."""
     if not spans:
         return "true"
-    first, last = span_of_replaced_rows(spans)
+    first, last = _span_of_all(spans)
     # The days say nothing new, but spare Delta the files of all other days.
     return (
         f"event_date BETWEEN DATE'{first[:10]}' AND DATE'{last[:10]}' "

@@ -54,7 +54,7 @@ def create_statement(table: Table, identifier: str) -> str:
     Constraints go in as table properties, where Delta keeps them, because a statement each would be a commit each.
     Delta refuses a row whose condition is NULL; the contracts mean what SQL means, which lets it pass.
     """
-    columns = ",\n  ".join(map(column_ddl, table.columns))
+    columns = ",\n  ".join(map(_column_ddl, table.columns))
     properties = ", ".join(
         f"{sql_literal(name)} = {sql_literal(value)}" for name, value in table_properties(table).items()
     )
@@ -71,7 +71,7 @@ def create_statement(table: Table, identifier: str) -> str:
     )
 
 
-def column_ddl(column: Column) -> str:
+def _column_ddl(column: Column) -> str:
     """Name, type, NOT NULL and comment of a column."""
     return (
         f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'} COMMENT {sql_literal(column.comment)}"

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from isr_batch import numba_cache
 from udfs.batches.replay import NO_ROWS
-from udfs.kernel.replay import kernels
+from udfs.kernel.replay import replay_kernels
 from udfs.kernel.state import new_state
-from udfs.records import new_output
-from udfs.simulation.loop import simulation
+from udfs.records import new_kernel_output
+from udfs.simulation.loop import simulation_loop
 
 
 def digest_of_sources() -> str:
@@ -21,13 +21,13 @@ def digest_of_sources() -> str:
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
     """Let the entry points of this process load their machine code, and save what they compile."""
-    numba_cache.keep_compiled((*kernels(), simulation()), digest_of_sources())
+    numba_cache.keep_compiled((*replay_kernels(), simulation_loop()), digest_of_sources())
 
 
 def compile_replay() -> None:
     """Replay a term in which nothing happens, so that each entry point is compiled for what a replay gives it."""
     keep_compiled()
-    replay, state, out = kernels(), new_state([0], 1), new_output(1000)
+    replay, state, out = replay_kernels(), new_state([0], 1), new_kernel_output(1000)
     state.fetches["replica_id"] = state.term["replicas"] = 1
     replay.begin_term(state, 1, 0, True, out)
     replay.has_room(state, out)

@@ -40,7 +40,7 @@ from udfs.batches.event_chunks import (
     pieces_of_fetches,
 )
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.segments import DamagedSegmentError, pack
+from udfs.batches.segments import DamagedSegmentError, pack_segments
 
 SEGMENTS_AT_A_TIME, PIECES_AT_A_TIME = 128, 1024
 """Rows that are read from a file at a time, and that go to a worker: a segment has some 300 kB, a piece 70 at most."""
@@ -110,7 +110,9 @@ def pack_stale_days(lake: Lake) -> int:
         paths = {table.name: _paths(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
         few = _pieces_of_few(paths) if folder else None
         if few is not None:
-            return small.replace(FETCH_SEGMENTS, pa.Table.from_batches(conform(pack(iter(few))), _ROWS), where, bounds)
+            return small.replace(
+                FETCH_SEGMENTS, pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS), where, bounds
+            )
         with rows_at_a_time(lake.spark, PIECES_AT_A_TIME):
             pieces = _pieces(lake, FETCH_LOG, where, paths).unionByName(_pieces(lake, APPEND_LOG, where, paths))
             if folder is None:
@@ -178,7 +180,7 @@ def _size(path: str) -> int:
 
 
 def _pieces_of_few(paths: Mapping[str, list[str] | None]) -> list[pa.RecordBatch] | None:
-    """Make pieces here, sorted as `pack` takes them; None if there is too much to read, or only Spark can read it."""
+    """Make pieces here, sorted as for `pack_segments`; None if there is too much to read, or only Spark can read it."""
     read = {name: of_table for name, of_table in paths.items() if of_table is not None}
     if len(read) < len(paths) or sum(_size(path) for of_table in read.values() for path in of_table) > FEW_BYTES:
         return None
@@ -248,7 +250,7 @@ def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
     """What a function makes of the segments of pieces."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work(pack(batches))
+        return work(pack_segments(batches))
 
     together = pieces.repartition(*SET_COLUMNS).sortWithinPartitions(*SET_COLUMNS, "first_us")
     return together.mapInArrow(packed, from_arrow_schema(schema))

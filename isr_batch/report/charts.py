@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from isr_batch.incidents.rule_choices import LAG_TIME
-from isr_batch.rule_order import rules_by_release
+from isr_batch.rule_names import rule_names_by_release
 
 CAUSE_COLOURS = {
     "caught_up": "#7f3b08",
@@ -62,7 +62,7 @@ def cause_scale(rows: Rows) -> alt.Scale:
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
-def cause_colour(rows: Rows) -> alt.Color:
+def _cause_colour(rows: Rows) -> alt.Color:
     """Colour encoding by cause, with a legend."""
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
@@ -74,14 +74,14 @@ def chart_tooltips(*fields: str) -> list[alt.Tooltip]:
 
 def shrinks_by_cause_chart(rows: Rows) -> Spec:
     """Bar chart: shrinks of each rule by primary cause."""
-    rules = rules_by_release(row["rule"] for row in rows)
+    rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
         .mark_bar()
         .encode(
             x=alt.X("shrinks:Q", title="shrinks"),
             y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
-            color=cause_colour(rows),
+            color=_cause_colour(rows),
             tooltip=chart_tooltips("rule:N", "cause:N", "shrinks:Q"),
         )
         .properties(width=WHOLE, height=24 * len(rules))
@@ -91,14 +91,14 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 
 def shrinks_in_time_chart(rows: Rows) -> Spec:
     """Tick chart: shrinks of each rule over time by cause, with those of the brokers."""
-    rules = rules_by_release(row["rule"] for row in rows)
+    rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
         .mark_tick(thickness=2, size=16, opacity=1)
         .encode(
             x=utc_axis("at_ms"),
             y=alt.Y("rule:N", sort=rules, title=None, axis=NAMES),
-            color=cause_colour(rows),
+            color=_cause_colour(rows),
             tooltip=[
                 *chart_tooltips("rule:N", "cause:N", "shrinks:Q"),
                 alt.Tooltip("at_ms:T", format="%d %b %H:%M:%S", title="UTC"),
@@ -259,7 +259,7 @@ def heat_map(rows: Rows) -> Spec:
 
 def durations_chart(rows: Rows) -> Spec:
     """Box plot: quartiles, median, minimum and maximum of durations."""
-    rules = rules_by_release(row["rule"] for row in rows)
+    rules = rule_names_by_release(row["rule"] for row in rows)
     scale = alt.Scale(type="symlog", constant=0.001)
     axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
     base = alt.Chart().encode(
@@ -289,7 +289,7 @@ def disagreement_chart(rows: Rows) -> Spec:
     names = _alike(rows)
     cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
     values = [{"makes": makes, "makes_not": other, "shrinks": shrinks} for (makes, other), shrinks in cells.items()]
-    rules = rules_by_release(names.values())
+    rules = rule_names_by_release(names.values())
     base = alt.Chart({"values": values}).encode(
         x=alt.X(
             "makes_not:N", sort=rules, title="and this one does not",
@@ -314,7 +314,7 @@ def _alike(rows: Rows) -> dict[str, str]:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):
             of[row[side]][side, row[other]] = row["shrinks"]
     groups: dict[str, list[str]] = defaultdict(list)
-    for rule in rules_by_release(of):
+    for rule in rule_names_by_release(of):
         groups[repr(sorted(of[rule].items()))].append(rule)
     return {rule: ", ".join(rules) for rules in groups.values() for rule in rules}
 
@@ -336,7 +336,7 @@ def held_by_leader_chart(rows: Rows) -> Spec:
             size=alt.Size(
                 "shrinks:Q", legend=alt.Legend(title="shrinks", tickCount=3), scale=alt.Scale(range=[40, 600])
             ),
-            color=cause_colour(rows),
+            color=_cause_colour(rows),
             tooltip=chart_tooltips("cause:N", "lag_s:Q", "held_s:Q", "shrinks:Q"),
         )
     )

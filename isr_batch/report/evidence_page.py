@@ -7,8 +7,9 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from isr_batch.evidence.answer import answer_table, evidence_answer, storms
+from isr_batch.evidence.answer import answer_table, evidence_answer
 from isr_batch.evidence.questions import answer_questions, question_rows
+from isr_batch.evidence.storms import storms
 from isr_batch.report.charts import WHOLE, Spec, chart_tooltips, utc_axis
 from isr_batch.report.page import write_page
 
@@ -39,14 +40,14 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path) -> None:
         for number, (name, rows) in enumerate(clusters.items())
     ]  # fmt: skip
     charts = {
-        str(section["place"]): drops_on_evidence_page(clusters[str(section["name"])])
+        str(section["place"]): _drops_in_time(clusters[str(section["name"])])
         for section in sections
         if section["count"]
     }
     write_page("evidence.html.j2", out, charts, sections=sections, most=MOST, drawn=DRAWN)
 
 
-def drops_on_evidence_page(rows: pa.Table) -> Spec:
+def _drops_in_time(rows: pa.Table) -> Spec:
     """Draw when which leader dropped which replica, in the colour of the suspect."""
     values = [
         {

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from isr_batch.incidents.better_rule import better_rule
-from isr_batch.incidents.listing import explain_command
-from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.incidents.listing import listed_explain_command
+from isr_batch.incidents.own_shrinks import VERDICTS, Key, OwnShrinks, Row, incident_key
 from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
 from isr_batch.incidents.sentences import (
     brief_headline,
@@ -18,7 +18,7 @@ from isr_batch.incidents.sentences import (
 )
 from isr_batch.phrases import count_of, later_or_sooner, lost_records_at_most, seconds_text, times_in_words
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
-from isr_batch.report.shrinks_on_page import Key, ShrinkOnPage, incident_key
+from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
 SHOWN: Final = 8
 """Incidents that are listed at once; of others the page has MOST behind a heading."""
@@ -119,7 +119,7 @@ def _incident(one: Row, number: int, shrink: ShrinkOnPage | None) -> dict[str, A
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink,
         "when": incident_time(one), "story": incident_story(one),
         "partitions": count_of(one["partitions"], "partition"), "whole": whole if judged else "",
-        "command": explain_command(one) if one["rule"] else "",
+        "command": listed_explain_command(one) if one["rule"] else "",
     }  # fmt: skip
 
 

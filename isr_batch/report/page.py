@@ -19,7 +19,7 @@ from isr_batch.evidence.answer import evidence_answer
 from isr_batch.evidence.questions import answer_questions, question_rows
 from isr_batch.evidence.questions_with_requests import collect_with_requests
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, own_shrinks
-from isr_batch.incidents.rule_choices import alike_choices, read_scores_for_choices, rule_run_name
+from isr_batch.incidents.rule_choices import alike_choices, name_of_choice, read_scores_for_choices
 from isr_batch.incidents.sentences import CALLED, clusters_worst_first
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
@@ -32,7 +32,7 @@ from isr_batch.report.first_screen import first_screens
 from isr_batch.report.leader_deaths import leader_deaths_sentences
 from isr_batch.report.pictures import MOST, draw_pictures
 from isr_batch.report.shrinks_on_page import shrinks_on_page
-from isr_batch.rule_order import rules_by_release
+from isr_batch.rule_names import rule_names_by_release
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 """The version that the charts are written for."""
@@ -87,7 +87,9 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
         "matches", {}, replay_check=read_columns(lake, "replay_check", CHECKED)
     ).to_pylist()
     clusters = [one["cluster_id"] for one in clusters_worst_first(own)]
-    rules = {name: rules_by_release(row["rule"] for row in scores if row["cluster_id"] == name) for name in clusters}
+    rules = {
+        name: rule_names_by_release(row["rule"] for row in scores if row["cluster_id"] == name) for name in clusters
+    }
     ran = {one["cluster_id"]: one["rule"] or own.rule for one in own.clusters}
     with LakeSql(lake) as sql:
         drawn = draw_pictures(sql, {name: ran[name] for name in clusters})
@@ -120,7 +122,7 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
 def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
     """Make a row of each group of rules that decide alike."""
     return [
-        {"rule": ", ".join(rule_run_name(row, rows) for row in group)}
+        {"rule": ", ".join(name_of_choice(row, rows) for row in group)}
         | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
         for group in alike_choices(rows)
     ]

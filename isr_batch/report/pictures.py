@@ -9,7 +9,7 @@ from typing import Any, Final
 from isr_batch.lake.lake_sql import LakeSql, lake_sql_for_spark
 from isr_batch.report import charts
 from isr_batch.report.charts import Rows, Spec
-from isr_batch.rule_order import rules_by_release
+from isr_batch.rule_names import rule_names_by_release
 
 MOST: Final = 2_500
 """Most rows in a chart; more could not be distinguished and would make the page slow to open."""
@@ -97,7 +97,7 @@ def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spe
         for row in rows:
             of[row["rule"]].append({name: value for name, value in row.items() if name != "rule"})
         groups: dict[str, list[str]] = defaultdict(list)
-        for rule in rules_by_release(of):
+        for rule in rule_names_by_release(of):
             groups[repr(of[rule])].append(rule)
         return draw([row | {"rule": ", ".join(rules)} for rules in groups.values() for row in of[rules[0]]])
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from isr_batch.incidents.own_shrinks import OwnShrinks, Row
+from isr_batch.incidents.own_shrinks import Key, OwnShrinks, Row, drops_of_incidents, incident_key
 from isr_batch.incidents.rule_choices import LAG_TIME
 from isr_batch.incidents.sentences import incidents_worst_first
 from isr_batch.lake.lake_sql import LakeSql
@@ -20,8 +20,6 @@ LISTED: Final = 24
 """Drops of an incident that are listed."""
 FURTHEST: Final = 3
 """Most lag times that a swim lane shows on either side of a shrink."""
-
-Key = tuple[str, int, int]
 
 
 class ShrinkOnPage(NamedTuple):
@@ -47,11 +45,6 @@ class ShrinkInQuery(NamedTuple):
     observed_us: int
     from_us: int
     until_us: int
-
-
-def incident_key(incident: Row) -> Key:
-    """Key of an incident."""
-    return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 
 def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, ShrinkOnPage]:
@@ -90,14 +83,6 @@ def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> t
     """Choose the worst incidents, and a shrink of each."""
     worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
     return worst, [_shown(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
-
-
-def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
-    """Group all drops by the key of their incident."""
-    found: dict[Key, list[Row]] = defaultdict(list)
-    for row in own.drops.to_pylist():
-        found[incident_key(row)].append(row)
-    return found
 
 
 def _shown(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from isr_batch.incidents.own_shrinks import Row
 from isr_batch.report.cluster_timeline import EDGE, share_of_timeline, timeline_ticks
-from isr_batch.rule_order import rules_by_release
+from isr_batch.rule_names import rule_names_by_release
 
 HEIGHTS: Final = {"offset": 96, "lag": 56}
 """Of curves, in pixels; their width is a thousand units that the page stretches."""
@@ -19,7 +19,7 @@ COLOURS: Final = 4
 Span = tuple[int, int]
 
 
-class CurvesOnPage(NamedTuple):
+class CurvesOfSwimLane(NamedTuple):
     """A graph of several lines.
 
     Attributes
@@ -58,7 +58,7 @@ class SwimLaneOnPage(NamedTuple):
     """
 
     at: float
-    curves: list[CurvesOnPage]
+    curves: list[CurvesOfSwimLane]
     rows: list[dict[str, Any]]
     ticks: list[dict[str, Any]]
     stands: dict[str, list[str]]
@@ -95,7 +95,7 @@ def swim_lane_on_page(
         {"name": line, "follower": None, "bars": [_bar(row, within) for row in of["trouble"] if row["line"] == line]}
         for line in dict.fromkeys(row["line"] for row in of["trouble"])
     ]
-    known = rules_by_release(rules)
+    known = rule_names_by_release(rules)
     for follower in sorted({row["follower"] for row in of["away"]}):
         bars += _memberships(follower, [row for row in of["away"] if row["follower"] == follower], within, known)
     axis = [(share_of_timeline(us, within), text) for us, text in timeline_ticks(*within)]
@@ -147,7 +147,9 @@ def _stand(away: Sequence[Span], change_us: int, lag_us: int) -> str:
     return "out" if any(out_us < change_us < back_us for out_us, back_us in away) else "kept"
 
 
-def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None) -> CurvesOnPage:
+def _curves(
+    title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None
+) -> CurvesOfSwimLane:
     height, lag = HEIGHTS[title], title == "lag"
     values = [row["value"] for row in rows if row["value"] is not None]
     least = 0.0 if lag else min(values)
@@ -169,7 +171,7 @@ def _curves(title: str, rows: Sequence[Row], within: Span, css: dict[str, str], 
         if path:
             lines.append({"name": name, "css": css[name], "path": path})
     edges = (f"{least:g} s", f"{most:.4g} s") if lag else (f"{least:,.0f}", f"{most:,.0f}")
-    return CurvesOnPage(title, height, *edges, lines, None if limit is None else y(limit))
+    return CurvesOfSwimLane(title, height, *edges, lines, None if limit is None else y(limit))
 
 
 def _grown(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:

@@ -19,9 +19,9 @@ from isr_batch.lake.engines import Rows as EngineRows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import RULE_DISAGREEMENTS
+from isr_batch.rule_names import require_rule_names
 from isr_batch.scoring.event_of_shrinks import with_event_of_shrinks
 from isr_batch.scoring.scores import Rows
-from isr_batch.settings import require_rules
 from isr_batch.window import Window
 from udfs.kernel.causes import CAUSES
 
@@ -57,8 +57,8 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
         f"SELECT * FROM {{shrinks}} WHERE {window.condition}", shrinks=shrink_events(engine, tables["shrink_verdicts"])
     )
     scores = engine(f"SELECT * FROM {{partition_scores}} WHERE {window.condition}", **tables)
-    decided = runs_at_event(
-        engine, shrinks, replayed_runs(engine, scores, tables["leader_epochs"]), tables["isr_changes"]
+    decided = disagreements_at_events(
+        engine, shrinks, runs_that_may_disagree(engine, scores, tables["leader_epochs"]), tables["isr_changes"]
     )
 
     def runs(stand: str) -> str:
@@ -82,8 +82,8 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
     )
 
 
-def replayed_runs(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
-    """Runs that terms were replayed with, and on which days.
+def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
+    """Runs that terms were replayed with, and on which days: those that may disagree.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def replayed_runs(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> 
 
 
 def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
-    """Say which shrinks belong together.
+    """Find the event that each shrink is of, about which rules may disagree.
 
     Parameters
     ----------
@@ -151,8 +151,10 @@ _EVENTS: Final = pa.schema(
 )  # fmt: skip
 
 
-def runs_at_event(engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows) -> EngineRows:
-    """What each run that was replayed for an event's day did about it.
+def disagreements_at_events(
+    engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
+) -> EngineRows:
+    """What each run that was replayed for an event's day did about it: where they disagree.
 
     Parameters
     ----------
@@ -160,7 +162,7 @@ def runs_at_event(engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows,
     shrinks : EngineRows
         Of `shrink_events`.
     replayed : EngineRows
-        Of `replayed_runs`.
+        Of `runs_that_may_disagree`.
     changes : EngineRows
         Rows of ``isr_changes``.
 
@@ -231,10 +233,10 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
     NoInputError
         When the lake has no replay of a rule.
     """
-    require_rules(first, second)
+    require_rule_names(first, second)
     if first == second:
         raise UsageError(f"{first} would be compared with itself", "name two rules")
-    require_replayed(lake, first, second)
+    require_rules_to_disagree(lake, first, second)
     with engine_for(lake, ("shrink_verdicts", "partition_scores")) as engine:
         counts = engine.listed(_counts(engine, engine.literal(first), engine.literal(second)))
     by_cause = {cause: {"cause": cause} | dict.fromkeys(COMPARED, 0) for cause in (*CAUSES, "total")}
@@ -270,7 +272,7 @@ def _counts(engine: LakeEngine, first: str, second: str) -> EngineRows:
 COMPARED = ("only_a", "only_b", "both_by_a", "both_by_b")
 
 
-def require_replayed(lake: Lake, *rules: str) -> None:
+def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
     """Refuse rules that the lake has no replay of.
 
     Raises

@@ -57,9 +57,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
     """
     tables = {name: engine.table(name) for name in TABLES if not results or name not in results} | dict(results or {})
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
-    found = engine.by_key(
-        rows, PARTITION, partial(spans_outside_isr, clusters=eligible_leader_clusters(engine, elr)), SPANS
-    )
+    found = engine.by_key(rows, PARTITION, partial(spans_outside_isr, clusters=_clusters(engine, elr)), SPANS)
     if results is None:
         timelines = {name: engine.table(name, columns) for name, columns in heir_offsets.TABLES.items()}
         found = heir_offsets.with_heir_offsets(engine, engine.keep(found), timelines)
@@ -112,7 +110,7 @@ def _path(engine: LakeEngine) -> str:
     """
 
 
-def eligible_leader_clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
+def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
     """Collect what the controllers said of whole clusters, and find out whether these have the feature."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}

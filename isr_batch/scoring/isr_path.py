@@ -129,7 +129,7 @@ def _of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster
         of_term = [row for row in rows if row["kind"] != "term" and _is_of(row, term)]
         changes = sorted((row for row in of_term if row["kind"] != "write"), key=_in_turn)
         writes = {row["at_us"]: row["end_us"] for row in of_term if row["kind"] == "write"}
-        events: list[tuple[int, int, Any]] = [(at_us, 1, isr) for at_us, isr in isr_commits(changes, term, writes)]
+        events: list[tuple[int, int, Any]] = [(at_us, 1, isr) for at_us, isr in _isr_commits(changes, term, writes)]
         while heard < len(words) and words[heard].at_us <= term["at_us"]:
             _hear(words[heard], known, state)
             heard += 1
@@ -154,7 +154,7 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
 
-def isr_commits(
+def _isr_commits(
     changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
 ) -> Iterator[tuple[int, frozenset[int]]]:
     """Give the instants at which an ISR is committed, and that ISR.

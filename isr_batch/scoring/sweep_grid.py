@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
-from isr_batch.settings import names_between_commas
+from isr_batch.rule_names import rule_names_between_commas
 from udfs.batches.replay import RuleRun
 from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
@@ -38,7 +38,7 @@ class SweepGrid(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    rules: Annotated[list[str], BeforeValidator(names_between_commas)] = Field(
+    rules: Annotated[list[str], BeforeValidator(rule_names_between_commas)] = Field(
         ["all"], min_length=1, validate_default=True
     )
     grid: dict[str, list[int | str]]
@@ -127,7 +127,7 @@ def load_grid(file: Path) -> NamedGrid:
         raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", hint) from error
     except ValidationError as error:
         raise UsageError(f"{file}:" + "".join(f"\n  {_mistake(dict(e))}" for e in error.errors()), hint) from error
-    runs = grid_runs(grid)
+    runs = _grid_runs(grid)
     if len(runs) > MOST_RUNS:
         raise UsageError(
             f"{file} has {len(runs)} runs of rules, and one pass takes at most {MOST_RUNS}",
@@ -149,7 +149,7 @@ def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
     return named
 
 
-def grid_runs(grid: SweepGrid) -> list[RuleRun]:
+def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
     """List the rule runs: every rule with every combination of its parameters, without duplicates."""
     found = []
     for rule in grid.rules:

@@ -33,7 +33,7 @@ from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.simulation.proposal_scenarios import LOOPED
 from udfs.batches.results import RESULT_SCHEMA
 from udfs.rules import REGISTRY
-from udfs.simulation.batches import score_group
+from udfs.simulation.groups import score_group
 
 SIMULATED: Final = (*LOOPED, *FLEETS)
 
@@ -59,7 +59,7 @@ class Experiment(BaseModel):
         wrong = [(self.scenario, SIMULATED)] if self.scenario not in SIMULATED else []
         wrong += [(rule, tuple(REGISTRY)) for rule in self.rules if rule not in REGISTRY]
         for rule, (name, values) in product([r for r in self.rules if r in REGISTRY], self.grid.items()):
-            param = REGISTRY[rule].param(own_param_name(name))
+            param = REGISTRY[rule].param(_own_param_name(name))
             if param is None:
                 raise ValueError(f"{rule} has no parameter {name}")
             for value in values:
@@ -69,7 +69,7 @@ class Experiment(BaseModel):
         return self
 
 
-def own_param_name(name: str) -> str:
+def _own_param_name(name: str) -> str:
     """Convert a parameter name, ours or Kafka's, to ours."""
     return name.replace(".", "_").replace("-", "_")
 
@@ -109,7 +109,7 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
     found: list[ExperimentCell] = []
     for rule, seed in product(experiment.rules, experiment.seeds):
         for values in product(*experiment.grid.values()):
-            given = {own_param_name(name): value for name, value in zip(names, values, strict=True)}
+            given = {_own_param_name(name): value for name, value in zip(names, values, strict=True)}
             known = {name: REGISTRY[rule].param(name) for name in given}
             params = {name: param.value(given[name]) for name, param in known.items() if param is not None}
             fleet = FleetOfGroups(

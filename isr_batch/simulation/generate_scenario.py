@@ -34,7 +34,7 @@ from isr_batch.simulation.proposal_examples import START_MS, STORIES, ExampleTer
 from isr_batch.simulation.proposal_scenarios import LOOPED
 from udfs.records import BY_RULE, CHANGE_KINDS, SHRINK
 from udfs.rules import BASELINE, RELEASED_RULES
-from udfs.simulation.batches import BROKERS_A_GROUP_ID, SCHEMA, simulate_group
+from udfs.simulation.groups import BROKERS_A_GROUP_ID, SCHEMA, simulate_group
 from udfs.simulation.world import EVENT_KINDS
 
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
@@ -104,7 +104,7 @@ def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def _simulated(lake: Lake, fleet: FleetOfGroups) -> DataFrame:
-    """Simulate the groups, one task each, to rows of ``udfs.simulation.batches.SCHEMA``."""
+    """Simulate the groups, one task each, to rows of ``udfs.simulation.groups.SCHEMA``."""
     groups = sum(1 for _ in plan_groups(fleet))
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.simulation.proposal_scenarios import LOOPED, LoopOfScenario
 from udfs.batches.replay import RuleRun
 from udfs.rules import BASELINE
-from udfs.simulation.batches import GroupPlan
+from udfs.simulation.groups import GroupPlan
 
 ISR_WRITE_MS: Final = 10
 

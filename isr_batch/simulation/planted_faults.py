@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from udfs.simulation.batches import LINK_US, MOST_RECORDS, RECORD_US
+from udfs.simulation.groups import LINK_US, MOST_RECORDS, RECORD_US
 from udfs.simulation.world import (
     CHANGE_LEADER,
     ELIGIBILITY,

@@ -11,7 +11,7 @@ from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.simulation.parting_logs import WORKED_LOGS
 from isr_batch.simulation.proposal_examples import START_MS, ExampleTerm
 from udfs.batches.replay import RuleRun, SetReplay
-from udfs.jit import text_of
+from udfs.jit import compiled_text
 from udfs.records import APPEND, FETCH, UNKNOWN, Rows
 from udfs.rules import Rule
 from udfs.rules.base import Function
@@ -49,7 +49,7 @@ def rule_difference_in_words(a: Rule, b: Rule) -> list[Row]:
     for field in fields(Rule):
         one, other = getattr(a, field.name), getattr(b, field.name)
         if callable(one):
-            if text_of(one) != text_of(other):
+            if compiled_text(one) != compiled_text(other):
                 rows.append({"asked": field.name, "a": _says(one), "b": _says(other)})
         elif field.name in ("checks_per_lag_time", "isr_write_in_background") and one != other:
             rows.append({"asked": field.name, "a": str(one), "b": str(other)})

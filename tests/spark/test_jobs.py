@@ -26,7 +26,7 @@ from isr_batch.scoring.broker_check import ValidationSummary, require_match, sum
 from isr_batch.scoring.scores import rules_side_by_side
 from isr_batch.window import Window
 from pipelines import cli
-from pipelines.ingest_cli import FoundLogs
+from pipelines.ingest_cli import LogsOfCommand
 from udfs.batches.replay import RuleRun
 
 PARAMS = '{"replica_lag_time_max_ms": 10000}'
@@ -171,13 +171,13 @@ def test_run_ends_with_tables_report_and_exit_code(
         vars(module).update(**functions)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr("isr_batch.scoring.broker_check.validate", summary)
-    found = FoundLogs({"c": (tmp_path, LogFolder())}, None, LogOptions())
+    found = LogsOfCommand({"c": (tmp_path, LogFolder())}, None, LogOptions())
     monkeypatch.setattr(cli, "find_logs_of_clusters", lambda *_, **__: found)
     monkeypatch.setattr(cli, "nothing_to_replay", lambda *_: None)
     monkeypatch.setattr(
         broker_logs,
         "ingest_kafka_logs",
-        lambda *_: broker_logs.Ingest(RunCounts(100, 50, 0), [Tally("server", "read", "", 100)]),
+        lambda *_: broker_logs.IngestOfBrokerLogs(RunCounts(100, 50, 0), [Tally("server", "read", "", 100)]),
     )
 
     replays = []

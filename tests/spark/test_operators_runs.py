@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from isr_batch.evidence.questions_with_requests import answer_questions_with_requests, collect_with_requests
+from isr_batch.evidence.evidence_table import read_evidence_table
+from isr_batch.evidence.questions import answer_questions
+from isr_batch.evidence.questions_with_requests import collect_with_requests
 from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay, rule_runs
@@ -37,8 +39,10 @@ def test_each_folder_is_compared_with_the_rule_and_the_lag_time_of_its_brokers(l
         "FROM partition_timeline"
     )
     assert {row["cluster_id"]: row["ms"] for row in times} == {"H2": 4000, "H5": 4000, "H8": 4000, "H9": 10_000}
+    requests = collect_with_requests(lake, list(names))
     answers = {
-        cluster: {one.question: one for one in answer_questions_with_requests(lake, cluster)} for cluster in names
+        cluster: {one.question: one for one in answer_questions(read_evidence_table(lake, cluster), requests[cluster])}
+        for cluster in names
     }
     for cluster in ("H5", "H8"):  # the same lines in other layouts
         assert [(one.answer, one.how_sure) for one in answers[cluster].values()] == [

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from isr_batch.errors import UsageError
-from isr_batch.settings import Settings, load_settings, parse_params
+from isr_batch.rule_names import parse_rule_params
+from isr_batch.settings import Settings, load_settings
 from isr_batch.window import Window, parse_window
 
 
@@ -78,7 +79,7 @@ def test_all_mistakes_at_once_each_with_its_place(conf: Path, monkeypatch: pytes
 def test_rules_and_parameters_must_exist(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISR_BATCH__REPLAY__RULES", "kafka-3.7, true-leg")
     options = {
-        "replay": {"params": parse_params(["kafka-3.7.replica_lag_time_ms=1", "kafka-37.min_insync_replicas=1"])}
+        "replay": {"params": parse_rule_params(["kafka-3.7.replica_lag_time_ms=1", "kafka-37.min_insync_replicas=1"])}
     }
     with pytest.raises(UsageError) as raised:
         load_settings(options=options, conf=conf)
@@ -107,7 +108,7 @@ def test_hash_is_of_values_not_of_layers(conf: Path) -> None:
 
 
 def test_params_take_names_with_dots() -> None:
-    told = parse_params(["kafka-0.10.2.replica.lag.time.max.ms=10000", "kafka-0.10.2.check_phase_ms=-1"])
+    told = parse_rule_params(["kafka-0.10.2.replica.lag.time.max.ms=10000", "kafka-0.10.2.check_phase_ms=-1"])
     assert load_settings(options={"replay": {"params": told}}).replay.params == {
         "kafka-0.10.2": {"replica_lag_time_max_ms": 10_000, "check_phase_ms": -1}
     }
@@ -130,7 +131,7 @@ def test_wrong_values_of_params_are_told_together() -> None:
         "true-lag.replica_lag_time_max_ms=0",
     ]
     with pytest.raises(UsageError) as raised:
-        load_settings(options={"replay": {"params": parse_params(told)}})
+        load_settings(options={"replay": {"params": parse_rule_params(told)}})
     assert "kip-501-pending.pending_from: handled or arrival is wanted, not 'queue'" in raised.value.message
     assert "kafka-2.7.check_period_ms: a whole number from 1 on is wanted, not 'soon'" in raised.value.message
     assert "kafka-3.7.check_period_ms: a whole number from 1 on is wanted, not '0'" in raised.value.message
@@ -140,7 +141,7 @@ def test_wrong_values_of_params_are_told_together() -> None:
 @pytest.mark.parametrize("text", ["replica_lag_time_max_ms=1", "kafka-3.7.x", "kafka-3.7.x=", ".x=1"])
 def test_params_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="takes RULE"):
-        parse_params(["kafka-3.7.a=1", text])
+        parse_rule_params(["kafka-3.7.a=1", text])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import NoInputError
-from pipelines.job import require_path
+from pipelines.job import require_path_of_job
 from tests.unit.command_line import Run
 
 
@@ -95,7 +95,7 @@ def test_the_lake_is_looked_at_before_the_logs(isr_batch: Run) -> None:
 
 def test_a_path_of_a_cluster_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoInputError, match="nowhere"):
-        require_path("nowhere", "")
-    require_path("s3a://bucket/nowhere", "")
+        require_path_of_job("nowhere", "")
+    require_path_of_job("s3a://bucket/nowhere", "")
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")  # fs.defaultFS may be another file system
-    require_path("nowhere", "")
+    require_path_of_job("nowhere", "")

@@ -27,7 +27,7 @@ from udfs.records import (
     SHRINK,
     UNKNOWN,
     Int64Array,
-    Output,
+    KernelOutput,
 )
 
 TIMELINES: Final = ("replica", "partition")
@@ -46,8 +46,8 @@ Kept = tuple[str, Int64Array, Int64Array, list[Identity]]
 """A timeline, rows of it, the place of each row's identity, and the identities."""
 
 
-def shown(state: State, since_us: int) -> Rows:
-    """The rows of both timelines that hold when a replay goes on from a state, each of one run."""
+def shown_around_shrinks(state: State, since_us: int) -> Rows:
+    """The rows of both timelines, each of one run, that hold when a replay goes on from a state."""
     term = state.term[0]
     replica: list[tuple[int, ...]] = []
     partition: list[tuple[int, ...]] = []
@@ -77,7 +77,7 @@ class AroundShrinks:
         """Begin a term in the middle, with the rows that hold there."""
         self.terms[id(identity)] = _Term(identity, before)
 
-    def kept(self, out: Output, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
+    def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
         """Choose from a chunk of results.
 
         Parameters

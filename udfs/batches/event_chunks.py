@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from udfs.batches.fetch_runs import one_row_a_fetch
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.set_order import changes
+from udfs.batches.set_order import set_changes
 from udfs.records import APPEND, FETCH, NOBODY_WAITS, ROW_ORDER, UNKNOWN
 
 KEY = (*SET_COLUMNS, "leader_epoch")
@@ -52,7 +52,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def pieces_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Bring fetches together; memory is bounded by CHUNK_ROWS and a batch.
+    """Bring fetches together in pieces of a chunk; memory is bounded by CHUNK_ROWS and a batch.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def pieces_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def pieces_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same of appends: KEY and COLUMNS_OF_APPENDS. Those that were refused are left out."""
+    """Bring appends together, but for those that were refused: KEY and COLUMNS_OF_APPENDS."""
     yield from _pieces((_events(_taken(batch), COLUMNS_OF_APPENDS, {}) for batch in batches), APPEND)
 
 
@@ -158,7 +158,7 @@ def _groups(columns: list[pa.Array]) -> Ints:
 
 
 class Events(NamedTuple):
-    """Single fetches and appends of some sets."""
+    """Chunk of events: single fetches and appends of some sets."""
 
     sets: pa.RecordBatch
     """SET_COLUMNS, a row a set."""
@@ -175,8 +175,8 @@ class Events(NamedTuple):
 
 
 def events_of(pieces: pa.RecordBatch) -> Events:
-    """Take pieces (of PIECES, sorted by set) apart."""
-    new = changes(pieces, SET_COLUMNS)
+    """Take pieces (of PIECES, sorted by set) apart, into a chunk of events."""
+    new = set_changes(pieces, SET_COLUMNS)
     new[:1] = True
     of_piece = {
         "set": np.cumsum(new) - 1,
@@ -199,7 +199,7 @@ def _all_numbers(column: pa.Array) -> Ints:
 
 
 def sorted_events(events: Events) -> Events:
-    """The same by set, then ROW_ORDER, then leader epoch."""
+    """Sort the events of a chunk by set, then ROW_ORDER, then leader epoch."""
     columns = events.columns
     order = np.lexsort((columns["time_us"], columns["set"]))
     # Few are at the same time, and only they need the rest of the order.
@@ -214,7 +214,7 @@ def sorted_events(events: Events) -> Events:
     return Events(events.sets, {name: column[order] for name, column in columns.items()})
 
 
-def joined(earlier: Events, later: Events) -> Events:
+def joined_events(earlier: Events, later: Events) -> Events:
     """Events of one set, and then those of some sets of which it is the first."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0

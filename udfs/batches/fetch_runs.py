@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.batches.set_order import changes
-from udfs.kernel.fetch_sessions import Fetches
+from udfs.batches.set_order import set_changes
+from udfs.kernel.fetch_sessions import SessionFetches
 from udfs.kernel.ledger import DAY_US
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
@@ -30,7 +30,7 @@ PIECE = 1 << 15
 Ints = npt.NDArray[np.int64]
 
 
-class Requests(NamedTuple):
+class RequestsForRuns(NamedTuple):
     """Of each request of a batch: when it was handled, when it read last, when it was handled if it then waited.
 
     ``goes_on`` (bool): the partitions that it reads may go on with runs of the request before it, and are later by
@@ -44,7 +44,7 @@ class Requests(NamedTuple):
     goes_on: npt.NDArray[np.bool_]
 
 
-def requests_of(batch: pa.RecordBatch) -> Requests:
+def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
     """Compare each request with the one before it.
 
     Parameters
@@ -60,10 +60,10 @@ def requests_of(batch: pa.RecordBatch) -> Requests:
     # Were two handled at the same time, nobody could tell which was the last.
     goes_on &= (later_by[:, LATER.index("handled_us")] > 0) & (later_by[:, LATER.index("source_line")] > 0)
     goes_on[:1] = False
-    goes_on &= ~changes(batch, ("broker_id", "session", "replica_id", "source_file"))
+    goes_on &= ~set_changes(batch, ("broker_id", "session", "replica_id", "source_file"))
     # A request that waited for data was read a second time before it was answered.
     waited = _ints(batch, "released_us") > _ints(batch, "processed_us")
-    return Requests(
+    return RequestsForRuns(
         np.where(goes_on[:, None], later_by, 0).astype(np.int32),
         handled_us,
         read_us=np.where(waited, _ints(batch, "answered_us"), _ints(batch, "processed_us")),
@@ -72,7 +72,7 @@ def requests_of(batch: pa.RecordBatch) -> Requests:
     )
 
 
-class Runs(NamedTuple):
+class FetchRuns(NamedTuple):
     """Runs, in the order of their first fetches: the row that each begins with, and columns of their own."""
 
     first: Ints
@@ -83,7 +83,7 @@ class Runs(NamedTuple):
     last_waited_us: pa.Array
 
 
-def compressed(rows: Fetches, requests: Requests) -> Runs:
+def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> FetchRuns:
     """Find runs among what requests have read.
 
     A fetch is by itself when it failed, brought records, or does not tell its leader epoch, which is then looked up by
@@ -111,7 +111,7 @@ def compressed(rows: Fetches, requests: Requests) -> Runs:
     last = request[start + length - 1]
     later_by = requests.later_by[request[~begins]]
     waited_us = np.maximum.reduceat(requests.waited_us[request], start) if len(start) else start
-    runs = Runs(
+    runs = FetchRuns(
         order[start],
         run_length=pa.array(length.astype(np.int32)),
         later_by=pa.ListArray.from_arrays(
@@ -125,11 +125,11 @@ def compressed(rows: Fetches, requests: Requests) -> Runs:
     )
     # Rows of one request beside each other have the same instants, which take less room on disk.
     by_request = np.argsort(runs.first)
-    return Runs(*(column.take(by_request) for column in runs))
+    return FetchRuns(*(column.take(by_request) for column in runs))
 
 
 def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take runs apart; memory is bounded by a batch, PIECE and the longest run.
+    """Take runs of fetches apart; memory is bounded by a batch, PIECE and the longest run.
 
     Parameters
     ----------

@@ -7,10 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.arrow_types import arrow_columns
-from udfs.batches.sessions import int64
+from udfs.arrow_types import arrow_columns, int64_array
 from udfs.request_log import unpacked
-from udfs.request_log.unpacked import Partitions
+from udfs.request_log.unpacked import UnpackedPartitions
 
 FETCHED = ("broker_id", "replica_id", "handled_us", "completed_us")
 LISTED = arrow_columns(
@@ -55,9 +54,9 @@ def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def _listed(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
-    asked, _forgotten, answered = unpacked.fetches(batch.column("partitions"))
+    asked, _forgotten, answered = unpacked.unpacked_fetches(batch.column("partitions"))
     request = pa.array(asked.request())
-    failed = np.repeat(int64(batch.column("error_code")) != 0, asked.per_request) | _failed(asked, answered)
+    failed = np.repeat(int64_array(batch.column("error_code")) != 0, asked.per_request) | _failed(asked, answered)
     return pa.RecordBatch.from_pydict(
         {name: batch.column(name).take(request) for name in kept}
         | {
@@ -70,7 +69,7 @@ def _listed(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
     )
 
 
-def _failed(asked: Partitions, answered: Partitions) -> npt.NDArray[np.bool_]:
+def _failed(asked: UnpackedPartitions, answered: UnpackedPartitions) -> npt.NDArray[np.bool_]:
     """Whether the response has an error for a partition that was asked for."""
     bad = np.flatnonzero(answered.numbers[:, 1] > 0)
     if not len(bad):
@@ -127,7 +126,7 @@ def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         logged, and where there is a response.
     """
     for batch in batches:
-        asked, answered = unpacked.produce_requests(batch.column("partitions"))
+        asked, answered = unpacked.unpacked_produce_requests(batch.column("partitions"))
         size = asked.numbers[:, 1]
         unanswered = np.flatnonzero((answered.entries == 0)[asked.request()])
         yield _produced(
@@ -142,8 +141,8 @@ def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def _produced(
-    batch: pa.RecordBatch, listed: Partitions, rows: npt.NDArray[np.int64], *, answered: bool, base_offset: pa.Array,
-    error: npt.NDArray[np.int32], size: pa.Array,
+    batch: pa.RecordBatch, listed: UnpackedPartitions, rows: npt.NDArray[np.int64], *, answered: bool,
+    base_offset: pa.Array, error: npt.NDArray[np.int32], size: pa.Array,
 ) -> pa.RecordBatch:  # fmt: skip
     request = pa.array(listed.request()[rows])
     return pa.RecordBatch.from_pydict(

@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.batches.around_shrinks import AroundShrinks, shown
+from udfs.batches.around_shrinks import AroundShrinks, shown_around_shrinks
 from udfs.batches.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_once, named_results
 from udfs.batches.segments import one_row_an_event
-from udfs.batches.set_order import changes, set_of
-from udfs.kernel.replay import kernels
-from udfs.kernel.snapshot import packed, unpacked
-from udfs.kernel.state import PARAMS, State, new_state, room_for_a_row
+from udfs.batches.set_order import set_changes, set_of
+from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
+from udfs.kernel.state import PARAMS, State, new_state
 from udfs.records import (
     AT_LOG_END,
     FOLLOWERS_A_SCORE,
@@ -31,7 +31,7 @@ from udfs.records import (
     UNKNOWN,
     Int64Array,
     Rows,
-    new_output,
+    new_kernel_output,
 )
 from udfs.rules import REGISTRY, Param, Rule
 
@@ -123,7 +123,7 @@ class SetReplay:
         self.until_us = until_us
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
         rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
-        self.out = new_output(rows, max(SCORE_ROWS, 2 * len(runs)))
+        self.out = new_kernel_output(rows, max(SCORE_ROWS, 2 * len(runs)))
         self.marks: list[tuple[Int64Array, dict[str, Any]]] = []  # rows filled when a term was left, and its identity
         self.key: tuple[Any, ...] | None = None
         self.identity: dict[str, Any] | None = None
@@ -138,12 +138,12 @@ class SetReplay:
 
     def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
         """Take up what a former window ended with, of a term that goes on or is over."""
-        self.state = unpacked(zlib.decompress(kept["state"]))
+        self.state = unpacked_snapshot(zlib.decompress(kept["state"]))
         self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
         self.term_is_over = kept["end_us"] < since_us
         self._identify(kept["leader_epoch"], kept["assigned"], kept["params"], since_us)
         if self.around and self.identity and not self.term_is_over:
-            self.around.go_on(self.identity, shown(self.state, since_us))
+            self.around.go_on(self.identity, shown_around_shrinks(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """Take up a term as its TERM row describes it."""
@@ -167,7 +167,7 @@ class SetReplay:
         self._identify(term["leader_epoch"], assigned, shown, start_us)
         yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
-        kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
+        replay_kernels().begin_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
         """Parameters of all runs, as the kernel takes them and as they are shown; most terms have those of another."""
@@ -193,7 +193,7 @@ class SetReplay:
         }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
-        if not kernels().has_room(self.state, self.out):
+        if not replay_kernels().has_room(self.state, self.out):
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
@@ -201,14 +201,14 @@ class SetReplay:
         if self.state is None or self.term_is_over:
             return
         self.state.term["row"] = 0
-        while not kernels().advance(self.state, rows, until_us, self.out):
+        while not replay_kernels().advance(self.state, rows, until_us, self.out):
             yield from self.flush()
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
         """Let the timers run to the end of the term, and remember whose rows these were."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
-            kernels().end_term(self.state, self.out)
+            replay_kernels().end_term(self.state, self.out)
             self.marks.append((self.out.filled.copy(), self.identity))
             self.term_is_over = True
 
@@ -222,11 +222,11 @@ class SetReplay:
             yield from self.advance(NO_ROWS, self.until_us - 1)
             if self.state.term["day_ends_us"][0] == self.until_us:
                 yield from self._make_room()
-                kernels().close_day(self.state, self.out)
+                replay_kernels().close_day(self.state, self.out)
             self.marks.append((self.out.filled.copy(), self.identity))
         if STATE in self.kinds:
             named = {**self.identity, "params": self.identity["params_json"]}
-            data = zlib.compress(packed(self.state), 1)
+            data = zlib.compress(packed_snapshot(self.state), 1)
             self.kept.append({**named, "result": STATE, "params_json": None, "time_us": self.until_us, "state": data})
             if len(self.kept) == STATES:
                 yield from self.flush_states()
@@ -348,7 +348,7 @@ def replay_batches(
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
     rows = Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
-    new_set = changes(batch, SET_COLUMNS)
+    new_set = set_changes(batch, SET_COLUMNS)
     _check_order(batch, rows, new_set)
     terms = rows.kind <= TERM_STARTS
     new_set[0] = set_of(batch, 0) != current.key

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from udfs.kernel.ack_latency import middle_of_bucket_us
+from udfs.kernel.ack_latency import middle_of_latency_bucket_us
 from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
 from udfs.kernel.doubts import DEPENDS_ON
 from udfs.kernel.ledger import DAY_US
@@ -22,7 +22,7 @@ from udfs.records import (
     RUNS_A_ROW,
     SCORE_COLUMNS,
     Int64Array,
-    Output,
+    KernelOutput,
 )
 
 SET_COLUMNS = ("cluster_id", "topic", "partition_id", "leader_id")
@@ -114,7 +114,7 @@ STATES = {
 
 
 def named_results(
-    out: Output,
+    out: KernelOutput,
     marks: Sequence[tuple[Int64Array, Identity]],
     rules: Sequence[str],
     kinds: Collection[str],
@@ -170,7 +170,9 @@ def named_once(
     return pa.RecordBatch.from_arrays([_as(found[each.name], each.type) for each in STATES[kind]], schema=STATES[kind])
 
 
-def named(out: Output, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]) -> Results:
+def named(
+    out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
+) -> Results:
     """Name the rows of one kind; each belongs to the term ``identities[of_term]``, and each run has rows of its own."""
     which = list(KINDS).index(kind)
     rows = out[which][: int(out.filled[which])]
@@ -299,7 +301,7 @@ def _latencies(counts: Int64Array) -> pa.Array:
     """Of each row the buckets that are not empty, as pairs of latency and number."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
-        [pa.array(middle_of_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],
+        [pa.array(middle_of_latency_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],
         fields=list(LATENCIES.value_type),
     )
     offsets = np.searchsorted(row, np.arange(len(counts) + 1)).astype(np.int32)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from udfs.batches.event_chunks import Events, events_of, joined, sorted_events
+from udfs.batches.event_chunks import Events, events_of, joined_events, sorted_events
 from udfs.batches.results import SET_COLUMNS
 from udfs.batches.set_order import in_set_order, set_of
 from udfs.kernel.ledger import DAY_US
@@ -81,8 +81,8 @@ class _Widths(NamedTuple):
 _WIDTHS = (_Widths(0, 0, 0), *(_Widths(w, -(1 << 8 * w - 1), (1 << 8 * w - 1) - 1) for w in (1, 2, 4, 8)))
 
 
-def packed(values: Ints) -> bytes:
-    """Whole numbers as a binary; none as nothing."""
+def packed_for_segment(values: Ints) -> bytes:
+    """Whole numbers as a binary of a segment; none as nothing."""
     if not len(values):
         return b""
     steps = np.diff(values)  # may wrap around, and so do their sums
@@ -92,8 +92,8 @@ def packed(values: Ints) -> bytes:
     return head + (steps.astype(f"<i{width}").tobytes() if width else b"")
 
 
-def unpacked(binary: bytes, count: int) -> Ints:
-    """So many numbers of a binary.
+def unpacked_of_segment(binary: bytes, count: int) -> Ints:
+    """So many numbers of a segment's binary.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def unpacked(binary: bytes, count: int) -> Ints:
     return np.cumsum(values, out=values)
 
 
-def pack(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pack fetches and appends; memory is bounded by a segment, a batch, and the pieces that overlap with its last.
 
     Parameters
@@ -136,7 +136,7 @@ def pack(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             continue
         events = events_of(batch)
         if rest and set_of(rest.sets, -1) == set_of(events.sets, 0):
-            events = joined(rest, events)
+            events = joined_events(rest, events)
         elif rest:
             yield _segments(rest, [*_starts(rest), len(rest)], number)
         events = sorted_events(events)
@@ -210,11 +210,11 @@ def _binaries(columns: dict[str, Ints], fetches: npt.NDArray[np.bool_]) -> dict[
     binaries = {}
     for name, values in columns.items():
         of_row = values if name not in OF_FETCHES else distances[name] if name in distances else values[fetches]
-        binaries[name] = packed(of_row)
+        binaries[name] = packed_for_segment(of_row)
     return {"checksum": zlib.crc32(b"".join(binaries.values())), **binaries}
 
 
-def unpack(segment: dict[str, Any]) -> dict[str, Ints]:
+def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
     """Columns of ``Rows`` (int64) of a segment, a struct of SEGMENT.
 
     Raises
@@ -229,7 +229,7 @@ def unpack(segment: dict[str, Any]) -> dict[str, Ints]:
         message = "the checksum differs"
         raise DamagedSegmentError(message)
     events, fetches = segment["events"], segment["fetches"]
-    columns = {name: unpacked(segment[name], fetches if name in OF_FETCHES else events) for name in PACKED}
+    columns = {name: unpacked_of_segment(segment[name], fetches if name in OF_FETCHES else events) for name in PACKED}
     of_fetch = columns["kind"] == FETCH
     instants = np.cumsum([columns["time_us"][of_fetch], *(columns[name] for name in _INSTANTS[1:])], axis=0)
     columns |= dict(zip(_INSTANTS[1:], instants[1:], strict=True))
@@ -279,7 +279,7 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _unpacked_rows(rows: pa.RecordBatch, place: int, segment: dict[str, Any]) -> pa.RecordBatch:
     try:
-        columns = unpack(segment)
+        columns = unpack_segment(segment)
     except DamagedSegmentError as error:
         at_us = rows.column("time_us")[place].as_py()
         message = f"the segment of {set_of(rows, place)} that begins at {at_us} us is damaged: {error}"

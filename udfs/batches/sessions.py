@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.arrow_types import arrow_columns
+from udfs.arrow_types import arrow_columns, int64_array
 from udfs.request_log import unpacked
 
 STRETCH_OF_SESSION = 1 << 32
@@ -30,12 +30,7 @@ Members = Mapping[tuple[int, int], Sequence[tuple[Sequence[str], str, Sequence[i
 Ints = npt.NDArray[np.int64]
 
 
-def int64(array: pa.Array, missing: int = 0) -> Ints:
-    """Give integers as numpy has them, with a number for null."""
-    return np.asarray(pc.fill_null(array, missing).cast(pa.int64()))
-
-
-def in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add ``previous_epoch``, null for the first request of a session, and correct what was logged late.
 
     A session has one request in flight. So if a request seems to complete after the next one of its session arrived,
@@ -55,28 +50,28 @@ def _in_turn(batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.Rec
     )
     first = 1 if before else 0
     here = slice(first, first + batch.num_rows)
-    broker, session, epoch, arrival = (int64(around.column(name)) for name in (*_ORDER, "arrival_us"))
+    broker, session, epoch, arrival = (int64_array(around.column(name)) for name in (*_ORDER, "arrival_us"))
     goes_on = np.append((broker[1:] == broker[:-1]) & (session[1:] == session[:-1]), False)
-    late = np.maximum(int64(batch.column("completed_us")) - np.append(arrival[1:], 0)[here], 0)
+    late = np.maximum(int64_array(batch.column("completed_us")) - np.append(arrival[1:], 0)[here], 0)
     late[~(goes_on & (session > 0))[here]] = 0
     begins = ~np.append(False, goes_on[:-1])[here]
     columns = {name: batch.column(name) for name in batch.schema.names}
-    columns |= {name: pa.array(int64(columns[name]) - late) for name in INSTANTS}
+    columns |= {name: pa.array(int64_array(columns[name]) - late) for name in INSTANTS}
     columns["previous_epoch"] = pa.array(np.append(0, epoch[:-1])[here], mask=begins)
     return pa.RecordBatch.from_pydict(columns)
 
 
 def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Give the first request of each session; columns as in `FIRST_REQUESTS`."""
-    for batch in in_turn(batches):
+    for batch in session_requests_in_turn(batches):
         yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(FIRST_REQUESTS.names)
 
 
 def missing_session_requests(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Find the requests whose predecessors in the session are missing, with ``reason`` and ``detail``."""
-    epoch, previous = int64(batch.column("session_epoch")), int64(batch.column("previous_epoch"))
+    epoch, previous = int64_array(batch.column("session_epoch")), int64_array(batch.column("previous_epoch"))
     begins = np.asarray(pc.is_null(batch.column("previous_epoch")))
-    served = (int64(batch.column("error_code")) == 0) & (epoch > 0)
+    served = (int64_array(batch.column("error_code")) == 0) & (epoch > 0)
     gap = np.flatnonzero(served & (begins | (epoch > previous + 1)))
     rows = batch.take(pa.array(gap))
     details = [
@@ -97,7 +92,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
     """Let the first request of a session ask for what the session had before, too."""
     if not members:
         return batch
-    broker, session = int64(batch.column("broker_id")), int64(batch.column("session"))
+    broker, session = int64_array(batch.column("broker_id")), int64_array(batch.column("session"))
     pieces = None
     for row in np.flatnonzero(pc.is_null(batch.column("previous_epoch"))):
         held = members.get((int(broker[row]), int(session[row])))
@@ -110,7 +105,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 
 def _with_held(piece: bytes, held: Sequence[tuple[Sequence[str], str, Sequence[int]]]) -> bytes:
-    asked, gone, answered = unpacked.fetches(pa.array([piece]))
+    asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
     # Of a request that lists nothing it does not matter; sessions of ids and of names do not mix.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))
     topics = [(ids[0] if by_id and ids else topic, partitions) for ids, topic, partitions in held]

@@ -49,7 +49,7 @@ def in_set_order(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield waiting.slice(0, done)
             if done < waiting.num_rows:
                 whole = pa.concat_batches([waiting.slice(done), piece])
-                piece = whole.take(pa.array(order_of(whole)))
+                piece = whole.take(pa.array(set_order(whole)))
         elif waiting:
             yield waiting
         waiting = piece
@@ -58,7 +58,7 @@ def in_set_order(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield waiting
 
 
-def changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+def set_changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     """Whether a row differs from the one before it in any of these columns; the first row does not."""
     found = np.zeros(batch.num_rows, np.bool_)
     for name in names:
@@ -67,9 +67,9 @@ def changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.boo
     return found
 
 
-def order_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+def set_order(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Positions of the rows in order; sets stay where they are."""
-    keys = [np.cumsum(changes(batch, SET_COLUMNS)), *(np.asarray(batch.column(name)) for name in ROW_ORDER)]
+    keys = [np.cumsum(set_changes(batch, SET_COLUMNS)), *(np.asarray(batch.column(name)) for name in ROW_ORDER)]
     return np.lexsort(keys[::-1])
 
 

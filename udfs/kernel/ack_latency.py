@@ -17,7 +17,7 @@ FOR_NOTHING = np.int64(2**62)
 """No entry: the run waits for none, nor for those to come."""
 
 
-def new_waits(runs: int, capacity: int) -> Int64Array:
+def new_ack_waits(runs: int, capacity: int) -> Int64Array:
     """Make waits, int64 of shape (capacity + 1, 2 + runs): appends that some run has not acknowledged yet, in order.
 
     When there are more than the capacity, neighbours become one entry: the time of the earlier one, the end of the
@@ -26,14 +26,14 @@ def new_waits(runs: int, capacity: int) -> Int64Array:
     return np.zeros((capacity + 1, FIRST_RUN + runs), np.int64)
 
 
-def middle_of_bucket_us(buckets: Int64Array) -> Int64Array:
+def middle_of_latency_bucket_us(buckets: Int64Array) -> Int64Array:
     """Middle of each bucket, microseconds."""
     shift = np.maximum(buckets // 16 - 1, 0)
     return np.where(buckets < 16, buckets, ((16 + buckets % 16) << shift) + (1 << shift) // 2)
 
 
 @kernel
-def bucket_of(latency_us):
+def latency_bucket(latency_us):
     """Sixteen buckets an octave, and one a microsecond below 16."""
     if latency_us < 16:
         return latency_us
@@ -47,7 +47,7 @@ def bucket_of(latency_us):
 
 
 @kernel
-def await_none(waits):
+def clear_ack_waits(waits):
     """A new term: its leader owes nobody an answer."""
     for column in range(waits.shape[1]):
         waits[COUNT, column] = 0
@@ -83,7 +83,7 @@ def _make_room(waits):
 
 
 @kernel
-def append_waits(waits, log_end_offset, now_us):
+def add_ack_wait(waits, log_end_offset, now_us):
     """Enter an append; returns its place, where no run waits yet."""
     if waits[COUNT, TIME] == len(waits) - 1:
         _make_room(waits)
@@ -99,22 +99,22 @@ def append_waits(waits, log_end_offset, now_us):
 
 
 @inlined
-def some_are_done(waits, r, high_watermark):
+def some_ack_waits_end(waits, r, high_watermark):
     """The run's high watermark has passed the first append that waits."""
     i = waits[COUNT, FIRST_RUN + r]
     return i < waits[COUNT, TIME] and waits[i, END] <= high_watermark
 
 
 @kernel
-def acknowledge(waits, r, high_watermark, now_us, latencies):
-    """The run's high watermark has moved: how many appends need not wait any longer, and how long the longest did."""
+def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
+    """Appends are acknowledged, as the run's high watermark has moved: how many, and how long the longest waited."""
     acknowledged, longest_us = 0, 0
     own = FIRST_RUN + r
     i = waits[COUNT, own]
     while i < waits[COUNT, TIME] and waits[i, END] <= high_watermark:
         if waits[i, own] > 0:
             latency_us = now_us - waits[i, TIME]
-            latencies[bucket_of(latency_us)] += waits[i, own]
+            latencies[latency_bucket(latency_us)] += waits[i, own]
             acknowledged += waits[i, own]
             longest_us = max(longest_us, latency_us)
             waits[i, own] = 0
@@ -124,13 +124,13 @@ def acknowledge(waits, r, high_watermark, now_us, latencies):
 
 
 @kernel
-def forget_waits(waits, r):
-    """The run waits for nothing, whatever is to come."""
+def forget_ack_waits(waits, r):
+    """The run waits for no acknowledgement, whatever is to come."""
     waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
 
 
 @kernel
-def take_over_waits(waits, to, of):
+def take_over_ack_waits(waits, to, of):
     """One run waits for what another does."""
     to, of = FIRST_RUN + to, FIRST_RUN + of
     for i in range(waits[COUNT, of], waits[COUNT, TIME]):
@@ -139,7 +139,7 @@ def take_over_waits(waits, to, of):
 
 
 @kernel
-def wait_alike(waits, r, other):
+def ack_waits_alike(waits, r, other):
     """Two runs wait for the same."""
     r, other = FIRST_RUN + r, FIRST_RUN + other
     alike = waits[COUNT, r] == waits[COUNT, other]
@@ -149,8 +149,8 @@ def wait_alike(waits, r, other):
 
 
 @kernel
-def give_up_waiting(waits, r, before_us):
-    """Appends from before that instant that still wait."""
+def count_given_up_ack_waits(waits, r, before_us):
+    """How many appends from before that instant still wait for their acknowledgement."""
     never = 0
     for i in range(waits[COUNT, FIRST_RUN + r], waits[COUNT, TIME]):
         if waits[i, TIME] < before_us:

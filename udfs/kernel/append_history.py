@@ -16,7 +16,7 @@ from udfs.records import NEVER_US, Int64Array
 CAPACITY = 1 << 15
 
 
-class History(NamedTuple):
+class AppendHistory(NamedTuple):
     """Appends in order: int64 arrays of shape (capacity,), the used part is ``used[0]:used[1]``."""
 
     log_end_offset: Int64Array
@@ -24,14 +24,14 @@ class History(NamedTuple):
     used: Int64Array
 
 
-def new_history(capacity: int = CAPACITY) -> History:
+def new_append_history(capacity: int = CAPACITY) -> AppendHistory:
     """Empty history of at most ``capacity`` appends."""
-    return History(np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.zeros(2, np.int64))
+    return AppendHistory(np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.zeros(2, np.int64))
 
 
 @kernel
-def begin(history: History, start_offset: int, start_us: int) -> None:
-    """Begin anew with a term: what was there at its start counts as appended then."""
+def begin_append_history(history: AppendHistory, start_offset: int, start_us: int) -> None:
+    """Begin the history anew with a term: what was there at its start counts as appended then."""
     history.log_end_offset[0] = start_offset
     history.time_us[0] = start_us
     history.used[0] = 0
@@ -39,8 +39,8 @@ def begin(history: History, start_offset: int, start_us: int) -> None:
 
 
 @kernel
-def remember(history: History, log_end_offset: int, time_us: int, held_by_all: int) -> None:
-    """Add an append that ended at ``log_end_offset``; ``held_by_all`` is the least log end of a follower."""
+def remember_append(history: AppendHistory, log_end_offset: int, time_us: int, held_by_all: int) -> None:
+    """Add to the history an append that ended at ``log_end_offset``; ``held_by_all`` is the least log end."""
     first, end = history.used
     if end == len(history.time_us):
         while first < end and history.log_end_offset[first] <= held_by_all:
@@ -64,8 +64,8 @@ def remember(history: History, log_end_offset: int, time_us: int, held_by_all: i
 
 
 @kernel
-def missing_since(history: History, log_end_offset: int) -> int:
-    """Microseconds at which the leader first held more than ``log_end_offset``; NEVER_US if it does not."""
+def missing_since(history: AppendHistory, log_end_offset: int) -> int:
+    """Microseconds at which the leader first held more than ``log_end_offset``, by the history; or NEVER_US."""
     low, end = history.used
     high = end - 1
     if high < low or history.log_end_offset[high] <= log_end_offset:

@@ -11,8 +11,8 @@ from which no fetch arrived for the lag time has stopped, or its leader has (doc
 import numpy as np
 
 from udfs.jit import kernel
-from udfs.kernel.follower_truth import settle
-from udfs.kernel.ledger import known_from_us
+from udfs.kernel.follower_truth import settle_truth, true_lag_us
+from udfs.kernel.ledger import ledger_known_from_us
 from udfs.records import NEVER_US
 
 CAUSES = (
@@ -49,12 +49,6 @@ IN_FLIGHT_US = 600_000
 
 
 @kernel
-def true_lag_us(fetch, now_us):
-    """How long ago the leader first held a record that the follower lacks; 0 when it lacks none."""
-    return 0 if fetch.missing_since_us == NEVER_US else now_us - fetch.missing_since_us
-
-
-@kernel
 def _acknowledged_without(state, r, p):
     """What producers would have been told is safe if the follower were not waited for: the end of those records."""
     leader, term = state.leaders[r], state.term[0]
@@ -70,14 +64,14 @@ def _hangs_on_before(state, r, p, now_us):
     """Whether the rule may have known something of the follower from before the log that decides about it now."""
     follower, term = state.followers[r, p], state.term[0]
     shown = follower.last_caught_up_time_ms > term.start_us // 1000
-    return not shown and now_us < known_from_us(term, state.params[r])
+    return not shown and now_us < ledger_known_from_us(term, state.params[r])
 
 
 @kernel
 def causes_of_shrink(state, r, p, now_us):
     """Bits of CAUSES for a follower that the leader's rule drops at ``now_us``."""
     fetch, term = state.fetches[p], state.term[0]
-    settle(fetch, term, now_us)
+    settle_truth(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
     if term.ends_mid_term != 0 and now_us > term.end_us - IN_FLIGHT_US:
         return UNKNOWN

@@ -20,7 +20,7 @@ DOUBT follows, with the time of the shrink, and says what it depends on.
 import numpy as np
 
 from udfs.jit import kernel
-from udfs.kernel.follower_truth import overlap
+from udfs.kernel.follower_truth import overlap_of_spans
 from udfs.kernel.ledger import DAY_US
 from udfs.records import ABSENT_LINE, DOUBT, NEVER_US, NO_LINE, OTHERS_LINE, OWN_LINE, READ
 
@@ -38,9 +38,9 @@ STARVED_US = 100_000
 
 
 @kernel
-def note_lateness(term, from_us, until_us, now_us):
+def note_lateness_for_doubts(term, from_us, until_us, now_us):
     """The leader took this span for its part of a fetch; the time that it was silent counts by itself."""
-    late_us = until_us - from_us - overlap(from_us, until_us, term.silent_from_us, term.silent_until_us)
+    late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or now_us - term.late_at_us > max(LATE_FOR_US, 2 * term.late_us):
         term.late_us = late_us
         term.late_at_us = now_us
@@ -48,13 +48,13 @@ def note_lateness(term, from_us, until_us, now_us):
 
 @kernel
 def error_us(term, now_us):
-    """By how much the instant of an event may be wrong: stamps are cut, and the leader is late with its work."""
+    """By how much the instant of an event is in doubt: stamps are cut, and the leader is late with its work."""
     return STAMP_US + (term.late_us if now_us - term.late_at_us <= max(LATE_FOR_US, 2 * term.late_us) else 0)
 
 
 @kernel
 def check_error_us(leader, term, params, now_us):
-    """By how much the instant of a check may be wrong: as `error_us`, or more where no line tells when it was due."""
+    """By how much the instant of a check is in doubt: as `error_us`, or more where no line tells when it was due."""
     late_us = error_us(term, now_us)
     if params.check_period_ms == 0:
         return late_us
@@ -80,7 +80,7 @@ def write_doubt(out, mine, r, p, depends_on):
 
 
 @kernel
-def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
+def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
     """A check drops the follower; note until when a fetch of it may have come before the check.
 
     Returns what the shrink depends on already.
@@ -122,7 +122,7 @@ def begin(mine, follower, leader, term, fetch, params, now_us, ran_late):
 
 
 @kernel
-def is_over(mine, fetch, now_us):
+def doubt_is_over(mine, fetch, now_us):
     """Whether no fetch can raise a doubt any more: it came later, or on another day, whose rows are written apart.
 
     A fetch that shows the log end came later than a check whose line names the follower.
@@ -133,7 +133,7 @@ def is_over(mine, fetch, now_us):
 
 
 @kernel
-def what_it_depends_on(mine, term, fetch):
+def what_doubt_depends_on(mine, term, fetch):
     """A fetch that arrived within the interval of the check shows the follower in sync."""
     if fetch.arrival_us <= mine.order_until_us:
         return EVENT_ORDER
@@ -141,10 +141,10 @@ def what_it_depends_on(mine, term, fetch):
 
 
 @kernel
-def note_expand(mine, term, fetch, r, p, now_us, out):
+def note_expand_in_doubt(mine, term, fetch, r, p, now_us, out):
     """It joins, perhaps by a fetch that may have been before the check: it may have been a member all the time."""
-    if mine.doubt_until_us != 0 and not is_over(mine, fetch, now_us):
-        write_doubt(out, mine, r, p, what_it_depends_on(mine, term, fetch))
+    if mine.doubt_until_us != 0 and not doubt_is_over(mine, fetch, now_us):
+        write_doubt(out, mine, r, p, what_doubt_depends_on(mine, term, fetch))
     mine.doubt_until_us = 0
     late_us = error_us(term, now_us)
     # By a starved leader it may have been taken back at its next fetch only.

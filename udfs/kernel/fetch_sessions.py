@@ -37,7 +37,7 @@ class SessionCache(NamedTuple):
     fell_from: npt.NDArray[np.int64]
 
 
-class Requests(NamedTuple):
+class SessionRequests(NamedTuple):
     """Fetch requests of a batch, each session's in order.
 
     ``clear`` (bool, n): forget all before this request: another session, or a full fetch. ``skip``
@@ -61,8 +61,8 @@ class Requests(NamedTuple):
     records_size: npt.NDArray[np.int64]
 
 
-class Fetches(NamedTuple):
-    """Room for the result, a row for each partition that a request read.
+class SessionFetches(NamedTuple):
+    """Partitions that were read in fetch sessions: room for a row for each partition that a request read.
 
     ``request`` is its row in the batch; ``fell_from`` the larger offset that the request before asked for in the same
     leader epoch, though nothing told the follower to cut its log (else `NEVER_FELL`).
@@ -78,7 +78,7 @@ class Fetches(NamedTuple):
     fell_from: npt.NDArray[np.int64]
 
 
-def empty_cache(partitions: int) -> SessionCache:
+def empty_session_cache(partitions: int) -> SessionCache:
     """Make a cache with room for partitions 0 to ``partitions - 1``, none of them in the session."""
     return SessionCache(
         used=np.zeros(1, np.int64),
@@ -94,9 +94,9 @@ def empty_cache(partitions: int) -> SessionCache:
     )
 
 
-def room_for(rows: int) -> Fetches:
-    """Allocate a result of ``rows`` rows."""
-    return Fetches(
+def room_for_session_fetches(rows: int) -> SessionFetches:
+    """Allocate room for ``rows`` rows of `SessionFetches`."""
+    return SessionFetches(
         request=np.empty(rows, np.int64),
         partition=np.empty(rows, np.int64),
         fetch_offset=np.empty(rows, np.int64),
@@ -146,7 +146,7 @@ def _list(cache, partition, fetch_offset, leader_epoch):
 
 
 @entry
-def read_partitions(first, requests: Requests, cache: SessionCache, out: Fetches):
+def read_session_partitions(first, requests: SessionRequests, cache: SessionCache, out: SessionFetches):
     """Go through the requests from number ``first`` on, until all are done or ``out`` is full.
 
     A request that lists a partition and forgets it does not read it: the leader adds first.

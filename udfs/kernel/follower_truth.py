@@ -5,18 +5,18 @@ replayed was written afterwards, so its later instants are known too.
 """
 
 from udfs.jit import inlined, kernel
-from udfs.kernel.append_history import History, missing_since
+from udfs.kernel.append_history import AppendHistory, missing_since
 from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED, UNKNOWN
 
 
 @kernel
-def overlap(from_us, until_us, other_from_us, other_until_us):
+def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
     """Length of what two spans have in common."""
     return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
 
 
 @kernel
-def settle(fetch, term, now_us):
+def settle_truth(fetch, term, now_us):
     """Sum up how long the follower was held up by its leader, until ``now_us``.
 
     Held: its fetch lay in the request queue, was being worked on, or waited longer than it had asked
@@ -27,8 +27,8 @@ def settle(fetch, term, now_us):
     if now_us <= from_us:
         return
     if fetch.stage != NO_FETCH:
-        fetch.held_us += overlap(from_us, now_us, fetch.arrival_us, fetch.processed_us)
-        fetch.held_us += overlap(from_us, now_us, fetch.released_us, fetch.completed_us)
+        fetch.held_us += overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
+        fetch.held_us += overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
     if term.silent_until_us > from_us:
         fetch.silent_us += _silent(fetch, term, from_us, now_us)
     fetch.settled_us = now_us
@@ -36,19 +36,19 @@ def settle(fetch, term, now_us):
 
 @kernel
 def _silent(fetch, term, from_us, now_us):
-    silent = overlap(from_us, now_us, term.silent_from_us, term.silent_until_us)
+    silent = overlap_of_spans(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
-        silent -= overlap(
+        silent -= overlap_of_spans(
             max(from_us, fetch.arrival_us), min(now_us, fetch.processed_us), term.silent_from_us, term.silent_until_us
         )
-        silent -= overlap(
+        silent -= overlap_of_spans(
             max(from_us, fetch.released_us), min(now_us, fetch.completed_us), term.silent_from_us, term.silent_until_us
         )
     return silent
 
 
 @kernel
-def enter(fetch, stage):
+def enter_instant_of_truth(fetch, stage):
     """An instant of its fetch has come; the next one is kept for the search for what is due first."""
     fetch.stage = stage
     if stage == ARRIVED:
@@ -91,10 +91,10 @@ def _explain_since_caught(fetch):
 
 
 @inlined
-def arrive(fetch, term, history: History, rows, i, fetch_offset, error_code):
+def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offset, error_code):
     """Take in the fetch of row ``i``: the follower holds everything below its fetch offset."""
     now_us = rows.time_us[i]
-    settle(fetch, term, now_us)
+    settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:
         _caught_up(fetch, now_us)
     fetch.arrival_us = now_us
@@ -102,7 +102,7 @@ def arrive(fetch, term, history: History, rows, i, fetch_offset, error_code):
     fetch.processed_us = rows.processed_us[i]
     fetch.released_us = rows.released_us[i]
     fetch.completed_us = rows.until_us[i]
-    enter(fetch, ARRIVED)
+    enter_instant_of_truth(fetch, ARRIVED)
     fetch.fetch_offset = fetch_offset
     fetch.error_code = error_code
     fetch.leader_log_end_offset = rows.leader_log_end_offset[i]
@@ -119,9 +119,9 @@ def arrive(fetch, term, history: History, rows, i, fetch_offset, error_code):
 
 
 @kernel
-def read(fetch, term, now_us):
+def truth_after_read(fetch, term, now_us):
     """An io thread reads for it: the leader's log end is what the log says, else what the appends say."""
-    settle(fetch, term, now_us)
+    settle_truth(fetch, term, now_us)
     fetch.read_us = now_us
     fetch.held_at_read_us = fetch.held_us
     fetch.silent_at_read_us = fetch.silent_us
@@ -130,7 +130,7 @@ def read(fetch, term, now_us):
 
 
 @kernel
-def record(fetch):
+def truth_after_record(fetch):
     """The leader knows what the follower holds, and the next fetch is compared with what this one found."""
     if fetch.error_code == 0:
         fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
@@ -140,18 +140,18 @@ def record(fetch):
 
 
 @kernel
-def append(fetch, term, now_us):
+def truth_after_append(fetch, term, now_us):
     """The leader's log has grown: who lacked nothing lacks something from now on."""
     if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:
-        settle(fetch, term, now_us)
+        settle_truth(fetch, term, now_us)
         _caught_up(fetch, now_us)
         fetch.missing_since_us = now_us
 
 
 @kernel
-def begin(fetch, term):
+def begin_truth(fetch, term):
     """A new term: nothing is known of the follower before its first fetch, unless there is nothing to hold."""
-    enter(fetch, NO_FETCH)
+    enter_instant_of_truth(fetch, NO_FETCH)
     held = max(fetch.held_at_start, UNKNOWN) if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else UNKNOWN
     fetch.log_end_offset = held
     fetch.missing_since_us = NEVER_US if held >= term.start_offset else term.start_us
@@ -166,3 +166,25 @@ def begin(fetch, term):
     fetch.settled_us = term.start_us
     _caught_up(fetch, term.start_us)
     _explain_since_caught(fetch)
+
+
+@kernel
+def true_lag_us(fetch, now_us):
+    """How long ago the leader first held a record that the follower lacks; 0 when it lacks none."""
+    return 0 if fetch.missing_since_us == NEVER_US else now_us - fetch.missing_since_us
+
+
+@kernel
+def truly_late_at_us(fetch, lag_time_ms):
+    """First instant at which `true-lag` calls the follower out of sync; it counts whole milliseconds."""
+    if fetch.missing_since_us == NEVER_US:
+        return NEVER_US
+    return (fetch.missing_since_us // 1000 + lag_time_ms + 1) * 1000
+
+
+@kernel
+def true_miss_at_us(fetch, lag_time_ms):
+    """When no rule has an excuse any more: one and a half lag times, and what else is due then first."""
+    if fetch.missing_since_us == NEVER_US:
+        return NEVER_US
+    return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1

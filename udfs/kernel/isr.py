@@ -3,58 +3,29 @@
 Built for a given list of rules, so that the compiler sees their functions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from udfs.jit import inlined, kernel, table
+from udfs.jit import inlined, kernel
 from udfs.kernel import doubts
-from udfs.kernel.causes import CONTROLLER, causes_of_shrink, true_lag_us
-from udfs.kernel.ledger import ISR_WRITES, settle_follower, show_leader
-from udfs.kernel.shared_runs import join, part, stands_in
-from udfs.kernel.timeline_rows import active_place, show
+from udfs.kernel.active_runs import active_run
+from udfs.kernel.causes import CONTROLLER, causes_of_shrink
+from udfs.kernel.follower_truth import true_lag_us
+from udfs.kernel.ledger import ISR_WRITES, settle_ledger_of_follower, show_leader_in_ledger
+from udfs.kernel.rule_calls import RuleCalls
+from udfs.kernel.shared_runs import join_shared_run, part_shared_run, run_shared_with
+from udfs.kernel.timeline_rows import show_follower_in_timeline
+from udfs.kernel.timers import await_rule_timer
 from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, LONG_AGO, NEVER_US, RELINQUISH, SHRINK
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, GIVE_UP_LEADERSHIP, SHRINK_ISR, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, GIVE_UP_LEADERSHIP, SHRINK_ISR, TRY_TO_JOIN
 
 NO_CAUSE = np.int64(0)
 
 
-@inlined
-def await_rule(term, due_us, r, at_us):
-    """A timer of a rule run was set; it may be moved to later without a word."""
-    due_us[r] = min(due_us[r], at_us)
-    term.rules_due_us = min(term.rules_due_us, at_us)
-
-
-class RuleCalls(NamedTuple):
-    """Each function of a rule as one compiled function that takes the rule's code first."""
-
-    begin_term: Callable[..., Any]
-    on_arrival: Callable[..., Any]
-    on_read: Callable[..., Any]
-    on_recorded: Callable[..., Any]
-    on_completed: Callable[..., Any]
-    on_append: Callable[..., Any]
-    may_join: Callable[..., Any]
-    out_of_sync: Callable[..., Any]
-    spares: Callable[..., Any]
-    at_shrink: Callable[..., Any]
-    outvoted: Callable[..., Any]
-    overdue_at_ms: Callable[..., Any]
-    holds_high_watermark: Callable[..., Any]
-    may_advance: Callable[..., Any]
-    advances_on_commit: Callable[..., Any]
-    gives_up_at_us: Callable[..., Any]
-
-
-def rule_calls(rules: Sequence[Rule]) -> RuleCalls:
-    """Tables of the rules' functions, by position in ``rules``."""
-    return RuleCalls(*(table([getattr(rule, name) for rule in rules]) for name in RuleCalls._fields))
-
-
 class IsrCalls(NamedTuple):
-    """What the replay asks of the ISR; see the functions of the same names."""
+    """The ISR's logic, as the replay calls it; see the functions of the same names."""
 
     after_fetch: Callable[..., Any]
     note_returns: Callable[..., Any]
@@ -149,7 +120,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             member = (isr >> p) & 1
             leader.isr_size += member
             if member != state.followers[r, p].in_isr:
-                settle_follower(state, r, p, now_us)
+                settle_ledger_of_follower(state, r, p, now_us)
                 state.fetches[p].outsider_in += 1 - 2 * member
             state.followers[r, p].in_isr = member
             state.followers[r, p].in_maximal_isr = member
@@ -160,13 +131,13 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader = state.leaders[r]
         for p in range(leader.replicas):
             if p != state.term[0].leader:
-                show(out, since, p, now_us, state.followers[r, p], leader)
+                show_follower_in_timeline(out, since, p, now_us, state.followers[r, p], leader)
 
     @inlined
     def show_all(state, r, now_us, out):
         """Write whatever changed."""
         show_followers(state, r, now_us, out, out.filled[0])
-        show_leader(state, r, now_us, out)
+        show_leader_in_ledger(state, r, now_us, out)
 
     @kernel
     def commit(state, r, now_us):
@@ -194,7 +165,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         if latency_us == 0:
             commit(state, r, now_us)
         else:
-            await_rule(state.term[0], state.due_us, r, leader.commit_us)
+            await_rule_timer(state.term[0], state.due_us, r, leader.commit_us)
 
     @kernel
     def settle_doubt(state, r, p, now_us, out):
@@ -203,7 +174,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         The fetch may have been recorded as soon as it was handled, and the check have run right then.
         """
         mine, fetch, term = state.ledger.followers[r, p], state.fetches[p], state.term[0]
-        if doubts.is_over(mine, fetch, now_us):
+        if doubts.doubt_is_over(mine, fetch, now_us):
             mine.doubt_until_us = 0
             return
         leader, follower = state.leaders[r], state.followers[r, p]
@@ -216,14 +187,14 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader.last_isr_change_time_ms, leader.last_isr_write_time_ms = changed_ms, written_ms
         follower.in_isr = in_isr
         if not late:
-            doubts.write_doubt(out, mine, r, p, doubts.what_it_depends_on(mine, term, fetch))
+            doubts.write_doubt(out, mine, r, p, doubts.what_doubt_depends_on(mine, term, fetch))
 
     @kernel
     def note_returns(state, p, now_us):
         """A fetch of the follower is recorded, the first since it came back under some runs: it is back soon after."""
         state.fetches[p].is_back = 1
         for k in range(state.term[0].active):
-            mine = state.ledger.followers[active_place(state.active, k), p]
+            mine = state.ledger.followers[active_run(state.active, k), p]
             if mine.joined_us == NEVER_US:
                 mine.joined_us = now_us + doubts.error_us(state.term[0], now_us)
 
@@ -231,14 +202,14 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
     def settle_doubts(state, p, now_us, out):
         """A fetch of the follower is recorded: it may have been before the check, under some runs."""
         for k in range(state.term[0].active):
-            r = active_place(state.active, k)
+            r = active_run(state.active, k)
             if state.ledger.followers[r, p].doubt_until_us != 0:
                 settle_doubt(state, r, p, now_us, out)
 
     @kernel
     def expand(state, r, p, now_us, out):
         mine, fetch = state.ledger.followers[r, p], state.fetches[p]
-        doubts.note_expand(mine, state.term[0], fetch, r, p, now_us, out)
+        doubts.note_expand_in_doubt(mine, state.term[0], fetch, r, p, now_us, out)
         if mine.joined_us == NEVER_US:
             fetch.is_back = 0
         leader = state.leaders[r]
@@ -268,7 +239,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             # Kafka's clock here is the time of the read; that of a failed read is -1, to which nobody is late.
             fetch = state.fetches[p]
             advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
-        show(out, since, p, now_us, follower, leader)
+        show_follower_in_timeline(out, since, p, now_us, follower, leader)
 
     @kernel
     def relinquish(state, r, now_us, out):
@@ -304,7 +275,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         params = state.params[r]
         if state.leaders[r].commit_us != NEVER_US:
             return
-        place = stands_in(state, r)
+        place = run_shared_with(state, r)
         leader = state.leaders[place]
         isr, remaining = leader.isr, leader.isr_size
         for p in range(leader.replicas):
@@ -318,7 +289,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         if isr != leader.isr:
             todo = at_shrink(state.codes[r], leader, remaining, params)
             if todo == GIVE_UP_LEADERSHIP:
-                part(state, r)
+                part_shared_run(state, r)
                 relinquish(state, r, now_us, out)
                 return
             if todo != SHRINK_ISR:
@@ -327,10 +298,10 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             if params.check_period_ms == 0:
                 # Nobody has to leave, but the high watermark need not wait any longer for an outsider.
                 advance_high_watermark(state, r, now_us // 1000)
-                show_leader(state, r, now_us, out)
-            join(state, r, now_us)
+                show_leader_in_ledger(state, r, now_us, out)
+            join_shared_run(state, r, now_us)
             return
-        part(state, r)
+        part_shared_run(state, r)
         leader = state.leaders[r]
         for p in range(leader.replicas):
             if (leader.isr & ~isr) >> p & 1:
@@ -341,7 +312,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes, error_us)
                 earliest_us = now_us - doubts.error_us(state.term[0], now_us)
                 ran_late = not has_to_leave(state, r, p, earliest_us // 1000, params)
-                depends_on = doubts.begin(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
+                depends_on = doubts.begin_doubt(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
                 if depends_on != doubts.NOTHING:
                     doubts.write_doubt(out, mine, r, p, depends_on)
                 fetch.doubt_until_us = max(fetch.doubt_until_us, mine.doubt_until_us)

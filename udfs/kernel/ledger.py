@@ -12,14 +12,16 @@ import numpy.typing as npt
 from udfs.jit import inlined, kernel
 from udfs.kernel.ack_latency import (
     FIRST_RUN,
-    acknowledge,
-    append_waits,
-    await_none,
-    give_up_waiting,
-    new_waits,
-    some_are_done,
+    acknowledge_waits,
+    add_ack_wait,
+    clear_ack_waits,
+    count_given_up_ack_waits,
+    new_ack_waits,
+    some_ack_waits_end,
 )
-from udfs.kernel.timeline_rows import active_place, write_leader
+from udfs.kernel.active_runs import active_run
+from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
+from udfs.kernel.timeline_rows import show_leader_in_timeline
 from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
 
 DAY_US = 86_400_000_000
@@ -75,7 +77,7 @@ FOLLOWER_PAGE = int64_record(
 
 
 class Ledger(NamedTuple):
-    """The open pages of a set: R rule runs, n replicas."""
+    """The ledger of a set, with its counters: R rule runs, n replicas."""
 
     pages: Int64Array
     """Shape (R, PLACES)."""
@@ -86,28 +88,14 @@ class Ledger(NamedTuple):
 
 
 def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
-    """Empty pages; at most ``waits`` appends are waited for one by one."""
-    return Ledger(np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_waits(runs, waits))
+    """An empty ledger; at most ``waits`` appends are waited for one by one."""
+    return Ledger(
+        np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_ack_waits(runs, waits)
+    )
 
 
 @kernel
-def late_at_us(fetch, lag_time_ms):
-    """First instant at which `true-lag` calls the follower out of sync; it counts whole milliseconds."""
-    if fetch.missing_since_us == NEVER_US:
-        return NEVER_US
-    return (fetch.missing_since_us // 1000 + lag_time_ms + 1) * 1000
-
-
-@kernel
-def miss_at_us(fetch, lag_time_ms):
-    """When no rule has an excuse any more: one and a half lag times, and what else is due then first."""
-    if fetch.missing_since_us == NEVER_US:
-        return NEVER_US
-    return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1
-
-
-@kernel
-def known_from_us(term, params):
+def ledger_known_from_us(term, params):
     """From when on the state of a rule run hangs on nothing that was before the log.
 
     In a stretch that begins in mid-term, who was last caught up before it and has not been since is out after a lag
@@ -127,8 +115,8 @@ def _violate(page, promise, now_us):
 
 
 @kernel
-def clear(page, followers):
-    """An empty page; what is at risk stays so."""
+def clear_ledger(page, followers):
+    """Empty the ledger; what is at risk stays so."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -142,10 +130,10 @@ def clear(page, followers):
 
 
 @kernel
-def begin(state, isr_at_start):
-    """Open a page for a term. Who is in the ISR is judged after a lag time at the latest, others when they fetch."""
+def begin_ledger(state, isr_at_start):
+    """Open the ledger of a term. Who is in the ISR is judged after a lag time at the latest, others when they fetch."""
     ledger, term = state.ledger, state.term[0]
-    await_none(ledger.waits)
+    clear_ack_waits(ledger.waits)
     term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
     term.miss_due_us = NEVER_US
     term.least_lag_time_ms = state.params[0].replica_lag_time_max_ms
@@ -156,24 +144,24 @@ def begin(state, isr_at_start):
         lag_time_ms = state.params[r].replica_lag_time_max_ms
         term.least_lag_time_ms = min(term.least_lag_time_ms, lag_time_ms)
         ledger.pages[r][AT_RISK] = 0
-        ledger.pages[r][SETTLED_US] = known_from_us(term, state.params[r])
-        clear(ledger.pages[r], ledger.followers[r])
+        ledger.pages[r][SETTLED_US] = ledger_known_from_us(term, state.params[r])
+        clear_ledger(ledger.pages[r], ledger.followers[r])
         for p in range(term.replicas):
             follower = ledger.followers[r, p]
             follower.judged = (isr_at_start >> p) & 1
             late_us = (term.start_us // 1000 + lag_time_ms + 1) * 1000
-            follower.settled_us = max(late_us, known_from_us(term, state.params[r]))
+            follower.settled_us = max(late_us, ledger_known_from_us(term, state.params[r]))
             follower.looked_at_us = NEVER_US
             follower.missed = 0
             follower.doubt_until_us = 0
             follower.depends_on = 0
             follower.joined_us = follower.joined_by = 0
             if p != term.leader:
-                term.miss_due_us = min(term.miss_due_us, miss_at_us(state.fetches[p], lag_time_ms))
+                term.miss_due_us = min(term.miss_due_us, true_miss_at_us(state.fetches[p], lag_time_ms))
 
 
 @kernel
-def settle(page, leader, params, now_us):
+def settle_ledger(page, leader, params, now_us):
     """Sum up the state that was last shown, until ``now_us``."""
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
@@ -201,7 +189,7 @@ def settle(page, leader, params, now_us):
 def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
-    late_us = min(max(late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
+    late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
     if in_isr != 0:
         mine.agreed_us += late_us - mine.settled_us
     else:
@@ -213,7 +201,7 @@ def _sum_up(mine, fetch, in_isr, high_watermark, params, now_us):
 
 
 @kernel
-def settle_follower(state, r, p, now_us):
+def settle_ledger_of_follower(state, r, p, now_us):
     """Sum up how long the rule's answer was the right one, until ``now_us``.
 
     Right is who `true-lag` calls in sync; but an outsider below the high watermark has to stay outside.
@@ -223,7 +211,7 @@ def settle_follower(state, r, p, now_us):
 
 
 @kernel
-def look_at_risk(page, leader, term, fetches, now_us):
+def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
     """Acknowledged records that the clean election of a member of the ISR would lose: 0 under a sound rule."""
     at_risk = 0
     for p in range(term.replicas):
@@ -239,20 +227,20 @@ def look_at_risk(page, leader, term, fetches, now_us):
 
 @inlined
 def _acknowledge(waits, page, r, high_watermark, now_us):
-    if some_are_done(waits, r, high_watermark):
+    if some_ack_waits_end(waits, r, high_watermark):
         _acknowledge_those(waits, page, r, high_watermark, now_us)
 
 
 @kernel
 def _acknowledge_those(waits, page, r, high_watermark, now_us):
-    acknowledged, longest_us = acknowledge(waits, r, high_watermark, now_us, page[LATENCIES:])
+    acknowledged, longest_us = acknowledge_waits(waits, r, high_watermark, now_us, page[LATENCIES:])
     page[ACKNOWLEDGED_APPENDS] += acknowledged
     page[ACKS_ALL_LATENCY_MAX_US] = max(page[ACKS_ALL_LATENCY_MAX_US], longest_us)
 
 
 @inlined
-def is_shown(leader):
-    """Log end offset, high watermark and ISR are those that were written last."""
+def is_in_ledger(leader):
+    """Log end offset, high watermark and ISR are those that the ledger counts by already."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
@@ -261,14 +249,14 @@ def is_shown(leader):
 
 
 @inlined
-def show_leader(state, r, now_us, out):
-    """Write the partition's state under one run if it changed, and account for the one before."""
-    if not is_shown(state.leaders[r]):
+def show_leader_in_ledger(state, r, now_us, out):
+    """Write the partition's state under one run if it changed, and count the one before."""
+    if not is_in_ledger(state.leaders[r]):
         _show(state, r, now_us, out)
 
 
 @inlined
-def show_leaders(state, now_us, out):
+def show_leaders_in_ledger(state, now_us, out):
     """The same under all runs."""
     _show(state, EACH, now_us, out)
 
@@ -286,16 +274,16 @@ def _show_leaders(term, active, leaders, params, followers, fetches, ledger, row
     # Handed over one by one: a call passes each array as seven to nine numbers, and half of them are not needed.
     since = filled[1]
     for k in range(term.active if which == EACH else 1):
-        r = active_place(active, k) if which == EACH else which
-        if not is_shown(leaders[r]):
+        r = active_run(active, k) if which == EACH else which
+        if not is_in_ledger(leaders[r]):
             _account(term, leaders[r], params[r], followers[r], fetches, ledger, r, now_us)
-            write_leader(rows, filled, since, now_us, leaders[r])
+            show_leader_in_timeline(rows, filled, since, now_us, leaders[r])
 
 
 @inlined
 def _account(term, leader, params, followers, fetches, ledger, r, now_us):
     page = ledger.pages[r]
-    settle(page, leader, params, now_us)
+    settle_ledger(page, leader, params, now_us)
     begun = leader.shown_log_end_offset >= 0
     moved = leader.high_watermark != leader.shown_high_watermark
     if moved and begun:
@@ -314,12 +302,12 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
     leader.shown_isr = leader.isr
     leader.shown_isr_size = leader.isr_size
     if changed or page[AT_RISK] > 0:
-        look_at_risk(page, leader, term, fetches, now_us)
-    if rises and now_us >= known_from_us(term, params):
+        look_at_risk_for_ledger(page, leader, term, fetches, now_us)
+    if rises and now_us >= ledger_known_from_us(term, params):
         for p in range(term.replicas):
             known = fetches[p].log_end_offset
             if p != term.leader and 0 <= known < leader.high_watermark:
-                if now_us < late_at_us(fetches[p], params.replica_lag_time_max_ms):
+                if now_us < truly_late_at_us(fetches[p], params.replica_lag_time_max_ms):
                     _violate(page, PASSED_WITHIN_LAG_TIME, now_us)
     if leader.isr >> term.leader & 1 == 0:
         _violate(page, LEADER_OUTSIDE_ISR, now_us)
@@ -329,11 +317,11 @@ def _account(term, leader, params, followers, fetches, ledger, r, now_us):
 
 
 @kernel
-def produce(term, active, ledger, leaders, params, log_end_offset, now_us):
+def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
     """A producer that waits for all; a rule whose ISR is too small refuses it."""
-    place = append_waits(ledger.waits, log_end_offset, now_us)
+    place = add_ack_wait(ledger.waits, log_end_offset, now_us)
     for k in range(term.active):
-        r = active_place(active, k)
+        r = active_run(active, k)
         leader = leaders[r]
         if leader.isr_size < min(params[r].min_insync_replicas, leader.replicas):
             ledger.pages[r][REFUSED_APPENDS] += 1
@@ -357,17 +345,17 @@ def _write(ledger, r, day, out):
 
 
 @kernel
-def close(state, now_us, out):
-    """Close the pages of the day, write them, and open new ones."""
+def close_ledger(state, now_us, out):
+    """Close the ledger of the day, write it, and open a new one."""
     ledger, term = state.ledger, state.term[0]
     day = term.day_ends_us // DAY_US - 1
     term.day_ends_us += DAY_US
     for r in range(term.runs):
-        settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+        settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
         _write(ledger, r, day, out)
         for p in range(term.replicas):
             if p != term.leader:
-                settle_follower(state, r, p, now_us)
+                settle_ledger_of_follower(state, r, p, now_us)
                 mine = ledger.followers[r, p]
                 row = out.follower_score[out.filled[4]]
                 out.filled[4] += 1
@@ -377,13 +365,13 @@ def close(state, now_us, out):
                 row[3] = mine.judged_us
                 row[4] = mine.agreed_us
                 row[5] = mine.misses
-        clear(ledger.pages[r], ledger.followers[r])
+        clear_ledger(ledger.pages[r], ledger.followers[r])
 
 
 @kernel
-def end(state, now_us, out):
-    """Close the pages of a term; what has waited for longer than the lag time was never acknowledged."""
+def end_ledger(state, now_us, out):
+    """Close the ledger of a term; what has waited for longer than the lag time was never acknowledged."""
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000
-        state.ledger.pages[r][NEVER_ACKNOWLEDGED] = give_up_waiting(state.ledger.waits, r, now_us - lag_us)
-    close(state, now_us, out)
+        state.ledger.pages[r][NEVER_ACKNOWLEDGED] = count_given_up_ack_waits(state.ledger.waits, r, now_us - lag_us)
+    close_ledger(state, now_us, out)

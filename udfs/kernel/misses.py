@@ -5,29 +5,36 @@ that only the others are looked at run by run.
 """
 
 from udfs.jit import inlined, kernel
+from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
-from udfs.kernel.ledger import AT_RISK, known_from_us, late_at_us, look_at_risk, miss_at_us, settle, settle_follower
-from udfs.kernel.shared_runs import join_all, part, part_all, parts_at_us
-from udfs.kernel.timeline_rows import active_place
+from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
+from udfs.kernel.ledger import (
+    AT_RISK,
+    ledger_known_from_us,
+    look_at_risk_for_ledger,
+    settle_ledger,
+    settle_ledger_of_follower,
+)
+from udfs.kernel.shared_runs import join_shared_runs, part_shared_run, part_shared_runs, shared_runs_part_at_us
 from udfs.records import NEVER_US
 
 NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 
 @inlined
-def note_lack(state, p, now_us):
+def note_lack_for_misses(state, p, now_us):
     """The follower lacks something since another instant than before: look for a miss in time, after the rules did."""
     term = state.term[0]
-    due_us = max(parts_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
+    due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
 
 
 @inlined
-def before_arrival(state, p, now_us, log_end_offset):
+def misses_before_arrival(state, p, now_us, log_end_offset):
     """A fetch is about to tell what the follower holds; -1: nothing."""
     fetch = state.fetches[p]
     back = log_end_offset < fetch.log_end_offset
-    if fetch.outsider_in > 0 or late_at_us(fetch, state.term[0].least_lag_time_ms) <= now_us or back:
+    if fetch.outsider_in > 0 or truly_late_at_us(fetch, state.term[0].least_lag_time_ms) <= now_us or back:
         _settle_for_each(state, p, now_us, back)
 
 
@@ -35,21 +42,21 @@ def before_arrival(state, p, now_us, log_end_offset):
 def _settle_for_each(state, p, now_us, back):
     fetch = state.fetches[p]
     for k in range(state.term[0].active):
-        r = active_place(state.active, k)
-        late_us = late_at_us(fetch, state.params[r].replica_lag_time_max_ms)
+        r = active_run(state.active, k)
+        late_us = truly_late_at_us(fetch, state.params[r].replica_lag_time_max_ms)
         if state.followers[r, p].in_isr == 0 or late_us <= now_us or back:
-            settle_follower(state, r, p, now_us)
+            settle_ledger_of_follower(state, r, p, now_us)
 
 
 @inlined
-def after_arrival(state, p, now_us):
-    """It has told; see ``before_arrival``."""
+def misses_after_arrival(state, p, now_us):
+    """The fetch has said what the follower holds; see `misses_before_arrival`."""
     fetch, term = state.fetches[p], state.term[0]
     below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
         _look_at_each(state, p, now_us)
     if fetch.missing_since_us != NEVER_US:
-        note_lack(state, p, now_us)
+        note_lack_for_misses(state, p, now_us)
 
 
 @kernel
@@ -58,33 +65,33 @@ def _look_at_each(state, p, now_us):
     fetch = state.fetches[p]
     fetch.quiet = 1
     for k in range(state.term[0].active):
-        r = active_place(state.active, k)
+        r = active_run(state.active, k)
         mine = state.ledger.followers[r, p]
         if fetch.error_code == 0:
             if mine.judged == 0 or mine.settled_us > now_us:
                 mine.judged = 1
-                mine.settled_us = max(now_us, known_from_us(state.term[0], state.params[r]))
+                mine.settled_us = max(now_us, ledger_known_from_us(state.term[0], state.params[r]))
             page, leader = state.ledger.pages[r], state.leaders[r]
             if page[AT_RISK] > 0 or (leader.isr >> p & 1 and fetch.log_end_offset < leader.high_watermark):
-                settle(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
-                look_at_risk(page, leader, state.term[0], state.fetches, now_us)
+                settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+                look_at_risk_for_ledger(page, leader, state.term[0], state.fetches, now_us)
         if mine.looked_at_us != fetch.missing_since_us:
             mine.looked_at_us = NEVER_US
-        if mine.missed != 0 and now_us < late_at_us(fetch, state.params[r].replica_lag_time_max_ms):
+        if mine.missed != 0 and now_us < truly_late_at_us(fetch, state.params[r].replica_lag_time_max_ms):
             mine.missed = 0
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
             fetch.quiet = 0
     if fetch.quiet != 0:
-        join_all(state, now_us)
+        join_shared_runs(state, now_us)
 
 
 @kernel
-def stop_judging(state, p, now_us):
+def stop_judging_misses(state, p, now_us):
     """The controller took it out: until it fetches again its absence is nobody's mistake."""
     state.fetches[p].quiet = 0
-    part_all(state)
+    part_shared_runs(state)
     for r in range(state.term[0].runs):
-        settle_follower(state, r, p, now_us)
+        settle_ledger_of_follower(state, r, p, now_us)
         state.ledger.followers[r, p].judged = 0
 
 
@@ -103,12 +110,12 @@ def look_for_misses(state, now_us):
             if p == term.leader or fetch.missing_since_us in (NEVER_US, mine.looked_at_us):
                 continue
             if leader.along != 0:
-                due_us = parts_at_us(fetch, params.replica_lag_time_max_ms)
+                due_us = shared_runs_part_at_us(fetch, params.replica_lag_time_max_ms)
                 if due_us > now_us:
                     term.miss_due_us = min(term.miss_due_us, due_us)
                     continue
-                part(state, r)
-            due_us = miss_at_us(fetch, params.replica_lag_time_max_ms)
+                part_shared_run(state, r)
+            due_us = true_miss_at_us(fetch, params.replica_lag_time_max_ms)
             if due_us > now_us:
                 state.term[0].miss_due_us = min(state.term[0].miss_due_us, due_us)
                 continue

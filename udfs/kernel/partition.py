@@ -11,9 +11,10 @@ import numpy as np
 
 from udfs.jit import inlined, kernel
 from udfs.kernel import append_history, doubts, follower_truth, ledger, misses, shared_runs
-from udfs.kernel.isr import await_rule, isr_calls, rule_calls
-from udfs.kernel.timeline_rows import active_place
-from udfs.kernel.timers import bits_of, first_rule, rule_timers, set_anew
+from udfs.kernel.active_runs import active_run
+from udfs.kernel.isr import isr_calls
+from udfs.kernel.rule_calls import rule_calls
+from udfs.kernel.timers import await_rule_timer, first_rule_timer, rule_timers, set_timer_anew, timer_bits
 from udfs.records import (
     APPEND,
     ARRIVED,
@@ -44,8 +45,8 @@ NOBODY = np.int64(-1)
 ALL = np.int64(-1)
 
 
-class Steps(NamedTuple):
-    """See the functions of the same names."""
+class PartitionSteps(NamedTuple):
+    """The steps of the replay of a partition; see the functions of the same names."""
 
     begin_term: Callable[..., Any]
     take_in_row: Callable[..., Any]
@@ -58,7 +59,7 @@ class Steps(NamedTuple):
     schedule_giving_up: Callable[..., Any]
 
 
-def build_steps(rules: Sequence[Rule]) -> Steps:
+def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
     """Compile the steps for these rules; a run's code is a position in ``rules``."""
     calls = rule_calls(rules)
     isr = isr_calls(calls)
@@ -70,14 +71,14 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
     install, relinquish, advance_high_watermark = isr.install, isr.relinquish, isr.advance_high_watermark
     show_followers, show_all, after_fetch = isr.show_followers, isr.show_all, isr.after_fetch
     note_returns, settle_doubts = isr.note_returns, isr.settle_doubts
-    give_up = bits_of(rule.gives_up_at_us is not never_gives_up for rule in rules)
-    heed_appends = bits_of(rule.on_append is not nothing for rule in rules)
+    give_up = timer_bits(rule.gives_up_at_us is not never_gives_up for rule in rules)
+    heed_appends = timer_bits(rule.on_append is not nothing for rule in rules)
 
     @kernel
     def begin_term(state, isr_at_start, high_watermark, leader_is_new, out):
         """Reset for a term that ``state.term`` and ``state.params`` already describe."""
         term = state.term[0]
-        shared_runs.part_all(state)
+        shared_runs.part_shared_runs(state)
         term.log_end_offset = term.start_offset
         term.silent_from_us = term.silent_until_us = 0
         term.awaited_offset = term.awaited_until_us = 0
@@ -87,11 +88,11 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         term.rules = 0
         for r in range(term.runs):
             term.rules |= 1 << state.codes[r]
-        append_history.begin(state.history, term.start_offset, term.start_us)
+        append_history.begin_append_history(state.history, term.start_offset, term.start_us)
         for p in range(term.replicas):
-            follower_truth.begin(state.fetches[p], term)
-        ledger.begin(state, isr_at_start)
-        shared_runs.form_groups(state, give_up)
+            follower_truth.begin_truth(state.fetches[p], term)
+        ledger.begin_ledger(state, isr_at_start)
+        shared_runs.form_shared_runs(state, give_up)
         term.highest_high_watermark = high_watermark
         for p in range(term.replicas):
             state.fetches[p].outsider_in = state.fetches[p].doubt_until_us = 0
@@ -133,7 +134,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             show_followers(state, r, term.start_us, out, since)
             schedule_check(state, r, term.start_us - 1)
             schedule_crossing(state, r, term.start_us)
-        ledger.show_leaders(state, term.start_us, out)
+        ledger.show_leaders_in_ledger(state, term.start_us, out)
 
     @kernel
     def end_wait(state, now_us):
@@ -143,7 +144,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             for r in range(term.runs):
                 if state.leaders[r].check_us == term.awaited_until_us:
                     state.leaders[r].check_us = now_us
-                    await_rule(term, state.due_us, r, now_us)
+                    await_rule_timer(term, state.due_us, r, now_us)
             term.awaited_offset = 0
 
     @kernel
@@ -151,10 +152,12 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         """The leader's log has grown."""
         term = state.term[0]
         if acks == ALL:
-            ledger.produce(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
+            ledger.produce_in_ledger(
+                term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us
+            )
         elif acks != NOBODY_WAITS:
             for k in range(term.active):
-                r = active_place(state.active, k)
+                r = active_run(state.active, k)
                 state.leaders[r].acknowledged_offset = max(state.leaders[r].acknowledged_offset, log_end_offset)
         if log_end_offset <= term.log_end_offset:
             return
@@ -164,14 +167,14 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         held_by_all = log_end_offset
         for p in range(term.replicas):
             if p != term.leader:
-                follower_truth.append(state.fetches[p], term, now_us)
+                follower_truth.truth_after_append(state.fetches[p], term, now_us)
                 if state.fetches[p].missing_since_us == now_us:
-                    misses.note_lack(state, p, now_us)
+                    misses.note_lack_for_misses(state, p, now_us)
                 held_by_all = min(held_by_all, state.fetches[p].log_end_offset)
-        append_history.remember(state.history, log_end_offset, now_us, held_by_all)
+        append_history.remember_append(state.history, log_end_offset, now_us, held_by_all)
         since = out.filled[0]
         for k in range(term.active):
-            r = active_place(state.active, k)
+            r = active_run(state.active, k)
             leader = state.leaders[r]
             leader.log_end_offset = log_end_offset
             leader.last_append_time_ms = now_us // 1000
@@ -182,12 +185,12 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             advance_high_watermark(state, r, now_us // 1000)
             show_followers(state, r, now_us, out, since)
             schedule_crossing(state, r, now_us)
-        ledger.show_leaders(state, now_us, out)
+        ledger.show_leaders_in_ledger(state, now_us, out)
 
     def heeding(instant):
         """One instant of a fetch, for all rules that look at it."""
         call = getattr(calls, instant)
-        heeds = bits_of(getattr(rule, instant) is not nothing for rule in rules)
+        heeds = timer_bits(getattr(rule, instant) is not nothing for rule in rules)
 
         @inlined
         def decide(state, p, now_us, out):
@@ -197,15 +200,15 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             shown = True
             since = out.filled[0]
             for k in range(state.term[0].active):
-                r = active_place(state.active, k)
+                r = active_run(state.active, k)
                 if heeds >> state.codes[r] & 1:
                     todo = call(state.codes[r], state.followers[r, p], state.leaders[r], fetch, state.params[r])
                     if todo != NOTHING:
                         after_fetch(state, r, p, todo, now_us, out, since)
-                        shown = shown and ledger.is_shown(state.leaders[r])
+                        shown = shown and ledger.is_in_ledger(state.leaders[r])
                         schedule_crossing(state, r, now_us)
             if not shown:
-                ledger.show_leaders(state, now_us, out)
+                ledger.show_leaders_in_ledger(state, now_us, out)
 
         return decide
 
@@ -220,20 +223,20 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             if fetch.leader_log_end_offset > state.term[0].log_end_offset:
                 # The row tells of an append that the log has later, or not at all.
                 take_in_append(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
-            follower_truth.read(fetch, state.term[0], now_us)
-        follower_truth.enter(fetch, stage)
+            follower_truth.truth_after_read(fetch, state.term[0], now_us)
+        follower_truth.enter_instant_of_truth(fetch, stage)
         if stage == READ:
             on_read(state, p, now_us, out)
         elif stage == RECORDED:
-            doubts.note_lateness(state.term[0], fetch.arrival_us, fetch.processed_us, now_us)
+            doubts.note_lateness_for_doubts(state.term[0], fetch.arrival_us, fetch.processed_us, now_us)
             if fetch.is_back == 0:
                 note_returns(state, p, now_us)
             on_recorded(state, p, now_us, out)
             if fetch.arrival_us <= fetch.doubt_until_us:
                 settle_doubts(state, p, now_us, out)
-            follower_truth.record(fetch)
+            follower_truth.truth_after_record(fetch)
         else:
-            doubts.note_lateness(state.term[0], fetch.released_us, fetch.completed_us, now_us)
+            doubts.note_lateness_for_doubts(state.term[0], fetch.released_us, fetch.completed_us, now_us)
             on_completed(state, p, now_us, out)
 
     @kernel
@@ -254,7 +257,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                     due, which = state.fetches[p].due, p
             due_us, before_us = due >> 1, (due + 1) >> 1
             if term.rules_due_us < before_us and term.rules_due_us <= until_us:
-                r = first_rule(term, state.due_us, state.leaders)
+                r = first_rule_timer(term, state.due_us, state.leaders)
                 if term.rules_due_us < before_us:
                     which = r
             ruled = term.rules_due_us < before_us
@@ -279,13 +282,13 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
                 and state.leaders[which].check_logged == OWN_LINE
             ):
                 state.leaders[which].check_us = term.awaited_until_us
-                set_anew(state.due_us, state.leaders, which)
+                set_timer_anew(state.due_us, state.leaders, which)
             else:
                 check(state, which, due_us, out)
                 # A check that the log has a little early must not run again when it was due.
                 schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
                 schedule_crossing(state, which, due_us)
-                set_anew(state.due_us, state.leaders, which)
+                set_timer_anew(state.due_us, state.leaders, which)
 
     @kernel
     def fire_timers(state, until_us, out):
@@ -311,7 +314,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
         if due_us - CHECK_SLACK_US <= leader.check_us <= ran_us + CHECK_SLACK_US:
             leader.check_us = ran_us
             leader.check_logged = code
-            await_rule(term, state.due_us, r, leader.check_us)
+            await_rule_timer(term, state.due_us, r, leader.check_us)
             until_us = ran_us + doubts.STAMP_US - 1
             if term.awaited_until_us != until_us:
                 term.awaited_offset = 0
@@ -330,7 +333,7 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             return
         if kind == SILENCE:
             for p in range(term.replicas):
-                follower_truth.settle(state.fetches[p], term, now_us)
+                follower_truth.settle_truth(state.fetches[p], term, now_us)
             term.silent_from_us = now_us
             term.silent_until_us = rows.until_us[i]
             for r in range(term.runs):
@@ -371,18 +374,18 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
             if code == 0 and offset > term.log_end_offset:
                 # A follower holds nothing that its leader lacks: the append is older than its stamp.
                 take_in_append(state, offset, NOBODY_WAITS, now_us, out)
-            misses.before_arrival(state, p, now_us, offset)
-            follower_truth.arrive(state.fetches[p], term, state.history, rows, i, offset, code)
-            misses.after_arrival(state, p, now_us)
+            misses.misses_before_arrival(state, p, now_us, offset)
+            follower_truth.truth_after_arrival(state.fetches[p], term, state.history, rows, i, offset, code)
+            misses.misses_after_arrival(state, p, now_us)
             on_arrival(state, p, now_us, out)
             if give_up & term.rules != 0:
                 for r in range(term.runs):
                     schedule_giving_up(state, r, now_us)
             return
         if kind == REMOVED:
-            misses.stop_judging(state, p, now_us)
+            misses.stop_judging_misses(state, p, now_us)
         for k in range(term.active):
-            r = active_place(state.active, k)
+            r = active_run(state.active, k)
             if kind == REMOVED:
                 remove(state, r, p, now_us, out)
             elif kind == ELIGIBLE:
@@ -393,4 +396,6 @@ def build_steps(rules: Sequence[Rule]) -> Steps:
     def take_in_row_called(state, rows, i, out):
         take_in_row(state, rows, i, out)
 
-    return Steps(begin_term, take_in_row, take_in_row_called, take_in, come_to, fire_timers, schedule_giving_up)
+    return PartitionSteps(
+        begin_term, take_in_row, take_in_row_called, take_in, come_to, fire_timers, schedule_giving_up
+    )

@@ -13,15 +13,24 @@ from typing import NamedTuple
 
 from udfs.jit import entry, inlined, kernel
 from udfs.kernel import ledger, shared_runs
-from udfs.kernel.partition import build_steps
-from udfs.kernel.state import room_for_a_row
+from udfs.kernel.partition import build_partition_steps
 from udfs.rules import REGISTRY
 from udfs.rules.base import Rule
+
+
+def room_for_a_row(runs: int, replicas: int) -> int:
+    """Result rows of a kind that one input row, and the timers before it, can give at most.
+
+    Each follower is read, recorded and answered once at most, joins, leaves and makes the leader give up
+    once at most; a shrink and a fetch may give a doubt; a change of the ISR may write every follower's row.
+    """
+    return runs * replicas * (6 * replicas + 14)
+
 
 compiled_room_for_a_row = kernel(room_for_a_row)
 
 
-class Kernels(NamedTuple):
+class ReplayKernels(NamedTuple):
     """The entry points; see the functions of the same names."""
 
     begin_term: Callable[..., None]
@@ -32,9 +41,9 @@ class Kernels(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def kernels() -> Kernels:
+def replay_kernels() -> ReplayKernels:
     """Compiled for the registry, once a process (some seconds at the first call)."""
-    return build_kernels(tuple(REGISTRY.values()))
+    return build_replay_kernels(tuple(REGISTRY.values()))
 
 
 @inlined
@@ -48,14 +57,14 @@ def _room_in(state, out):
 
 
 @entry
-def has_room(state, out):
+def replay_has_room(state, out):
     """Whether another row, the timers before it, and a page closed in between find room."""
     return _room_in(state, out)
 
 
-def build_kernels(rules: Sequence[Rule]) -> Kernels:
+def build_replay_kernels(rules: Sequence[Rule]) -> ReplayKernels:
     """Compile the replay for these rules; a run's code is a position in ``rules``."""
-    steps = build_steps(rules)
+    steps = build_partition_steps(rules)
     begin_term, take_in_row, come_to = steps.begin_term, steps.take_in_row, steps.come_to
 
     @entry
@@ -81,8 +90,8 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
             midnight_us = term.day_ends_us
             come_to(state, min(now_us, midnight_us - 1), out)
             if midnight_us <= now_us:
-                shared_runs.part_all(state)
-                ledger.close(state, midnight_us, out)
+                shared_runs.part_shared_runs(state)
+                ledger.close_ledger(state, midnight_us, out)
             elif i == len(rows.time_us):
                 return 1
             else:
@@ -93,13 +102,13 @@ def build_kernels(rules: Sequence[Rule]) -> Kernels:
     @entry
     def close_day(state, out):
         """Close the pages at midnight, after ``advance`` has come to just before it."""
-        shared_runs.part_all(state)
-        ledger.close(state, state.term[0].day_ends_us, out)
+        shared_runs.part_shared_runs(state)
+        ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
     @entry
     def end_term(state, out):
         """Close the pages, after ``advance`` has come to the end of the term."""
-        shared_runs.part_all(state)
-        ledger.end(state, max(state.term[0].start_us, state.term[0].end_us), out)
+        shared_runs.part_shared_runs(state)
+        ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
-    return Kernels(entry_to_begin_term, advance, close_day, end_term, has_room)
+    return ReplayKernels(entry_to_begin_term, advance, close_day, end_term, replay_has_room)

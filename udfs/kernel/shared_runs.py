@@ -14,7 +14,8 @@ from numba import literal_unroll
 
 from udfs.jit import inlined, kernel
 from udfs.kernel import ledger, timeline_rows
-from udfs.kernel.ack_latency import forget_waits, take_over_waits, wait_alike
+from udfs.kernel.ack_latency import ack_waits_alike, forget_ack_waits, take_over_ack_waits
+from udfs.kernel.follower_truth import truly_late_at_us
 from udfs.kernel.state import PARAMS
 from udfs.records import FOLLOWER, LEADER, NEVER_US, RUNS_A_ROW
 
@@ -34,9 +35,9 @@ TIMERS = ("commit_us", "give_up_us", "check_us")
 
 
 @inlined
-def parts_at_us(fetch, lag_time_ms):
+def shared_runs_part_at_us(fetch, lag_time_ms):
     """The last microsecond at which nobody may tell the run from others by its lag time."""
-    return ledger.late_at_us(fetch, lag_time_ms) - 1
+    return truly_late_at_us(fetch, lag_time_ms) - 1
 
 
 @kernel
@@ -48,18 +49,18 @@ def _may_share(state, r, other):
 
 
 @kernel
-def form_groups(state, by_itself):
+def form_shared_runs(state, by_itself):
     """Every run by itself, and which may go along with each other; not those whose codes are bits of ``by_itself``."""
     term = state.term[0]
     term.active = term.runs
     groups = term.runs
     for r in range(term.runs):
         state.active[r] = r
-        state.leaders[r].runs = timeline_rows.runs_of(r)
+        state.leaders[r].runs = timeline_rows.bit_of_timeline_run(r)
         state.leaders[r].group = NO_GROUP
         state.leaders[r].along = 0
     for group in range(term.runs, len(state.leaders)):
-        forget_waits(state.ledger.waits, group)
+        forget_ack_waits(state.ledger.waits, group)
     for r in range(term.runs):
         if (
             state.leaders[r].group != NO_GROUP
@@ -93,11 +94,11 @@ def _take_over(state, to, of):
         mine.looked_at_us = other.looked_at_us
         mine.missed = other.missed
     state.ledger.pages[to, ledger.SETTLED_US] = state.ledger.pages[of, ledger.SETTLED_US]
-    take_over_waits(state.ledger.waits, to, of)
+    take_over_ack_waits(state.ledger.waits, to, of)
 
 
 @inlined
-def stands_in(state, r):
+def run_shared_with(state, r):
     """The place that has the run's state; a group has changed its ISR when the run did that asks."""
     leader = state.leaders[r]
     if leader.along == 0:
@@ -145,7 +146,7 @@ def _begin_notes(state, g):
 
 
 @inlined
-def part(state, r):
+def part_shared_run(state, r):
     """From here on the run is replayed by itself."""
     if state.leaders[r].along != 0:
         _part(state, r)
@@ -169,15 +170,15 @@ def _part(state, r):
     if state.leaders[g].along == 0:
         term.runs_at_risk -= int(of_group[ledger.AT_RISK] > 0)
         _take_away(state, g)
-        forget_waits(state.ledger.waits, g)
+        forget_ack_waits(state.ledger.waits, g)
     state.params[g].replica_lag_time_max_ms = _least_lag_time_ms(state, g)
 
 
 @kernel
-def part_all(state):
+def part_shared_runs(state):
     """From here on every run is replayed by itself."""
     for r in range(state.term[0].runs):
-        part(state, r)
+        part_shared_run(state, r)
 
 
 @kernel
@@ -200,7 +201,7 @@ def _least_lag_time_ms(state, g):
 
 
 @inlined
-def join(state, r, now_us):
+def join_shared_run(state, r, now_us):
     """Go along with the group if nothing tells the run from it."""
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
@@ -208,10 +209,10 @@ def join(state, r, now_us):
 
 
 @kernel
-def join_all(state, now_us):
+def join_shared_runs(state, now_us):
     """Whoever may goes along with its group."""
     for r in range(state.term[0].runs):
-        join(state, r, now_us)
+        join_shared_run(state, r, now_us)
 
 
 @kernel
@@ -235,22 +236,22 @@ def _join(state, r, now_us):
     leader.along = 1
     state.leaders[g].along += 1
     state.leaders[g].runs |= leader.runs
-    forget_waits(state.ledger.waits, r)
+    forget_ack_waits(state.ledger.waits, r)
     _take_away(state, r)
     lag_time_ms = state.params[r].replica_lag_time_max_ms
     state.params[g].replica_lag_time_max_ms = min(state.params[g].replica_lag_time_max_ms, lag_time_ms)
     for p in range(term.replicas):
         if p != term.leader:
-            term.miss_due_us = min(term.miss_due_us, parts_at_us(state.fetches[p], lag_time_ms))
+            term.miss_due_us = min(term.miss_due_us, shared_runs_part_at_us(state.fetches[p], lag_time_ms))
 
 
 @kernel
 def _settle(state, place, now_us):
     """Sum up until now."""
-    ledger.settle(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
+    ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
-            ledger.settle_follower(state, place, p, now_us)
+            ledger.settle_ledger_of_follower(state, place, p, now_us)
 
 
 @kernel
@@ -267,7 +268,10 @@ def _has_nothing_of_its_own(state, r, now_us):
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
             return False
-        if parts_at_us(fetch, state.params[r].replica_lag_time_max_ms) <= now_us or mine.joined_us == NEVER_US:
+        if (
+            shared_runs_part_at_us(fetch, state.params[r].replica_lag_time_max_ms) <= now_us
+            or mine.joined_us == NEVER_US
+        ):
             return False
     return True
 
@@ -284,7 +288,7 @@ def _is_like_its_group(state, r):
                 return False
     if state.ledger.pages[g, ledger.AT_RISK] != 0:
         return False
-    return wait_alike(state.ledger.waits, r, g)
+    return ack_waits_alike(state.ledger.waits, r, g)
 
 
 @kernel
@@ -292,7 +296,7 @@ def _found(state, r):
     """An empty group becomes what the run is, and has counted nothing yet."""
     term, g = state.term[0], state.leaders[r].group
     _take_over(state, g, r)
-    ledger.clear(state.ledger.pages[g], state.ledger.followers[g])
+    ledger.clear_ledger(state.ledger.pages[g], state.ledger.followers[g])
     state.ledger.pages[g, ledger.AT_RISK] = 0
     state.leaders[g].runs = state.leaders[r].runs
     state.leaders[g].group = NO_GROUP

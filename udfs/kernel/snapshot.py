@@ -24,16 +24,16 @@ LAYOUT = int.from_bytes(
 _HEADER = 6
 
 
-def packed(state: State) -> bytes:
-    """Bytes that `unpacked` makes an equal state of."""
+def packed_snapshot(state: State) -> bytes:
+    """Snapshot of a state: bytes that `unpacked_snapshot` makes an equal state of."""
     first, end = (int(place) for place in state.history.used)
     waiting = int(state.ledger.waits[COUNT, TIME])
     header = np.array([LAYOUT, len(state.codes), len(state.fetches), first, end, waiting], np.int64)
     return b"".join(part.tobytes() for part in (header, *_parts(state, first, end, waiting)))
 
 
-def unpacked(data: bytes) -> State:
-    """Make the state again.
+def unpacked_snapshot(data: bytes) -> State:
+    """Make the state again from a snapshot.
 
     Raises
     ------

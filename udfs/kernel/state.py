@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from udfs.kernel.append_history import History, new_history
+from udfs.kernel.append_history import AppendHistory, new_append_history
 from udfs.kernel.ledger import Ledger, new_ledger
 from udfs.records import FETCH_STATE, FOLLOWER, LEADER, TERM
 from udfs.rules import COMMON_PARAMS, REGISTRY
 
 
 class State(NamedTuple):
-    """Everything between two rows. R places: rule runs, then groups of them (``kernel.shared_runs``); n replicas."""
+    """The state between two rows. R places: rule runs, then groups of them (``kernel.shared_runs``); n replicas."""
 
     term: npt.NDArray[np.void]
     """TERM, shape (1,)."""
@@ -32,7 +32,7 @@ class State(NamedTuple):
     """Places that are replayed by themselves, shape (R,); the first ``TERM.active`` count."""
     due_us: npt.NDArray[np.int64]
     """Of each run: none of its timers is due before, shape (R,)."""
-    history: History
+    history: AppendHistory
     ledger: Ledger
 
 
@@ -72,15 +72,6 @@ def empty_state(places: int, replicas: int) -> State:
         np.zeros(places, np.int64),
         np.zeros(places, np.int64),
         np.zeros(places, np.int64),
-        new_history(),
+        new_append_history(),
         new_ledger(places, replicas, WAITS),
     )
-
-
-def room_for_a_row(runs: int, replicas: int) -> int:
-    """Result rows of a kind that one input row, and the timers before it, can give at most.
-
-    Each follower is read, recorded and answered once at most, joins, leaves and makes the leader give up
-    once at most; a shrink and a fetch may give a doubt; a change of the ISR may write every follower's row.
-    """
-    return runs * replicas * (6 * replicas + 14)

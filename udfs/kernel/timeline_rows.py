@@ -17,14 +17,8 @@ BITS = np.int64((1 << RUNS_A_ROW) - 1)
 
 
 @inlined
-def active_place(active, k):
-    """The k-th of the places that are replayed by themselves; the mask says that it is no place from the end."""
-    return active[k] & 0xFFFF
-
-
-@inlined
-def runs_of(r):
-    """Number of the stretch that the run is in, and its bit."""
+def bit_of_timeline_run(r):
+    """Of a timeline row, the number of the stretch of runs that the run is in, and its bit."""
     return r // RUNS_A_ROW << RUNS_A_ROW | 1 << r % RUNS_A_ROW
 
 
@@ -38,7 +32,7 @@ def _joins(row, runs):
 
 
 @inlined
-def show(out, since, p, now_us, follower, leader):
+def show_follower_in_timeline(out, since, p, now_us, follower, leader):
     """Write the follower's state if its position, its membership, or its last catching up while behind changed.
 
     Rows from ``since`` on are of this instant.
@@ -80,7 +74,7 @@ def show(out, since, p, now_us, follower, leader):
 
 
 @inlined
-def write_leader(rows, filled, since, now_us, leader):
+def show_leader_in_timeline(rows, filled, since, now_us, leader):
     """Write the partition's state; rows from ``since`` on are of this instant."""
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (

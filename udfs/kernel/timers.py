@@ -9,13 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from udfs.jit import inlined, kernel
-from udfs.kernel.isr import RuleCalls, await_rule
-from udfs.records import ARRIVED, NEVER_US, NO_LINE, RECORDED
+from udfs.kernel.rule_calls import RuleCalls
+from udfs.records import (
+    ARRIVED,
+    NEVER_US,
+    NO_LINE,
+    RECORDED,
+)
 from udfs.rules.base import Rule, never_gives_up
 
 
 class RuleTimers(NamedTuple):
-    """See the functions of the same names."""
+    """The timers of rules; see the functions of the same names."""
 
     schedule_check: Callable[..., Any]
     defer_check: Callable[..., Any]
@@ -23,13 +28,13 @@ class RuleTimers(NamedTuple):
     schedule_giving_up: Callable[..., Any]
 
 
-def bits_of(answers: Iterable[bool]) -> np.int64:
-    """Bit i is the i-th answer."""
+def timer_bits(answers: Iterable[bool]) -> np.int64:
+    """Bits of timers: bit i is the i-th answer."""
     return np.int64(sum(1 << i for i, answer in enumerate(answers) if answer))
 
 
 @kernel
-def first_rule(term, due_us, leaders):
+def first_rule_timer(term, due_us, leaders):
     """The rule run whose timer is due first, and when that is: few instants of fetches have to look again."""
     while True:
         first, least_us = 0, NEVER_US
@@ -38,21 +43,21 @@ def first_rule(term, due_us, leaders):
         while due_us[first] != least_us:
             first += 1
         term.rules_due_us = least_us
-        set_anew(due_us, leaders, first)
+        set_timer_anew(due_us, leaders, first)
         if due_us[first] == least_us:
             return first
 
 
 @inlined
-def set_anew(due_us, leaders, r):
-    """One of its timers went off, or was moved to later."""
+def set_timer_anew(due_us, leaders, r):
+    """Set a run's timers anew: one went off, or was moved to later."""
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 
 def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
     """Compile the timers for these rules."""
     overdue_at_ms, gives_up_at_us = calls.overdue_at_ms, calls.gives_up_at_us
-    give_up = bits_of(rule.gives_up_at_us is not never_gives_up for rule in rules)
+    give_up = timer_bits(rule.gives_up_at_us is not never_gives_up for rule in rules)
 
     @kernel
     def schedule_check(state, r, after_us):
@@ -76,7 +81,7 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
         leader = state.leaders[r]
         if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
             leader.check_us = state.term[0].silent_until_us
-        await_rule(state.term[0], state.due_us, r, leader.check_us)
+        await_rule_timer(state.term[0], state.due_us, r, leader.check_us)
 
     @inlined
     def schedule_crossing(state, r, now_us):
@@ -105,7 +110,7 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
                     elif overdue_ms * 1000 > now_us:
                         check_us = overdue_ms * 1000
         leader.check_us = check_us
-        await_rule(term, due_us, r, check_us)
+        await_rule_timer(term, due_us, r, check_us)
 
     @inlined
     def schedule_giving_up(state, r, now_us):
@@ -123,6 +128,13 @@ def rule_timers(rules: Sequence[Rule], calls: RuleCalls) -> RuleTimers:
                 at_us = gives_up_at_us(code, fetch, params)
                 if at_us > now_us:
                     leader.give_up_us = min(leader.give_up_us, at_us)
-        await_rule(term, due_us, r, leader.give_up_us)
+        await_rule_timer(term, due_us, r, leader.give_up_us)
 
     return RuleTimers(schedule_check, defer_check, schedule_crossing, schedule_giving_up)
+
+
+@inlined
+def await_rule_timer(term, due_us, r, at_us):
+    """A timer of a rule run was set; it may be moved to later without a word."""
+    due_us[r] = min(due_us[r], at_us)
+    term.rules_due_us = min(term.rules_due_us, at_us)

@@ -21,7 +21,7 @@ _P1, _P2, _P3 = (np.uint64(p) for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 
 _P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
 
-class Cut(NamedTuple):
+class CutLines(NamedTuple):
     """Of each line: its class (int8), its time in epoch microseconds, where its request begins, its hash (int64)."""
 
     line_class: npt.NDArray[np.int8]
@@ -30,9 +30,9 @@ class Cut(NamedTuple):
     line_hash: npt.NDArray[np.int64]
 
 
-def room_for(lines: int) -> Cut:
+def room_for_cut_lines(lines: int) -> CutLines:
     """Allocate for so many lines."""
-    return Cut(np.empty(lines, np.int8), *(np.empty(lines, np.int64) for _ in range(3)))
+    return CutLines(np.empty(lines, np.int8), *(np.empty(lines, np.int64) for _ in range(3)))
 
 
 @inlined
@@ -137,8 +137,8 @@ def _hash(text, at, end):
 
 
 @entry
-def cut_lines(text, edges, out: Cut):
-    """Cut lines.
+def cut_lines(text, edges, out: CutLines):
+    """Cut lines of a request log, each to its class, time and request.
 
     Parameters
     ----------

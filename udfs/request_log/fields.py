@@ -51,7 +51,7 @@ ASKED_LIST, FORGOTTEN_LIST, SENT_LIST, ANSWERED_LIST, OLDER_ANSWERED_LIST = rang
 CONTEXTS = 23
 
 
-class Field(NamedTuple):
+class FieldOfRequest(NamedTuple):
     """A member of an object: its name in JSON, and what becomes of its value."""
 
     name: str
@@ -61,79 +61,79 @@ class Field(NamedTuple):
 
 
 _TOPIC_NAMES = (
-    Field("topicId", STRING, ID_BEGIN, IN_TOPIC),
-    Field("topic", STRING, TOPIC_BEGIN, IN_TOPIC),
+    FieldOfRequest("topicId", STRING, ID_BEGIN, IN_TOPIC),
+    FieldOfRequest("topic", STRING, TOPIC_BEGIN, IN_TOPIC),
 )
-FIELDS: dict[int, tuple[Field, ...]] = {
+FIELDS: dict[int, tuple[FieldOfRequest, ...]] = {
     LINE: (
-        Field("requestHeader", OBJECT, HEADER),
-        Field("request", OBJECT, REQUEST),
-        Field("response", OBJECT, RESPONSE),
-        Field("totalTimeMs", DOUBLE, TOTAL),
-        Field("requestQueueTimeMs", DOUBLE, QUEUE),
-        Field("localTimeMs", DOUBLE, LOCAL),
-        Field("remoteTimeMs", DOUBLE, REMOTE),
-        Field("sendTimeMs", DOUBLE, SEND),
+        FieldOfRequest("requestHeader", OBJECT, HEADER),
+        FieldOfRequest("request", OBJECT, REQUEST),
+        FieldOfRequest("response", OBJECT, RESPONSE),
+        FieldOfRequest("totalTimeMs", DOUBLE, TOTAL),
+        FieldOfRequest("requestQueueTimeMs", DOUBLE, QUEUE),
+        FieldOfRequest("localTimeMs", DOUBLE, LOCAL),
+        FieldOfRequest("remoteTimeMs", DOUBLE, REMOTE),
+        FieldOfRequest("sendTimeMs", DOUBLE, SEND),
     ),
     HEADER: (
-        Field("requestApiKey", INT, API_KEY),
-        Field("requestApiVersion", INT, API_VERSION),
-        Field("correlationId", LONG, CORRELATION_ID),
-        Field("clientId", STRING, CLIENT_BEGIN),
-        Field("fetchVersion", INT, FETCH_VERSION),
+        FieldOfRequest("requestApiKey", INT, API_KEY),
+        FieldOfRequest("requestApiVersion", INT, API_VERSION),
+        FieldOfRequest("correlationId", LONG, CORRELATION_ID),
+        FieldOfRequest("clientId", STRING, CLIENT_BEGIN),
+        FieldOfRequest("fetchVersion", INT, FETCH_VERSION),
     ),
     REQUEST: (
-        Field("replicaId", INT, REPLICA),
-        Field("replicaState", OBJECT, REPLICA_STATE),
-        Field("maxWaitMs", LONG, MAX_WAIT_MS),
-        Field("sessionId", INT, ASKED_SESSION),
-        Field("sessionEpoch", INT, SESSION_EPOCH),
-        Field("topics", ARRAY, ASKED_TOPIC_LIST),
-        Field("forgottenTopicsData", ARRAY, FORGOTTEN_TOPIC_LIST),
-        Field("acks", INT, ACKS),
-        Field("topicData", ARRAY, SENT_TOPIC_LIST),
+        FieldOfRequest("replicaId", INT, REPLICA),
+        FieldOfRequest("replicaState", OBJECT, REPLICA_STATE),
+        FieldOfRequest("maxWaitMs", LONG, MAX_WAIT_MS),
+        FieldOfRequest("sessionId", INT, ASKED_SESSION),
+        FieldOfRequest("sessionEpoch", INT, SESSION_EPOCH),
+        FieldOfRequest("topics", ARRAY, ASKED_TOPIC_LIST),
+        FieldOfRequest("forgottenTopicsData", ARRAY, FORGOTTEN_TOPIC_LIST),
+        FieldOfRequest("acks", INT, ACKS),
+        FieldOfRequest("topicData", ARRAY, SENT_TOPIC_LIST),
     ),
-    REPLICA_STATE: (Field("replicaId", INT, STATE_REPLICA),),
+    REPLICA_STATE: (FieldOfRequest("replicaId", INT, STATE_REPLICA),),
     RESPONSE: (
-        Field("errorCode", INT, ERROR),
-        Field("sessionId", INT, GIVEN_SESSION),
-        Field("responses", ARRAY, ANSWERED_TOPIC_LIST),
+        FieldOfRequest("errorCode", INT, ERROR),
+        FieldOfRequest("sessionId", INT, GIVEN_SESSION),
+        FieldOfRequest("responses", ARRAY, ANSWERED_TOPIC_LIST),
     ),
-    ASKED_TOPIC: (*_TOPIC_NAMES, Field("partitions", ARRAY, ASKED_LIST)),
-    FORGOTTEN_TOPIC: (*_TOPIC_NAMES, Field("partitions", ARRAY, FORGOTTEN_LIST)),
+    ASKED_TOPIC: (*_TOPIC_NAMES, FieldOfRequest("partitions", ARRAY, ASKED_LIST)),
+    FORGOTTEN_TOPIC: (*_TOPIC_NAMES, FieldOfRequest("partitions", ARRAY, FORGOTTEN_LIST)),
     SENT_TOPIC: (
         _TOPIC_NAMES[0],
-        Field("name", STRING, TOPIC_BEGIN, IN_TOPIC),
-        Field("partitionData", ARRAY, SENT_LIST),
+        FieldOfRequest("name", STRING, TOPIC_BEGIN, IN_TOPIC),
+        FieldOfRequest("partitionData", ARRAY, SENT_LIST),
     ),
     ANSWERED_TOPIC: (
         *_TOPIC_NAMES,
-        Field("name", STRING, NAME_BEGIN, IN_TOPIC),
-        Field("partitions", ARRAY, ANSWERED_LIST),
-        Field("partitionResponses", ARRAY, OLDER_ANSWERED_LIST),
+        FieldOfRequest("name", STRING, NAME_BEGIN, IN_TOPIC),
+        FieldOfRequest("partitions", ARRAY, ANSWERED_LIST),
+        FieldOfRequest("partitionResponses", ARRAY, OLDER_ANSWERED_LIST),
     ),
     ASKED_PARTITION: (
-        Field("partition", INT, PARTITION, IN_PARTITION),
-        Field("currentLeaderEpoch", INT, EPOCH, IN_PARTITION),
-        Field("fetchOffset", LONG, OFFSET, IN_PARTITION),
-        Field("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
+        FieldOfRequest("partition", INT, PARTITION, IN_PARTITION),
+        FieldOfRequest("currentLeaderEpoch", INT, EPOCH, IN_PARTITION),
+        FieldOfRequest("fetchOffset", LONG, OFFSET, IN_PARTITION),
+        FieldOfRequest("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
     ),
     SENT_PARTITION: (
-        Field("index", INT, PARTITION, IN_PARTITION),
-        Field("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
+        FieldOfRequest("index", INT, PARTITION, IN_PARTITION),
+        FieldOfRequest("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
     ),
     ANSWERED_PARTITION: (
-        Field("partitionIndex", INT, PARTITION_INDEX, IN_PARTITION),
-        Field("partition", INT, PARTITION, IN_PARTITION),
-        Field("index", INT, INDEX, IN_PARTITION),
-        Field("errorCode", INT, PARTITION_ERROR, IN_PARTITION),
-        Field("highWatermark", LONG, HIGH_WATERMARK, IN_PARTITION),
-        Field("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
-        Field("recordSetSizeInBytes", LONG, OLDER_SIZE, IN_PARTITION),
-        Field("recordsStart", LONG, RECORDS_START, IN_PARTITION),
-        Field("recordsEnd", LONG, RECORDS_END, IN_PARTITION),
-        Field("baseOffset", LONG, BASE_OFFSET, IN_PARTITION),
-        Field("divergingEpoch", OBJECT, DIVERGING),
+        FieldOfRequest("partitionIndex", INT, PARTITION_INDEX, IN_PARTITION),
+        FieldOfRequest("partition", INT, PARTITION, IN_PARTITION),
+        FieldOfRequest("index", INT, INDEX, IN_PARTITION),
+        FieldOfRequest("errorCode", INT, PARTITION_ERROR, IN_PARTITION),
+        FieldOfRequest("highWatermark", LONG, HIGH_WATERMARK, IN_PARTITION),
+        FieldOfRequest("recordsSizeInBytes", LONG, SIZE, IN_PARTITION),
+        FieldOfRequest("recordSetSizeInBytes", LONG, OLDER_SIZE, IN_PARTITION),
+        FieldOfRequest("recordsStart", LONG, RECORDS_START, IN_PARTITION),
+        FieldOfRequest("recordsEnd", LONG, RECORDS_END, IN_PARTITION),
+        FieldOfRequest("baseOffset", LONG, BASE_OFFSET, IN_PARTITION),
+        FieldOfRequest("divergingEpoch", OBJECT, DIVERGING),
     ),
 }
 
@@ -156,12 +156,12 @@ SLOTS_OF = {HEADER: (API_KEY, REPLICA), REQUEST: (REPLICA, ERROR), REPLICA_STATE
 """First slot of an object's values, and the one after its last."""
 
 
-def _named_as_in_text(field: Field) -> Field:
+def _named_as_in_text(field: FieldOfRequest) -> FieldOfRequest:
     """Before 2.8 ``fetchOffset`` was ``fetch_offset``."""
     return field._replace(name=re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", field.name))
 
 
-def _names_of(context: int) -> tuple[Field, ...]:
+def _names_of(context: int) -> tuple[FieldOfRequest, ...]:
     fields = FIELDS.get(context, ())
     return tuple(dict.fromkeys((*fields, *map(_named_as_in_text, fields))))
 
@@ -179,7 +179,7 @@ OWN_FIRST, OWN_END = np.array([SLOTS_OF.get(context, (0, 0)) for context in rang
 BUCKETS, _OF_LENGTH, _OF_FIRST = 128, 2, 23
 
 
-def bucket_of(length, first, last):
+def bucket_of_field(length, first, last):
     """Number the bucket of a name; no two names of a context share one."""
     return (_OF_LENGTH * length + _OF_FIRST * first + last) & (BUCKETS - 1)
 
@@ -190,7 +190,7 @@ def _by_bucket() -> npt.NDArray[np.int64]:
     for context in range(CONTEXTS):
         for field in _names_of(context):
             name = field.name.encode()
-            bucket = bucket_of(len(name), name[0], name[-1])
+            bucket = bucket_of_field(len(name), name[0], name[-1])
             assert fields[context, bucket] < 0, f"{field.name} shares a bucket: choose other factors"
             fields[context, bucket] = number
             number += 1

@@ -15,7 +15,7 @@ from udfs.request_log import tokens
 MAX_DEPTH = 1000
 
 
-class Found(NamedTuple):
+class FoundInJsonLine(NamedTuple):
     """What one line's JSON holds; all arrays are used again for the next line.
 
     ``values`` (int64, `fields.SLOTS`), ``durations`` in ms (float64; NaN: null), rows of topic and partition entries
@@ -30,9 +30,9 @@ class Found(NamedTuple):
     stack: npt.NDArray[np.int64]
 
 
-def room_for(longest: int) -> Found:
+def room_for_json_line(longest: int) -> FoundInJsonLine:
     """Allocate for lines of up to ``longest`` bytes; entries that a valid line has no room for are not kept."""
-    return Found(
+    return FoundInJsonLine(
         np.zeros(f.SLOTS, np.int64),
         np.zeros(f.DURATIONS),
         np.empty((longest // 20 + 2, f.TOPIC_COLUMNS), np.int64),
@@ -42,7 +42,7 @@ def room_for(longest: int) -> Found:
     )
 
 
-_bucket_of = kernel(f.bucket_of)
+_bucket_of = kernel(f.bucket_of_field)
 
 
 @kernel
@@ -60,7 +60,7 @@ def _field_named(text, begin, end, context):
 
 
 @kernel
-def read_json(text, at, end, is_text, found: Found):
+def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
     """Read the object that begins at ``at``.
 
     With ``is_text`` a member may also be as in the text of lines before 2.8: ``name=value``, and where the value is a

@@ -33,7 +33,7 @@ ASKED, FORGOTTEN, ANSWERED = range(3)
 Ints = npt.NDArray[np.int64]
 
 
-class Lists(NamedTuple):
+class PieceLists(NamedTuple):
     """One of the three lists of many pieces.
 
     ``names``: the bytes of the topic entries' names, one after the other; entry i ends at ``name_end[i]``. ``is_id``
@@ -51,7 +51,7 @@ class Lists(NamedTuple):
 
 
 @kernel
-def write_unsigned(number, out, at):
+def write_unsigned_piece(number, out, at):
     """Write a number that is not negative; gives the byte after it."""
     while number >= 128:
         out[at] = (number & 127) | 128
@@ -62,20 +62,20 @@ def write_unsigned(number, out, at):
 
 
 @kernel
-def write_signed(number, out, at):
+def write_signed_piece(number, out, at):
     """Write a number of any sign."""
-    return write_unsigned((number << 1) ^ (number >> 63), out, at)
+    return write_unsigned_piece((number << 1) ^ (number >> 63), out, at)
 
 
 @kernel
-def write_name(text, topics, row, out, at):
+def write_name_piece(text, topics, row, out, at):
     """Write the id of a topic entry (`udfs.request_log.fields`), or its name where it has no id."""
     begin, end = topics[row, f.ID_BEGIN], topics[row, f.ID_END]
     is_id = begin != f.NULL
     if not is_id:
         column = f.TOPIC_BEGIN if topics[row, f.TOPIC_BEGIN] != f.NULL else f.NAME_BEGIN
         begin, end = topics[row, column], topics[row, column + 1]
-    at = write_unsigned(2 * (end - begin) + is_id, out, at)
+    at = write_unsigned_piece(2 * (end - begin) + is_id, out, at)
     for k in range(begin, end):
         out[at] = text[k]
         at += 1
@@ -125,7 +125,7 @@ def count_pieces(data, edges, numbers, totals):
 
 
 @entry
-def unpack(data, edges, numbers, asked: Lists, forgotten: Lists, answered: Lists, filled):
+def unpack_pieces(data, edges, numbers, asked: PieceLists, forgotten: PieceLists, answered: PieceLists, filled):
     """Take pieces apart into the three lists, which have room for what `count_pieces` has counted.
 
     ``filled`` (int64, (3, 3)) are zeros, and then what `count_pieces` gives.

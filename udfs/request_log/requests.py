@@ -8,8 +8,8 @@ import numpy.typing as npt
 from udfs.jit import entry, inlined, kernel
 from udfs.request_log import fields as f
 from udfs.request_log.fields import NULL
-from udfs.request_log.json_line import Found, read_json
-from udfs.request_log.pieces import write_name, write_signed, write_unsigned
+from udfs.request_log.json_line import FoundInJsonLine, read_json_line
+from udfs.request_log.pieces import write_name_piece, write_signed_piece, write_unsigned_piece
 
 FETCH, PRODUCE_API = 1, 0
 FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
@@ -33,7 +33,7 @@ OUTCOMES = 13
 """What a line with a request is: a kind of request, or a reason to refuse it."""
 
 
-class Requests(NamedTuple):
+class RequestsInColumns(NamedTuple):
     """A column each, with a value a line (int64, `NULL`: none); those of refused lines have ``outcome`` alone.
 
     ``client`` (2 columns): where the client id of a follower or producer begins and ends in the text. ``piece_end``:
@@ -61,10 +61,10 @@ class Requests(NamedTuple):
     pieces: npt.NDArray[np.uint8]
 
 
-def room_for(lines: int, size: int) -> Requests:
+def room_for_requests(lines: int, size: int) -> RequestsInColumns:
     """Allocate for so many lines of so many bytes in all: a piece is shorter than its line."""
-    columns = {name: np.full(lines, NULL) for name in Requests._fields[1:-3]}
-    return Requests(
+    columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
+    return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
         **columns,
         client=np.full((lines, 2), NULL),
@@ -241,41 +241,41 @@ def _write_piece(text, found, is_produce, out, at):
     values, _durations, topics, partitions, forgotten, _stack = found
     first, count = _asked_for(values, is_produce)
     count = max(count, 0)
-    at = write_unsigned(count, out, at)
+    at = write_unsigned_piece(count, out, at)
     for t in range(first, first + count):
-        at = write_name(text, topics, t, out, at)
-        at = write_unsigned(topics[t, f.PARTITIONS], out, at)
+        at = write_name_piece(text, topics, t, out, at)
+        at = write_unsigned_piece(topics[t, f.PARTITIONS], out, at)
         for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
-            at = write_unsigned(partitions[p, f.PARTITION], out, at)
+            at = write_unsigned_piece(partitions[p, f.PARTITION], out, at)
             if is_produce:
-                at = write_unsigned(_or(partitions[p, f.SIZE], -2) + 2, out, at)
+                at = write_unsigned_piece(_or(partitions[p, f.SIZE], -2) + 2, out, at)
             else:
-                at = write_unsigned(_or(partitions[p, f.EPOCH], -1) + 1, out, at)
-                at = write_unsigned(partitions[p, f.OFFSET] + 1, out, at)
+                at = write_unsigned_piece(_or(partitions[p, f.EPOCH], -1) + 1, out, at)
+                at = write_unsigned_piece(partitions[p, f.OFFSET] + 1, out, at)
     first, count = values[f.FORGOTTEN_FIRST], 0 if is_produce else max(values[f.FORGOTTEN], 0)
-    at = write_unsigned(count, out, at)
+    at = write_unsigned_piece(count, out, at)
     for t in range(first, first + count):
-        at = write_name(text, topics, t, out, at)
-        at = write_unsigned(topics[t, f.PARTITIONS], out, at)
+        at = write_name_piece(text, topics, t, out, at)
+        at = write_unsigned_piece(topics[t, f.PARTITIONS], out, at)
         for p in range(topics[t, f.PARTITIONS_FIRST], topics[t, f.PARTITIONS_FIRST] + topics[t, f.PARTITIONS]):
-            at = write_unsigned(forgotten[p], out, at)
+            at = write_unsigned_piece(forgotten[p], out, at)
     first, count = values[f.ANSWERS_FIRST], max(values[f.ANSWERS], 0)
-    at = write_unsigned(count, out, at)
+    at = write_unsigned_piece(count, out, at)
     for t in range(first, first + count):
         row, answers = _answers_of(topics, t, is_produce)
-        at = write_name(text, topics, t, out, at)
-        at = write_unsigned(answers, out, at)
+        at = write_name_piece(text, topics, t, out, at)
+        at = write_unsigned_piece(answers, out, at)
         for p in range(row, row + answers):
-            at = write_unsigned(_index_of(partitions, p, is_produce), out, at)
+            at = write_unsigned_piece(_index_of(partitions, p, is_produce), out, at)
             error = _or(partitions[p, f.PARTITION_ERROR], 0)
             if is_produce:
-                at = write_signed(error, out, at)
-                at = write_unsigned(partitions[p, f.BASE_OFFSET] + 1, out, at)
+                at = write_signed_piece(error, out, at)
+                at = write_unsigned_piece(partitions[p, f.BASE_OFFSET] + 1, out, at)
             else:
                 diverged = error == 0 and partitions[p, f.DIVERGES] == 1
-                at = write_signed(DIVERGED if diverged else error, out, at)
-                at = write_unsigned(_or(partitions[p, f.HIGH_WATERMARK], -1) + 1, out, at)
-                at = write_unsigned(_or(_size_of(partitions, p), 0) + 1, out, at)
+                at = write_signed_piece(DIVERGED if diverged else error, out, at)
+                at = write_unsigned_piece(_or(partitions[p, f.HIGH_WATERMARK], -1) + 1, out, at)
+                at = write_unsigned_piece(_or(_size_of(partitions, p), 0) + 1, out, at)
     return at
 
 
@@ -306,7 +306,9 @@ def _keep(i, values, durations, stamp_us, out):
 
 
 @entry
-def read_requests(text, begins, ends, is_text, stamps_us, mark, found: Found, out: Requests):
+def read_requests_into_columns(
+    text, begins, ends, is_text, stamps_us, mark, found: FoundInJsonLine, out: RequestsInColumns
+):
     """Read the JSON of lines.
 
     Parameters
@@ -316,7 +318,7 @@ def read_requests(text, begins, ends, is_text, stamps_us, mark, found: Found, ou
     begins, ends : int64 array (n)
         Bytes of the JSON and of what a layout puts after it; a line that begins at -1 is left out.
     is_text : bool array (n)
-        Whether it has members as `read_json` takes them of lines before 2.8.
+        Whether it has members as `read_json_line` takes them of lines before 2.8.
     stamps_us : int64 array (n)
         Times of the lines; `NULL`: none.
     mark : uint8 array
@@ -341,7 +343,7 @@ def read_requests(text, begins, ends, is_text, stamps_us, mark, found: Found, ou
             out.outcome[i] = TIME
             continue
         values = found.values
-        is_json = read_json(text, begin, end, is_text[i], found)
+        is_json = read_json_line(text, begin, end, is_text[i], found)
         api = values[f.API_KEY]
         # Other requests have members of the same names and other types.
         is_used = api == FETCH or api == PRODUCE_API or api == NULL

@@ -28,7 +28,7 @@ def after_blanks(text, at, end):
 
 @kernel
 def end_of_string(text, at, end):
-    """Find the closing quote; -1: there is none, or something that no string may hold comes before it."""
+    """Find the closing quote of a token; -1: there is none, or something that no string may hold comes before it."""
     while at < end:
         c = text[at]
         if _PLAIN[c]:
@@ -62,7 +62,7 @@ def _after_digits(text, at, end):
 
 @kernel
 def end_of_number(text, at, end):
-    """Find the end of a number, and whether it is whole; -1: it is none."""
+    """Find the end of a number token, and whether it is whole; -1: it is none."""
     if text[at] == MINUS:
         at += 1
     first = at
@@ -90,7 +90,7 @@ def end_of_number(text, at, end):
 
 @kernel
 def whole_number(text, at, end):
-    """Give the number, and whether it fits into an int64; the least int64 counts as the one above it, being `NULL`."""
+    """Give the number of a token, and whether it fits an int64; the least counts as the one above it, being `NULL`."""
     negative = text[at] == MINUS
     if negative:
         at += 1
@@ -107,7 +107,7 @@ def whole_number(text, at, end):
 
 @kernel
 def real_number(text, at, end):
-    """Give a number with decimals or an exponent; exact up to 15 digits and to 10^22, else to the last places."""
+    """Give a number token with decimals or an exponent; exact up to 15 digits and to 10^22, else to the last places."""
     negative = text[at] == MINUS
     if negative:
         at += 1

@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 _MORE = 128
 
 
-class Partitions(NamedTuple):
+class UnpackedPartitions(NamedTuple):
     """One list of the requests of a batch: the partitions asked for, forgotten, or in the response.
 
     ``topics``: a string a topic entry, its id where there is one, else its name (``is_id``). ``per_topic``: partitions
@@ -40,7 +40,7 @@ class Partitions(NamedTuple):
         return self.topics.take(pa.array(np.repeat(np.arange(len(self.per_topic)), self.per_topic)))
 
 
-def fetches(packed: pa.Array) -> tuple[Partitions, Partitions, Partitions]:
+def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
     """Take the pieces of fetches apart.
 
     Parameters
@@ -61,7 +61,7 @@ def fetches(packed: pa.Array) -> tuple[Partitions, Partitions, Partitions]:
 
 
 def with_topics_in_front(piece: bytes, topics: Sequence[tuple[str, Sequence[int]]], *, by_id: bool) -> bytes:
-    """Let a fetch ask for more partitions, before those that it asks for, at an unknown epoch and offset.
+    """Let an unpacked fetch ask for more partitions, before those that it asks for, at an unknown epoch and offset.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _write(number: int, out: bytearray) -> None:
     out.append(number)
 
 
-def produce_requests(packed: pa.Array) -> tuple[Partitions, Partitions]:
+def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions]:
     """Take the pieces of produce requests apart.
 
     Returns
@@ -113,7 +113,9 @@ def _signed(numbers: Ints) -> Ints:
     return (numbers >> 1) ^ -(numbers & 1)
 
 
-def _unpacked(packed: pa.Array, numbers: tuple[int, int, int]) -> tuple[Partitions, Partitions, Partitions]:
+def _unpacked(
+    packed: pa.Array, numbers: tuple[int, int, int]
+) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
     rows = len(packed)
     _valid, edges, data = packed.buffers()
     # Neither can be written to, whoever made them: for others numba compiles again.
@@ -123,25 +125,27 @@ def _unpacked(packed: pa.Array, numbers: tuple[int, int, int]) -> tuple[Partitio
     totals = np.empty((3, 3), np.int64)
     pieces.count_pieces(text, at, numbers, totals)
     asked, forgotten, answered = (
-        pieces.Lists(
+        pieces.PieceLists(
             np.empty(size, np.uint8), np.empty(entries, np.int64), np.empty(entries, np.bool_),
             np.empty(entries, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64),
             np.empty((partitions, columns), np.int64),
         )
         for (size, entries, partitions), columns in zip(totals, numbers, strict=True)
     )  # fmt: skip
-    pieces.unpack(text, at, numbers, asked, forgotten, answered, np.zeros((3, 3), np.int64))
+    pieces.unpack_pieces(text, at, numbers, asked, forgotten, answered, np.zeros((3, 3), np.int64))
     return _partitions(asked), _partitions(forgotten), _partitions(answered)
 
 
-def _partitions(lists: pieces.Lists) -> Partitions:
+def _partitions(lists: pieces.PieceLists) -> UnpackedPartitions:
     edges = np.concatenate([[0], lists.name_end]).astype(np.int32)
     names = pa.StringArray.from_buffers(len(lists.name_end), pa.py_buffer(edges), pa.py_buffer(lists.names))
-    return Partitions(unescaped(names), lists.is_id, lists.partitions, lists.entries, lists.listed, lists.numbers)
+    return UnpackedPartitions(
+        unescaped(names), lists.is_id, lists.partitions, lists.entries, lists.listed, lists.numbers
+    )
 
 
 def unescaped(names: pa.Array) -> pa.Array:
-    """Replace the escapes of JSON in strings, if there are any."""
+    """Replace the escapes of JSON in unpacked strings, if there are any."""
     escaped = pc.match_substring(names, "\\")
     if not pc.any(escaped).as_py():
         return names

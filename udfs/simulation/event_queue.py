@@ -8,7 +8,7 @@ from udfs.jit import inlined, kernel
 
 
 @inlined
-def set_timer(world, which, time_us):
+def set_queued_timer(world, which, time_us):
     """Set the timer of a partition, or of a follower (its position after all partitions); NEVER_US for none."""
     timers = world.timers
     i = len(timers) // 2 + which
@@ -24,20 +24,20 @@ def set_timer(world, which, time_us):
 
 
 @inlined
-def timer_us(world, which):
+def queued_timer_us(world, which):
     """When this one goes off."""
     return world.timers[len(world.timers) // 2 + which]
 
 
 @kernel
-def next_timer_us(world):
+def next_queued_timer_us(world):
     """When the next timer goes off."""
     return world.timers[1]
 
 
 @kernel
-def next_timer(world):
-    """Whose timer is next, the first among equal ones."""
+def next_queued_timer(world):
+    """Whose timer is next in the queue, the first among equal ones."""
     timers, i = world.timers, 1
     while i < len(timers) // 2:
         i = 2 * i if timers[2 * i] == timers[i] else 2 * i + 1
@@ -62,7 +62,7 @@ def _move(world, i, j):
 
 
 @kernel
-def push(world, time_us, kind, who, serial):
+def push_event(world, time_us, kind, who, serial):
     """Add an event."""
     group = world.group[0]
     last = len(world.event_us) - 1  # a place of its own for the event under way
@@ -84,7 +84,7 @@ def push(world, time_us, kind, who, serial):
 
 
 @kernel
-def pop(world):
+def pop_event(world):
     """Take the next event: ``(time_us, kind, who, serial)``."""
     group = world.group[0]
     time_us, kind, who, serial = (

@@ -3,10 +3,10 @@
 import numpy as np
 
 from udfs.jit import inlined, kernel
-from udfs.kernel.append_history import History, missing_since
+from udfs.kernel.append_history import AppendHistory, missing_since
 from udfs.records import RELINQUISH
 from udfs.simulation import event_queue
-from udfs.simulation.log_rows import write_append
+from udfs.simulation.log_rows import write_append_row
 
 PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT, ELECTION = np.arange(8)
 """Kinds of events; all before FAULT need the leader to be awake."""
@@ -15,8 +15,8 @@ NOT_ENOUGH_REPLICAS = np.int64(19)
 
 
 @kernel
-def is_void(world, kind, who, serial):
-    """It was overtaken by an election, or an answer."""
+def request_is_void(world, kind, who, serial):
+    """A request is void: it was overtaken by an election, or an answer."""
     if kind == FAULT:
         return False
     if kind in (PRODUCED, APPENDED, TAKEN, ELECTION):
@@ -25,15 +25,15 @@ def is_void(world, kind, who, serial):
 
 
 @kernel
-def forget_void(world):
+def forget_void_requests(world):
     """Terms may follow each other faster than producers send; what is void must not fill the heap meanwhile."""
     group = world.group[0]
     events = group.events
     group.events = 0
     for i in range(events):
         kind, who, serial = world.event_kind[i], world.event_who[i], world.event_serial[i]
-        if not is_void(world, kind, who, serial):
-            event_queue.push(world, world.event_us[i], kind, who, serial)
+        if not request_is_void(world, kind, who, serial):
+            event_queue.push_event(world, world.event_us[i], kind, who, serial)
 
 
 @kernel
@@ -47,7 +47,7 @@ def _label(world, label, p, change):
     """Whose change it is, and what is true of the replica. The change has its ISR and high watermark of before."""
     group, leader = world.group[0], world.leaders[p, 0]
     at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
-    history = History(world.history_offset[p], world.history_us[p], world.history_used[p])
+    history = AppendHistory(world.history_offset[p], world.history_us[p], world.history_used[p])
     end = leader.log_end_offset
     for other in range(len(world.peers)):
         if other not in (who, group.leader) and isr >> other & 1:
@@ -62,8 +62,8 @@ def _label(world, label, p, change):
 
 
 @kernel
-def successor(world):
-    """The next broker that is in the ISR of every partition; -1: there is none."""
+def successor_of_leader(world):
+    """The next leader: the next broker that is in the ISR of every partition; -1: there is none."""
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
     for p in range(len(world.partitions)):
@@ -76,7 +76,7 @@ def successor(world):
 
 
 @inlined
-def note_changes(world, log, p, now_us):
+def note_changes_of_leader(world, log, p, now_us):
     """Whose they are; and where leadership is given up, by all partitions at about the same time, one election."""
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_changes(world, log, p, now_us)
@@ -89,7 +89,7 @@ def _note_changes(world, log, p, now_us):
         _label(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])
         if world.out.change[group.changes_noted, 2] == RELINQUISH and group.electing == 0:
             group.electing = 1
-            event_queue.push(world, now_us + group.election_us, ELECTION, 0, group.serial)
+            event_queue.push_event(world, now_us + group.election_us, ELECTION, 0, group.serial)
         group.changes_noted += 1
 
 
@@ -104,16 +104,16 @@ def start_request(world, who, now_us):
     group.busy += 1
     leader = world.peers[group.leader]
     if who >= 0:
-        event_queue.push(
+        event_queue.push_event(
             world, now_us + leader.queue_us + group.request_us + leader.storage_us, APPENDED, who, group.serial
         )
     else:
-        event_queue.push(world, now_us + leader.queue_us, TAKEN, -1 - who, group.serial)
+        event_queue.push_event(world, now_us + leader.queue_us, TAKEN, -1 - who, group.serial)
 
 
 @kernel
-def thread_is_free(world, now_us):
-    """It takes the request that waits longest."""
+def thread_takes_request(world, now_us):
+    """An io thread of the leader is free, and takes the request that waits longest."""
     group = world.group[0]
     group.busy -= 1
     if group.queued > 0:
@@ -124,7 +124,7 @@ def thread_is_free(world, now_us):
 
 
 @kernel
-def followers_begin(world, now_us):
+def followers_request_first(world, now_us):
     """A term begins: one follower after the other, cut to its leader's log, asks for the first time."""
     group = world.group[0]
     for f in range(len(world.peers)):
@@ -132,11 +132,11 @@ def followers_begin(world, now_us):
             peer = world.peers[f]
             peer.written_us = now_us
             first_us = max(now_us + group.election_us * (f + 1), peer.paused_until_us)
-            event_queue.push(world, first_us + peer.link_us, FETCHED, f, peer.serial)
+            event_queue.push_event(world, first_us + peer.link_us, FETCHED, f, peer.serial)
 
 
 @kernel
-def acknowledge(world, log, p, now_us):
+def acknowledge_producers(world, log, p, now_us):
     """Producers that wait for all hear of what the high watermark has passed, and go on."""
     group, partition = world.group[0], world.partitions[p]
     acknowledged = 0
@@ -144,7 +144,7 @@ def acknowledge(world, log, p, now_us):
         acknowledged < partition.in_flight and world.waiting[p, acknowledged, 2] <= world.leaders[p, 0].high_watermark
     ):
         wait = world.waiting[p, acknowledged]
-        write_append(world, log, p, wait[0], wait[1], wait[2], -1, now_us, 0)
+        write_append_row(world, log, p, wait[0], wait[1], wait[2], -1, now_us, 0)
         acknowledged += 1
     if acknowledged > 0:
         for i in range(acknowledged, partition.in_flight):
@@ -153,4 +153,4 @@ def acknowledge(world, log, p, now_us):
         partition.in_flight -= acknowledged
         if partition.blocked != 0:
             partition.blocked = 0
-            event_queue.push(world, max(now_us, partition.next_us), PRODUCED, p, group.serial)
+            event_queue.push_event(world, max(now_us, partition.next_us), PRODUCED, p, group.serial)

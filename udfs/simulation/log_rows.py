@@ -5,7 +5,7 @@ import numpy as np
 from udfs.jit import inlined, kernel
 
 FETCHES, APPENDS, TERMS, EVENTS = np.arange(4)
-"""Tables of a ``udfs.simulation.world.Log``, as ``filled`` counts them."""
+"""Tables of a ``udfs.simulation.world.WorldLog``, as ``filled`` counts them."""
 
 
 @inlined
@@ -17,7 +17,7 @@ def _write(table, filled, which, values):
 
 
 @inlined
-def write_fetch(world, log, p, f, high_watermark):
+def write_fetch_row(world, log, p, f, high_watermark):
     """A fetch as the leader's request log would have it."""
     group, fetch = world.group[0], world.fetches[p, f]
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
@@ -26,7 +26,7 @@ def write_fetch(world, log, p, f, high_watermark):
 
 
 @kernel
-def write_append(world, log, p, time_us, base_offset, log_end_offset, acks, acknowledged_us, error_code):
+def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, acknowledged_us, error_code):
     """An append, with the time of its acknowledgement; UNKNOWN where there is none."""
     group = world.group[0]
     values = (
@@ -37,7 +37,7 @@ def write_append(world, log, p, time_us, base_offset, log_end_offset, acks, ackn
 
 
 @kernel
-def write_term(world, log, p, end_us):
+def write_term_row(world, log, p, end_us):
     """The term that ends now."""
     group, partition = world.group[0], world.partitions[p]
     values = (
@@ -48,7 +48,7 @@ def write_term(world, log, p, end_us):
 
 
 @kernel
-def label_score(world, log, p):
+def label_score_row(world, log, p):
     """Say whose the next row of ``World.out.score`` is."""
     whose = log.scores[world.out.filled[3]]
     whose[0] = p
@@ -57,6 +57,6 @@ def label_score(world, log, p):
 
 
 @kernel
-def write_event(log, broker, from_us, until_us, kind):
+def write_event_row(log, broker, from_us, until_us, kind):
     """Something that happened to a broker as a whole."""
     _write(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))

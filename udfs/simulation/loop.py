@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from udfs.jit import entry, inlined, kernel
 from udfs.kernel import ledger
-from udfs.kernel.partition import build_steps
+from udfs.kernel.partition import build_partition_steps
 from udfs.records import APPEND, COMPLETED, ELIGIBLE, FETCH, NEVER_US, READ, RECORDED, REMOVED, SILENCE, UNKNOWN
 from udfs.rules import REGISTRY
 from udfs.simulation import event_queue
@@ -26,21 +26,21 @@ from udfs.simulation.leader_requests import (
     PRODUCED,
     RECORD,
     TAKEN,
-    acknowledge,
-    followers_begin,
-    forget_void,
-    is_void,
-    note_changes,
+    acknowledge_producers,
+    followers_request_first,
+    forget_void_requests,
+    note_changes_of_leader,
+    request_is_void,
     start_request,
-    successor,
-    thread_is_free,
+    successor_of_leader,
+    thread_takes_request,
 )
 from udfs.simulation.log_rows import (
-    label_score,
-    write_append,
-    write_event,
-    write_fetch,
-    write_term,
+    label_score_row,
+    write_append_row,
+    write_event_row,
+    write_fetch_row,
+    write_term_row,
 )
 from udfs.simulation.world import (
     CHANGE_LEADER,
@@ -53,17 +53,17 @@ from udfs.simulation.world import (
     SILENT,
     UNDER_WAY,
     UNFENCED,
-    apply_fault,
-    next_instant_us,
-    partition_state,
-    produce_gap_us,
+    apply_fault_to_world,
+    next_instant_of_world_us,
+    partition_state_of_world,
+    produce_gap_of_world_us,
 )
 
 
 @lru_cache(maxsize=1)
-def simulation() -> Callable[..., int]:
+def simulation_loop() -> Callable[..., int]:
     """Compile the simulation for the registry, once a process (half a minute); ``World.codes`` picks the rule."""
-    steps = build_steps(tuple(REGISTRY.values()))
+    steps = build_partition_steps(tuple(REGISTRY.values()))
     begin_term, take_in_row, take_in = steps.begin_term, steps.take_in_row_called, steps.take_in
     fire_timers, schedule_giving_up = steps.fire_timers, steps.schedule_giving_up
 
@@ -72,20 +72,20 @@ def simulation() -> Callable[..., int]:
         """After a step: acknowledge what the high watermark has passed, note changes, set the timer."""
         leader = world.leaders[p, 0]
         if world.partitions[p].in_flight > 0:
-            acknowledge(world, log, p, now_us)
-        note_changes(world, log, p, now_us)
+            acknowledge_producers(world, log, p, now_us)
+        note_changes_of_leader(world, log, p, now_us)
         world.out.filled[0] = 0
         world.out.filled[1] = 0
-        event_queue.set_timer(
+        event_queue.set_queued_timer(
             world, p, min(leader.check_us, leader.commit_us, leader.give_up_us, world.term[p].miss_due_us)
         )
 
     @inlined
     def come_to(world, log, p, state, now_us):
         """What was due in the partition before this instant, and what it changed."""
-        if event_queue.timer_us(world, p) <= now_us:
+        if event_queue.queued_timer_us(world, p) <= now_us:
             fire_timers(state, now_us, world.out)
-        note_changes(world, log, p, now_us)
+        note_changes_of_leader(world, log, p, now_us)
 
     @kernel
     def begin(world, p, isr, high_watermark, now_us):
@@ -105,9 +105,9 @@ def simulation() -> Callable[..., int]:
         partition.term_isr = isr
         partition.in_flight = 0
         partition.blocked = 0
-        begin_term(partition_state(world, p), isr, high_watermark, True, world.out)
+        begin_term(partition_state_of_world(world, p), isr, high_watermark, True, world.out)
         if partition.gap_us > 0:
-            event_queue.push(world, max(partition.next_us, now_us), PRODUCED, p, group.serial)
+            event_queue.push_event(world, max(partition.next_us, now_us), PRODUCED, p, group.serial)
 
     @kernel
     def end(world, log, p, now_us):
@@ -120,20 +120,20 @@ def simulation() -> Callable[..., int]:
                 fetch.processed_us = min(fetch.processed_us, now_us + 1)
                 fetch.released_us = min(fetch.released_us, now_us + 1)
                 fetch.completed_us = min(fetch.completed_us, now_us + 1)
-                write_fetch(world, log, p, f, world.leaders[p, 0].high_watermark)
+                write_fetch_row(world, log, p, f, world.leaders[p, 0].high_watermark)
         for i in range(partition.in_flight):
             wait = world.waiting[p, i]
-            write_append(world, log, p, wait[0], wait[1], wait[2], -1, UNKNOWN, 0)
-        write_term(world, log, p, now_us)
-        label_score(world, log, p)
-        ledger.end(partition_state(world, p), now_us, world.out)
+            write_append_row(world, log, p, wait[0], wait[1], wait[2], -1, UNKNOWN, 0)
+        write_term_row(world, log, p, now_us)
+        label_score_row(world, log, p)
+        ledger.end_ledger(partition_state_of_world(world, p), now_us, world.out)
         for f in range(len(world.peers)):
             world.remembered[p, group.leader, f] = world.followers[p, 0, f]
 
     @inlined
     def take_in_one(world, log, p, kind, who, offset, code, until_us, now_us):
         """A row of the log, as it happens; later instants of a fetch are not known yet."""
-        row, state = world.row, partition_state(world, p)
+        row, state = world.row, partition_state_of_world(world, p)
         row.time_us[0] = now_us
         row.kind[0] = kind
         row.replica_id[0] = who
@@ -148,7 +148,7 @@ def simulation() -> Callable[..., int]:
     @inlined
     def fetch_step(world, log, p, f, stage, now_us):
         """An instant of a fetch."""
-        state = partition_state(world, p)
+        state = partition_state_of_world(world, p)
         come_to(world, log, p, state, now_us)
         take_in(state, f, stage, now_us, world.out)
         schedule_giving_up(state, 0, now_us)
@@ -158,11 +158,11 @@ def simulation() -> Callable[..., int]:
     def appended(world, log, p, now_us):
         group, partition = world.group[0], world.partitions[p]
         leader = world.leaders[p, 0]
-        thread_is_free(world, now_us)
+        thread_takes_request(world, now_us)
         if partition.acks == -1 and leader.isr_size < min(world.params[0].min_insync_replicas, leader.replicas):
             world.ledger.pages[p, 0, ledger.REFUSED_APPENDS] += 1
-            write_append(world, log, p, now_us, UNKNOWN, UNKNOWN, -1, UNKNOWN, NOT_ENOUGH_REPLICAS)
-            event_queue.push(world, now_us + group.retry_us, PRODUCED, p, group.serial)
+            write_append_row(world, log, p, now_us, UNKNOWN, UNKNOWN, -1, UNKNOWN, NOT_ENOUGH_REPLICAS)
+            event_queue.push_event(world, now_us + group.retry_us, PRODUCED, p, group.serial)
             return
         base_offset = world.term[p].log_end_offset
         log_end_offset = base_offset + partition.records
@@ -174,10 +174,10 @@ def simulation() -> Callable[..., int]:
             wait[2] = log_end_offset
             partition.in_flight += 1
         else:
-            write_append(world, log, p, now_us, base_offset, log_end_offset, partition.acks, now_us, 0)
-        partition.next_us += produce_gap_us(world, p)
+            write_append_row(world, log, p, now_us, base_offset, log_end_offset, partition.acks, now_us, 0)
+        partition.next_us += produce_gap_of_world_us(world, p)
         if partition.in_flight < group.max_in_flight:
-            event_queue.push(world, max(now_us, partition.next_us), PRODUCED, p, group.serial)
+            event_queue.push_event(world, max(now_us, partition.next_us), PRODUCED, p, group.serial)
         else:
             partition.blocked = 1
         take_in_one(world, log, p, APPEND, UNKNOWN, log_end_offset, partition.acks, 0, now_us)
@@ -202,7 +202,7 @@ def simulation() -> Callable[..., int]:
             fetch_step(world, log, p, f, READ, now_us)
         world.peers[f].next_partition = 0
         read_us = group.request_us + world.peers[group.leader].storage_us
-        event_queue.push(world, now_us + read_us, RECORD, f, world.peers[f].serial)
+        event_queue.push_event(world, now_us + read_us, RECORD, f, world.peers[f].serial)
 
     @kernel
     def record(world, log, f, now_us):
@@ -215,16 +215,16 @@ def simulation() -> Callable[..., int]:
             fetch_step(world, log, p, f, RECORDED, now_us)
             if group.isr_write_us > 0 and world.leaders[p, 0].isr & ~isr != 0:
                 peer.next_partition = p + 1
-                event_queue.push(world, now_us + group.isr_write_us, RECORD, f, peer.serial)
+                event_queue.push_event(world, now_us + group.isr_write_us, RECORD, f, peer.serial)
                 return
-        thread_is_free(world, now_us)
+        thread_takes_request(world, now_us)
         peer.phase = PARKED
         peer.wait_until_us = now_us + group.max_wait_us
         for p in range(len(world.partitions)):
             if world.held[p, f] < world.term[p].log_end_offset:
                 answer(world, f, now_us)
                 return
-        event_queue.set_timer(world, len(world.partitions) + f, peer.wait_until_us)
+        event_queue.set_queued_timer(world, len(world.partitions) + f, peer.wait_until_us)
 
     @kernel
     def answer(world, f, now_us):
@@ -232,15 +232,15 @@ def simulation() -> Callable[..., int]:
         group, peer = world.group[0], world.peers[f]
         peer.phase = UNDER_WAY
         peer.received = 0
-        event_queue.set_timer(world, len(world.partitions) + f, NEVER_US)
+        event_queue.set_queued_timer(world, len(world.partitions) + f, NEVER_US)
         for p in range(len(world.partitions)):
             fetch = world.fetches[p, f]
             fetch.released_us = min(now_us, fetch.released_us)
             records = min(world.term[p].log_end_offset - world.held[p, f], peer.most_records)
             world.answered[p, f] = world.held[p, f] + records
             peer.received += records
-            schedule_giving_up(partition_state(world, p), 0, now_us)
-        event_queue.push(world, now_us + group.send_us, ANSWERED, f, peer.serial)
+            schedule_giving_up(partition_state_of_world(world, p), 0, now_us)
+        event_queue.push_event(world, now_us + group.send_us, ANSWERED, f, peer.serial)
 
     @kernel
     def answered(world, log, f, now_us):
@@ -249,18 +249,18 @@ def simulation() -> Callable[..., int]:
         for p in range(len(world.partitions)):
             world.fetches[p, f].completed_us = now_us
             fetch_step(world, log, p, f, COMPLETED, now_us)
-            write_fetch(world, log, p, f, world.leaders[p, 0].high_watermark)
+            write_fetch_row(world, log, p, f, world.leaders[p, 0].high_watermark)
             world.held[p, f] = world.answered[p, f]
         peer.phase = IDLE
         peer.written_us = max(now_us + peer.link_us + peer.received * peer.record_us, peer.paused_until_us)
-        event_queue.push(world, peer.written_us + peer.link_us, FETCHED, f, peer.serial)
+        event_queue.push_event(world, peer.written_us + peer.link_us, FETCHED, f, peer.serial)
 
     @kernel
     def change_leader(world, log, to, now_us):
         """A clean election: the new leader's log counts, and all others are cut to it."""
         group = world.group[0]
         for p in range(len(world.partitions)):
-            fire_timers(partition_state(world, p), now_us, world.out)
+            fire_timers(partition_state_of_world(world, p), now_us, world.out)
             settle(world, log, p, now_us)
             end(world, log, p, now_us)
         former = group.leader
@@ -275,9 +275,9 @@ def simulation() -> Callable[..., int]:
         for f in range(len(world.peers)):
             world.peers[f].serial += 1
             world.peers[f].phase = IDLE
-            event_queue.set_timer(world, len(world.partitions) + f, NEVER_US)
-        forget_void(world)
-        now_us = next_instant_us(group, now_us)
+            event_queue.set_queued_timer(world, len(world.partitions) + f, NEVER_US)
+        forget_void_requests(world)
+        now_us = next_instant_of_world_us(group, now_us)
         for p in range(len(world.partitions)):
             high_watermark = min(world.leaders[p, 0].high_watermark, world.held[p, to])
             for f in range(len(world.peers)):
@@ -285,12 +285,12 @@ def simulation() -> Callable[..., int]:
             world.partitions[p].previous_leader = former
             begin(world, p, world.leaders[p, 0].isr | (1 << to), high_watermark, now_us)
             settle(world, log, p, now_us)
-        followers_begin(world, now_us)
+        followers_request_first(world, now_us)
 
     @kernel
     def elect(world, log, now_us):
         """The leader gave up."""
-        to = successor(world)
+        to = successor_of_leader(world)
         if to >= 0:
             change_leader(world, log, to, now_us)
         else:
@@ -299,11 +299,11 @@ def simulation() -> Callable[..., int]:
     @kernel
     def fault(world, log, i, now_us):
         group, this = world.group[0], world.faults[i]
-        apply_fault(world.peers[this.who], this.kind, this.value)
+        apply_fault_to_world(world.peers[this.who], this.kind, this.value)
         if this.kind == PAUSE_LEADER:
             group.paused_until_us = this.value
             checks_us = (this.value // 1000 + 1) * 1000  # io threads wake up before isr-expiration does
-            write_event(log, group.leader, now_us, checks_us, SILENT)
+            write_event_row(log, group.leader, now_us, checks_us, SILENT)
             for p in range(len(world.partitions)):
                 take_in_one(world, log, p, SILENCE, UNKNOWN, UNKNOWN, 0, checks_us, now_us)
         elif this.kind == CHANGE_LEADER and this.who != group.leader:
@@ -313,7 +313,7 @@ def simulation() -> Callable[..., int]:
                 if world.leaders[p, 0].isr >> this.who & 1 != 0:
                     take_in_one(world, log, p, REMOVED, this.who, UNKNOWN, 0, 0, now_us)
         elif this.kind == ELIGIBILITY:
-            write_event(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
+            write_event_row(log, this.who, now_us, now_us, UNFENCED if this.value != 0 else FENCED)
             for p in range(len(world.partitions)):
                 for broker in range(len(world.peers)):  # whoever leads next has heard of it too
                     world.remembered[p, broker, this.who].eligible = this.value
@@ -322,17 +322,17 @@ def simulation() -> Callable[..., int]:
     @kernel
     def start(world, log):
         group = world.group[0]
-        now_us = next_instant_us(group, group.now_us)
+        now_us = next_instant_of_world_us(group, group.now_us)
         group.started = 1
         for i in range(len(world.faults)):
-            event_queue.push(world, world.faults[i].time_us, FAULT, i, 0)
+            event_queue.push_event(world, world.faults[i].time_us, FAULT, i, 0)
         for p in range(len(world.partitions)):
             partition = world.partitions[p]
-            partition.next_us = now_us + (produce_gap_us(world, p) if partition.gap_us > 0 else 0)
+            partition.next_us = now_us + (produce_gap_of_world_us(world, p) if partition.gap_us > 0 else 0)
             partition.previous_leader = UNKNOWN
             begin(world, p, partition.term_isr, world.held[p, group.leader], now_us)
             settle(world, log, p, now_us)
-        followers_begin(world, now_us)
+        followers_request_first(world, now_us)
 
     @kernel
     def happen(world, log, kind, who, now_us):
@@ -358,13 +358,13 @@ def simulation() -> Callable[..., int]:
         """A check, a commit or a resignation is due in a partition; or a parked fetch has waited long enough."""
         group, partitions = world.group[0], len(world.partitions)
         if which < partitions:
-            now_us = next_instant_us(group, due_us)
-            fire_timers(partition_state(world, which), now_us, world.out)
+            now_us = next_instant_of_world_us(group, due_us)
+            fire_timers(partition_state_of_world(world, which), now_us, world.out)
             settle(world, log, which, now_us)
         elif due_us < group.paused_until_us:
-            event_queue.set_timer(world, which, group.paused_until_us)
+            event_queue.set_queued_timer(world, which, group.paused_until_us)
         else:
-            answer(world, which - partitions, next_instant_us(group, due_us))
+            answer(world, which - partitions, next_instant_of_world_us(group, due_us))
 
     @entry
     def advance(world, log, room):
@@ -376,23 +376,23 @@ def simulation() -> Callable[..., int]:
             full = world.out.filled[2] > len(log.changes) // 2 or 2 * world.out.filled[3] > len(world.out.score)
             if max(log.filled) > room or full:
                 return 0
-            timer_us = event_queue.next_timer_us(world)
+            timer_us = event_queue.next_queued_timer_us(world)
             event_us = world.event_us[0] if group.events > 0 else NEVER_US
             if min(timer_us, event_us) > group.end_us:
                 break
             if timer_us <= event_us:
-                go_off(world, log, event_queue.next_timer(world), timer_us)
+                go_off(world, log, event_queue.next_queued_timer(world), timer_us)
                 continue
-            due_us, kind, who, serial = event_queue.pop(world)
-            if is_void(world, kind, who, serial):
+            due_us, kind, who, serial = event_queue.pop_event(world)
+            if request_is_void(world, kind, who, serial):
                 continue
             if kind < FAULT and due_us < group.paused_until_us:
-                event_queue.push(world, group.paused_until_us, kind, who, serial)
+                event_queue.push_event(world, group.paused_until_us, kind, who, serial)
                 continue
-            happen(world, log, kind, who, next_instant_us(group, due_us))
+            happen(world, log, kind, who, next_instant_of_world_us(group, due_us))
         now_us = max(group.end_us, group.now_us)
         for p in range(len(world.partitions)):
-            fire_timers(partition_state(world, p), now_us, world.out)
+            fire_timers(partition_state_of_world(world, p), now_us, world.out)
             settle(world, log, p, now_us)
             end(world, log, p, now_us)
         return 1

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from udfs.jit import inlined, kernel
-from udfs.kernel.ack_latency import new_waits
-from udfs.kernel.append_history import History
+from udfs.kernel.ack_latency import new_ack_waits
+from udfs.kernel.append_history import AppendHistory
 from udfs.kernel.ledger import FOLLOWER_PAGE, PLACES, Ledger
 from udfs.kernel.state import PARAMS, State
 from udfs.records import (
@@ -21,10 +21,10 @@ from udfs.records import (
     NEVER_US,
     TERM,
     Int64Array,
-    Output,
+    KernelOutput,
     Rows,
     int64_record,
-    new_output,
+    new_kernel_output,
 )
 
 GROUP = int64_record(
@@ -112,7 +112,7 @@ WHOSE_COLUMNS = (
 reached this leader last."""
 
 
-class Log(NamedTuple):
+class WorldLog(NamedTuple):
     """What the simulation writes: int64 of shape (capacity, columns), and how many rows of each are in use."""
 
     fetches: Int64Array
@@ -166,7 +166,7 @@ class World(NamedTuple):
     history_used: Int64Array
     ledger: Ledger
     row: Rows
-    out: Output
+    out: KernelOutput
 
 
 HISTORY, WAITS = 256, 16
@@ -218,17 +218,17 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
         ledger=Ledger(
             np.zeros((partitions, 1, PLACES), np.int64),
             np.zeros((partitions, 1, replicas), FOLLOWER_PAGE),
-            np.stack([new_waits(1, WAITS)] * partitions),
+            np.stack([new_ack_waits(1, WAITS)] * partitions),
         ),
         row=Rows(*(np.full(1, NEVER_US) for _ in Rows._fields)),
-        out=new_output(1 << 14, 2 * partitions),
+        out=new_kernel_output(1 << 14, 2 * partitions),
     )
 
 
-def new_log(partitions: int, capacity: int) -> Log:
+def new_world_log(partitions: int, capacity: int) -> WorldLog:
     """Room for ``capacity`` rows, and for all partitions to write at once."""
     rows = capacity + 8 * partitions
-    return Log(
+    return WorldLog(
         fetches=np.zeros((rows, len(FETCH_COLUMNS)), np.int64),
         appends=np.zeros((rows, len(APPEND_COLUMNS)), np.int64),
         terms=np.zeros((rows, len(TERM_COLUMNS)), np.int64),
@@ -240,7 +240,7 @@ def new_log(partitions: int, capacity: int) -> Log:
 
 
 @kernel
-def apply_fault(peer, kind, value):
+def apply_fault_to_world(peer, kind, value):
     """Make one broker slow, or as it was."""
     if kind == PAUSE_FOLLOWER:
         peer.paused_until_us = value
@@ -257,7 +257,7 @@ def apply_fault(peer, kind, value):
 
 
 @kernel
-def produce_gap_us(world, p):
+def produce_gap_of_world_us(world, p):
     """Time to the next produce request, by splitmix64 and the exponential distribution."""
     mean_us = world.partitions[p].gap_us
     if world.partitions[p].regular != 0:
@@ -272,7 +272,7 @@ def produce_gap_us(world, p):
 
 
 @kernel
-def next_instant_us(group, time_us):
+def next_instant_of_world_us(group, time_us):
     """When an event really happens: after the one before, and not at a whole millisecond."""
     now_us = max(time_us, group.now_us + 1)
     if now_us % 1000 == 0:
@@ -282,7 +282,7 @@ def next_instant_us(group, time_us):
 
 
 @inlined
-def partition_state(world, p):
+def partition_state_of_world(world, p):
     """The state of one partition, as the steps take it."""
     return State(
         world.term[p : p + 1],
@@ -293,6 +293,6 @@ def partition_state(world, p):
         world.codes,
         world.active,
         world.due_us[p : p + 1],
-        History(world.history_offset[p], world.history_us[p], world.history_used[p]),
+        AppendHistory(world.history_offset[p], world.history_us[p], world.history_used[p]),
         Ledger(world.ledger.pages[p], world.ledger.followers[p], world.ledger.waits[p]),
     )

@@ -12,7 +12,7 @@ from isr_batch.ingest.kafka_logs.in_spark import Query, worker_sql
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
-from udfs.batches.session_requests import READ_SCHEMA, UNKNOWN_OFFSET, sessions_read
+from udfs.batches.partitions_read import READ_SCHEMA, UNKNOWN_OFFSET, sessions_read
 from udfs.batches.sessions import Members
 
 _TERM = ", ".join((*PARTITION, "leader_epoch"))
@@ -37,7 +37,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     """Build the columns of fetch_log; times are still microseconds.
 
     And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
-    `udfs.batches.session_requests.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are no fetches, but
+    `udfs.batches.partitions_read.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are no fetches, but
     `SESSION_GAPS`.
 
     Parameters

@@ -8,15 +8,18 @@ from functools import lru_cache
 import pyarrow as pa
 
 from isr_batch.numba_cache import digest_of, keep_compiled
-from udfs.kernel.fetch_sessions import read_partitions
+from udfs.kernel.fetch_sessions import read_session_partitions
 from udfs.request_log import cut, pieces, requests, unpacked
 
 
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
     """Let this process load their machine code, and save what it compiles."""
-    keep_compiled((cut.cut_lines, requests.read_requests, pieces.count_pieces, pieces.unpack), digest_of("request_log"))
-    keep_compiled((read_partitions,), digest_of())
+    keep_compiled(
+        (cut.cut_lines, requests.read_requests_into_columns, pieces.count_pieces, pieces.unpack_pieces),
+        digest_of("request_log"),
+    )
+    keep_compiled((read_session_partitions,), digest_of())
 
 
 def compile_ingest() -> None:
@@ -24,7 +27,7 @@ def compile_ingest() -> None:
     from isr_batch.ingest.kafka_logs.lines import LINES
     from isr_batch.ingest.kafka_logs.request_log import parse_requests
 
-    unpacked.fetches(parse_requests(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))
+    unpacked.unpacked_fetches(parse_requests(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from isr_batch.ingest.kafka_logs.leader_and_isr import LEADER_AND_ISR, are_leade
 from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.kafka_logs.request_log_text import request_text_as_json
 from isr_batch.lake.arrow_sql import ArrowSql
-from udfs.batches.session_requests import REQUEST_COLUMNS
+from udfs.batches.partitions_read import REQUEST_COLUMNS
 from udfs.batches.sessions import INSTANTS, STRETCH_OF_SESSION
 from udfs.request_log import cut, json_line
 from udfs.request_log import requests as scan
@@ -103,7 +103,7 @@ def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
 def stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Give the time at the start of each log line, in epoch microseconds (null if there is none), and its XXH64."""
     load_kernels()
-    found = cut.room_for(len(text))
+    found = cut.room_for_cut_lines(len(text))
     cut.cut_lines(*_bytes_of(text), found)
     return _known(found.stamp_us), pa.array(found.line_hash)
 
@@ -114,7 +114,7 @@ class _Block:
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
         self.text, edges = _bytes_of(block.column("value"))
-        self.cut = cut.room_for(block.num_rows)
+        self.cut = cut.room_for_cut_lines(block.num_rows)
         cut.cut_lines(self.text, edges, self.cut)
         self.begins = np.where(self.cut.line_class == cut.JSON, self.cut.begin, -1)
         self.ends = edges[1:].astype(np.int64)
@@ -129,9 +129,11 @@ class _Block:
             self.text = np.frombuffer(self._with_texts_as_json(self.text.tobytes()), np.uint8)
         is_read = self.begins >= 0
         sizes = (self.ends - self.begins)[is_read]
-        self.read = scan.room_for(block.num_rows, int(sizes.sum()))
-        room = json_line.room_for(int(sizes.max(initial=0)))
-        scan.read_requests(self.text, self.begins, self.ends, is_text, self.cut.stamp_us, mark, room, self.read)
+        self.read = scan.room_for_requests(block.num_rows, int(sizes.sum()))
+        room = json_line.room_for_json_line(int(sizes.max(initial=0)))
+        scan.read_requests_into_columns(
+            self.text, self.begins, self.ends, is_text, self.cut.stamp_us, mark, room, self.read
+        )
         self.codes[is_read] = self.read.outcome[is_read]
         unreadable = (self.codes == scan.MALFORMED) | (self.codes == scan.TRUNCATED)
         self.codes[is_text & is_read & unreadable] = _TEXT

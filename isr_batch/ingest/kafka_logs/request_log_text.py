@@ -116,7 +116,7 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
     Returns
     -------
     json : str
-        With the message's members as in the text (`udfs.request_log.json_line.read_json`), and only those that are
+        With the message's members as in the text (`udfs.request_log.json_line.read_json_line`), and only those that are
         used: for APIs other than Fetch and Produce only the durations. A Produce request has ``topics`` with
         ``partition`` and ``records_size_in_bytes`` if the log level prints them. Empty if the line has another form.
     problem : str or None

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import mid_term
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from udfs.batches.session_requests import REQUEST_COLUMNS
+from udfs.batches.partitions_read import REQUEST_COLUMNS
 from udfs.batches.sessions import FIRST_REQUESTS, Members, first_session_requests
 
 _FETCHER = r"(?:fetcher|ReplicaFetcherThread)-(\d{1,4})\b"

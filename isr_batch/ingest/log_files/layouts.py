@@ -344,7 +344,7 @@ class LayoutConverter:
         )
         if logger is None:
             return line
-        named = pc.binary_join_element_wise(line, " (", whole_logger_name(logger, message), ")", "")
+        named = pc.binary_join_element_wise(line, " (", _whole_logger_name(logger, message), ")", "")
         return pc.if_else(pc.greater(pc.binary_length(pc.fill_null(logger, "")), 0), named, line)
 
     def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
@@ -374,7 +374,7 @@ class LayoutConverter:
         return LinesInKafkasLayout(text, numbers[parent])
 
 
-def whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
+def _whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
     """Complete the names of Kafka's two special loggers where a layout has cut them short."""
     request = pc.match_substring(message, "Completed request:")
     short = pc.equal(logger, "logger")

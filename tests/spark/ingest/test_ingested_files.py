@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.errors import AccountError
 from isr_batch.ingest import broker_logs
-from isr_batch.ingest.broker_logs import Ingest, ingest_broker_logs
+from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
 from isr_batch.ingest.kafka_logs.assumptions import Note
 from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
@@ -132,7 +132,7 @@ def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytes
     def write(name: str, numbers: list[int]) -> None:
         case.write(name, *map(str, numbers))
 
-    def again() -> Ingest:
+    def again() -> IngestOfBrokerLogs:
         return ingest_broker_logs(lake, logs, "it's")
 
     write("request.log", first[:6])

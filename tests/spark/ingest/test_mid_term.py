@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from isr_batch.ingest.broker_logs import Ingest, ingest_broker_logs
+from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.nightly import replay_window
 from isr_batch.replay.replay import replay
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     """A cut log, ingested, replayed and compared with its brokers."""
 
     lake: Lake
-    ingest: Ingest
+    ingest: IngestOfBrokerLogs
     checked: Counter[str]
 
 

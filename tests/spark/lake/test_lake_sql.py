@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from isr_batch.incidents.own_shrinks import own_shrinks
+from isr_batch.incidents.own_shrinks import drops_of_incidents, own_shrinks
 from isr_batch.lake import lake_sql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.report.pictures import pictures, sql_of_picture
-from isr_batch.report.shrinks_on_page import choose_shrinks_on_page, drops_of_incidents
+from isr_batch.report.shrinks_on_page import choose_shrinks_on_page
 
 
 def test_what_is_answered_here_is_what_spark_answers(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

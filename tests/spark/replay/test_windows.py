@@ -23,11 +23,11 @@ from isr_batch.simulation.generate_scenario import generate_scenario
 from isr_batch.simulation.group_plans import FleetOfGroups
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.window import Window
-from pipelines.job import Job, replay_window
+from pipelines.job import Job, replay_window_of_job
 from pipelines.output import Output
 from tests.unit.test_windows import in_order, in_windows, results
 from udfs.batches.results import SET_COLUMNS, STATE
-from udfs.batches.segments import unpack
+from udfs.batches.segments import unpack_segment
 from udfs.records import NEVER_US
 
 RULES = ["kafka-0.9", "kafka-3.7", "kip-501-pending", "kip-501-relinquish", "true-lag"]
@@ -52,7 +52,7 @@ def job(lake: Lake) -> Job:
 
 def done(lake: Lake, *windows: Window) -> None:
     for window in windows:
-        replay_window(job(lake), Run(), window)
+        replay_window_of_job(job(lake), Run(), window)
 
 
 def tables(lake: Lake) -> dict[str, list[str]]:
@@ -136,7 +136,7 @@ def test_recorded_brokers_cut_anywhere(sample_lake: Lake, cluster: str) -> None:
     rows = [row.asDict(recursive=True) for row in facts(sample_lake).where(of_cluster).collect()]
     for segment in (row.asDict() for row in sample_lake.read("fetch_segments").where(of_cluster).collect()):
         of_segment = {name: segment[name] for name in (*SET_COLUMNS, "leader_epoch")}
-        columns = {name: values.tolist() for name, values in unpack(segment).items()}
+        columns = {name: values.tolist() for name, values in unpack_segment(segment).items()}
         rows += [of_segment | dict(zip(columns, event, strict=True)) for event in zip(*columns.values(), strict=True)]
     rows.sort(key=lambda row: [row[name] for name in ORDER])
     times = sorted(row["time_us"] for row in rows)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from isr_batch.incidents.own_shrinks import own_shrinks
+from isr_batch.incidents.own_shrinks import drops_of_incidents, own_shrinks
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.report.page import MATCH_COLUMNS
 from isr_batch.report.pictures import sql_of_picture
-from isr_batch.report.shrinks_on_page import ShrinkInQuery, choose_shrinks_on_page, drops_of_incidents
+from isr_batch.report.shrinks_on_page import ShrinkInQuery, choose_shrinks_on_page
 from isr_batch.scoring.broker_check import summary
 
 

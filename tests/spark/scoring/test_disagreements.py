@@ -19,9 +19,9 @@ from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES
 from isr_batch.scoring.disagreements import (
     compare_rules,
-    replayed_runs,
+    disagreements_at_events,
     rule_disagreements,
-    runs_at_event,
+    runs_that_may_disagree,
     shrink_events,
     write_disagreements,
 )
@@ -166,8 +166,8 @@ def test_what_each_run_did_about_an_event(engine: LakeEngine) -> None:
     noon_us = int(datetime(2026, 1, 1, 12).timestamp()) * 1_000_000  # noqa: DTZ001 (tests run in UTC)
     shrinks = shrink_events(engine, frame(engine, SHRINK_VERDICTS, *verdicts))
     at_noon = engine(f"SELECT * FROM {{shrinks}} WHERE event_us = {noon_us}", shrinks=shrinks)
-    replayed_of = replayed_runs(engine, scores, terms)
-    rows = engine.listed(runs_at_event(engine, at_noon, replayed_of, frame(engine, ISR_CHANGES, *changes)))
+    replayed_of = runs_that_may_disagree(engine, scores, terms)
+    rows = engine.listed(disagreements_at_events(engine, at_noon, replayed_of, frame(engine, ISR_CHANGES, *changes)))
     assert {row["run"]: row["stand"] for row in rows if row["partition_id"] == 1} == {"first": "made", "never": "out"}
     assert {row["run"]: row["stand"] for row in rows if row["partition_id"] != 1} == {
         "first": "made",

@@ -25,8 +25,8 @@ from tests.unit.kernel.test_fetch_sessions import (
     request_logs,
 )
 from udfs.batches import fetch_runs
+from udfs.batches.partitions_read import partitions_read
 from udfs.batches.replay import RuleRun, replay_batches
-from udfs.batches.session_requests import partitions_read
 from udfs.records import ROW_ORDER, TERM_STARTS, Rows
 
 LOGS = 120

@@ -25,9 +25,9 @@ from udfs.batches.segments import (
     SEGMENT,
     DamagedSegmentError,
     one_row_an_event,
-    packed,
-    unpack,
-    unpacked,
+    packed_for_segment,
+    unpack_segment,
+    unpacked_of_segment,
 )
 from udfs.records import APPEND, FETCH, NOBODY_WAITS, ROW_ORDER, Rows
 
@@ -55,8 +55,8 @@ def events_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @given(st.lists(NUMBERS, max_size=50))
 def test_numbers_come_out_as_they_went_in(values: list[int]) -> None:
-    binary = packed(np.array(values, np.int64))
-    assert unpacked(binary, len(values)).tolist() == values
+    binary = packed_for_segment(np.array(values, np.int64))
+    assert unpacked_of_segment(binary, len(values)).tolist() == values
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_numbers_come_out_as_they_went_in(values: list[int]) -> None:
     [([5, 5, 5], 0), ([5], 0), ([0, 127, -2], 2), ([0, 127, 0], 1), ([0, -128], 1), ([0, 32_768], 4), ([0, 2**31], 8)],
 )
 def test_differences_take_the_room_that_they_need(values: list[int], width: int) -> None:
-    assert len(packed(np.array(values))) == 9 + width * (len(values) - 1)
+    assert len(packed_for_segment(np.array(values))) == 9 + width * (len(values) - 1)
 
 
 @pytest.mark.parametrize("binary", [b"", b"\0" * 8, b"\0" * 8 + b"\3", b"\0" * 8 + b"\1" + b"\0"])
 def test_numbers_that_are_not_there_are_told(binary: bytes) -> None:
     with pytest.raises(DamagedSegmentError, match="3 numbers are not in"):
-        unpacked(binary, 3)
+        unpacked_of_segment(binary, 3)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_events_may_come_in_any_order(number: int) -> None:
 def test_what_appends_lack_is_not_packed() -> None:
     (segment,) = segments_of([event(20, -1, offset=3, code=1), event(30, -1, offset=5, code=1)])
     assert [len(segment[name]) for name in PACKED] == [10, 9, 10, 9, 0, 0, 0, 0, 0, 0]
-    assert unpack({field.name: segment[field.name] for field in SEGMENT})["handled_us"].tolist() == [-1, -1]
+    assert unpack_segment({field.name: segment[field.name] for field in SEGMENT})["handled_us"].tolist() == [-1, -1]
 
 
 def test_refused_appends_are_left_out_and_nobody_waits_where_no_request_is_logged() -> None:
     (segment,) = segments_of([event(20, -1, code=None), event(25, -1, offset=None, code=-1), event(30, -1, code=1)])
-    columns = unpack({field.name: segment[field.name] for field in SEGMENT})
+    columns = unpack_segment({field.name: segment[field.name] for field in SEGMENT})
     assert (columns["time_us"].tolist(), columns["code"].tolist()) == ([20, 30], [NOBODY_WAITS, 1])
 
 

@@ -12,8 +12,14 @@ from tests.fetch_runs import singly
 from tests.request_pieces import fetch_piece, piece, signed
 from tests.unit.kernel.test_fetch_sessions import Request, answered, in_batches, listed, read, request
 from udfs.batches.listed_partitions import listed_by_fetches, produced_partitions, seen_in_fetches
-from udfs.batches.session_requests import sessions_read
-from udfs.batches.sessions import INSTANTS, STRETCH_OF_SESSION, in_turn, missing_session_requests, with_session_members
+from udfs.batches.partitions_read import sessions_read
+from udfs.batches.sessions import (
+    INSTANTS,
+    STRETCH_OF_SESSION,
+    missing_session_requests,
+    session_requests_in_turn,
+    with_session_members,
+)
 
 
 @st.composite
@@ -32,7 +38,7 @@ def sessions(draw: st.DrawFn) -> list[Request]:
 @given(st.data(), sessions())
 def test_requests_know_the_one_before_and_end_before_the_next(data: st.DataObject, log: list[Request]) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(log)), max_size=4))
-    found = [row for batch in in_turn(in_batches(log, cuts)) for row in batch.to_pylist()]
+    found = [row for batch in session_requests_in_turn(in_batches(log, cuts)) for row in batch.to_pylist()]
     assert len(found) == len(log)
     of = [(row["broker_id"], row["session"]) for row in log]
     for n, (row, given_row) in enumerate(zip(found, log, strict=True)):
@@ -49,7 +55,11 @@ def test_gaps_between_requests() -> None:
         [(4, 0), (5, 0), (7, 0), (9, 71), (9, 0)]
     )]  # fmt: skip
     log += [request(9, 8, 1, error_code=71), request(10, 9, 0)]
-    found = [row for batch in in_turn(in_batches(log, [2])) for row in missing_session_requests(batch).to_pylist()]
+    found = [
+        row
+        for batch in session_requests_in_turn(in_batches(log, [2]))
+        for row in missing_session_requests(batch).to_pylist()
+    ]
     assert [(row["source_line"], row["reason"], row["detail"]) for row in found] == [
         (0, "fetch session began before the log", "session 7 of broker 1 with replica 2: epoch 4 after none"),
         (2, "gap in fetch session", "session 7 of broker 1 with replica 2: epoch 7 after 5"),
@@ -80,7 +90,7 @@ def test_the_first_request_of_a_session_reads_what_it_had_before() -> None:
     ],
 )
 def test_members_are_named_as_the_request_names_topics(lists: dict[str, Any], topic: str) -> None:
-    (batch,) = in_turn(in_batches([request(1, 7, 4, **lists)], []))
+    (batch,) = session_requests_in_turn(in_batches([request(1, 7, 4, **lists)], []))
     (with_held,) = with_session_members(batch, {(1, 7): [(["id"], "name", [0])]}).column("partitions").to_pylist()
     own = fetch_piece(request(1, 7, 4, **lists))
     added = piece([(topic, topic == "id", [(0, 0, 0)])], [], [])[1:-2]

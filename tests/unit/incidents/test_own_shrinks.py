@@ -13,7 +13,7 @@ from isr_batch.incidents.sentences import (
     incident_story,
     incidents_answer,
     incidents_worst_first,
-    suspected_link,
+    link_in_sentence,
 )
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.phrases import times_in_words
@@ -165,7 +165,7 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     log.shrink(30, 1, 3, "genuine", "follower_slow")
     own = log.found()
     (incident,) = own.incidents
-    assert suspected_link(incident) == "or its link to broker 1"
+    assert link_in_sentence(incident) == "or its link to broker 1"
     assert " ".join(cluster_headline(own, own.clusters[0])).startswith(
         "Of 1 follower that your brokers dropped, none was healthy. 1 was really stopped or behind: broker 3 at "
         "00:00:25 (1, or its link to broker 1)."
@@ -175,7 +175,7 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     )
     log.shrink(31, 2, 3, "genuine", "follower_slow")
     (both,) = log.found().incidents
-    assert suspected_link(both) == ""
+    assert link_in_sentence(both) == ""
 
 
 def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) -> None:

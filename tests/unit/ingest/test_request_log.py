@@ -211,8 +211,13 @@ def test_bytes_that_could_be_written_to_compile_nothing_again() -> None:
     assert [batch.column("value").buffers()[2].is_mutable for batch in (made, sent)] == [True, False]
     for read in (parse_requests(made), parse_requests(sent)):
         for found in (read, pa.ipc.read_record_batch(pa.py_buffer(read.serialize().to_pybytes()), read.schema)):
-            assert unpacked.fetches(found.column("partitions"))
-    functions: tuple[Any, ...] = (cut.cut_lines, requests.read_requests, pieces.count_pieces, pieces.unpack)
+            assert unpacked.unpacked_fetches(found.column("partitions"))
+    functions: tuple[Any, ...] = (
+        cut.cut_lines,
+        requests.read_requests_into_columns,
+        pieces.count_pieces,
+        pieces.unpack_pieces,
+    )
     assert [len(function.signatures) for function in functions] == [1, 1, 1, 1]
 
 
@@ -228,6 +233,6 @@ def test_a_part_of_a_batch_is_read_as_such() -> None:
 )  # as xxhash64 of Spark has it
 def test_the_hash_of_a_line(text: str, xxh64: int) -> None:
     data = np.frombuffer(text.encode(), np.uint8)
-    out = cut.room_for(1)
+    out = cut.room_for_cut_lines(1)
     cut.cut_lines(data, np.array([0, len(data)], np.int32), out)
     assert out.line_hash[0] == xxh64

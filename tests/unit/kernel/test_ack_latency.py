@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from udfs.jit import entry
 from udfs.kernel.ack_latency import (
     FIRST_RUN,
-    acknowledge,
-    append_waits,
-    await_none,
-    bucket_of,
-    give_up_waiting,
-    middle_of_bucket_us,
-    new_waits,
+    acknowledge_waits,
+    add_ack_wait,
+    clear_ack_waits,
+    count_given_up_ack_waits,
+    latency_bucket,
+    middle_of_latency_bucket_us,
+    new_ack_waits,
 )
 from udfs.kernel.notifications import notified_at_us
 from udfs.records import BUCKETS
@@ -30,12 +30,12 @@ def compiled(function: Any) -> Any:
     return entry(function.py_func)
 
 
-the_bucket, enter, reach = compiled(bucket_of), compiled(append_waits), compiled(acknowledge)
-never, forget = compiled(give_up_waiting), compiled(await_none)
+the_bucket, enter, reach = compiled(latency_bucket), compiled(add_ack_wait), compiled(acknowledge_waits)
+never, forget = compiled(count_given_up_ack_waits), compiled(clear_ack_waits)
 
 
 def test_buckets_are_a_sixteenth_wide() -> None:
-    middles = middle_of_bucket_us(np.arange(BUCKETS))
+    middles = middle_of_latency_bucket_us(np.arange(BUCKETS))
     assert [the_bucket(int(middle)) for middle in middles] == list(range(BUCKETS))
     for latency in (0, 15, 16, 31, 32, 33, 1_000, 123_456_789, 60 * 60 * SECOND_US):
         assert middles[the_bucket(latency)] == pytest.approx(latency, rel=1 / 32 + 1e-9)
@@ -43,7 +43,7 @@ def test_buckets_are_a_sixteenth_wide() -> None:
 
 
 def test_a_term_begins_without_anybody_waiting() -> None:
-    waits = new_waits(1, 4)
+    waits = new_ack_waits(1, 4)
     waits[enter(waits, 10, 1), FIRST_RUN] = 1
     forget(waits)
     assert never(waits, 0, 100) == 0
@@ -64,7 +64,7 @@ def test_a_term_begins_without_anybody_waiting() -> None:
 @settings(deadline=None, database=None)
 def test_who_waits_under_which_run(steps: list[tuple[int, list[bool], list[int]]], capacity: int) -> None:
     """Nobody is lost or counted twice, however few are remembered one by one; with room for all, to the microsecond."""
-    waits, latencies = new_waits(2, capacity), np.zeros((2, BUCKETS), np.int64)
+    waits, latencies = new_ack_waits(2, capacity), np.zeros((2, BUCKETS), np.int64)
     naive: list[list[tuple[int, int]]] = [[], []]
     end, marks = 0, [0, 0]
     for now_us, (records, refused, moves) in enumerate(steps):

@@ -4,26 +4,26 @@ import pytest
 from numba import njit
 
 from udfs.kernel import append_history
-from udfs.kernel.append_history import History, new_history
+from udfs.kernel.append_history import AppendHistory, new_append_history
 from udfs.records import NEVER_US
 
 
 @njit  # type: ignore[untyped-decorator]
-def fill(kept: History, appends: int, held_by_all: int) -> None:
+def fill(kept: AppendHistory, appends: int, held_by_all: int) -> None:
     """One record a millisecond, from offset 0 on."""
-    append_history.begin(kept, 0, 0)
+    append_history.begin_append_history(kept, 0, 0)
     for n in range(appends):
-        append_history.remember(kept, n + 1, (n + 1) * 1000, min(held_by_all, n + 1))
+        append_history.remember_append(kept, n + 1, (n + 1) * 1000, min(held_by_all, n + 1))
 
 
 @njit  # type: ignore[untyped-decorator]
-def since(kept: History, log_end_offset: int) -> int:
+def since(kept: AppendHistory, log_end_offset: int) -> int:
     return append_history.missing_since(kept, log_end_offset)
 
 
 @pytest.mark.parametrize("appends", [0, 1, 7, 8, 15])
 def test_it_is_exact_while_it_fits(appends: int) -> None:
-    kept = new_history(16)
+    kept = new_append_history(16)
     fill(kept, appends, 0)
     for offset in range(appends):
         assert since(kept, offset) == (offset + 1) * 1000
@@ -31,14 +31,14 @@ def test_it_is_exact_while_it_fits(appends: int) -> None:
 
 
 def test_appends_that_every_follower_has_are_forgotten_and_the_rest_stays_exact() -> None:
-    kept = new_history(16)
+    kept = new_append_history(16)
     fill(kept, 1000, 995)
     for offset in range(995, 1000):
         assert since(kept, offset) == (offset + 1) * 1000
 
 
 def test_when_too_much_is_missing_the_answer_is_early_but_never_late() -> None:
-    kept = new_history(16)
+    kept = new_append_history(16)
     fill(kept, 1001, 0)
     first, end = kept.used
     gaps = kept.time_us[first + 1 : end] - kept.time_us[first : end - 1]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fetch_runs import singly
 from tests.request_pieces import fetch_piece
-from udfs.batches.session_requests import partitions_read
+from udfs.batches.partitions_read import partitions_read
 from udfs.request_log.requests import DIVERGED
 
 Request = dict[str, Any]

@@ -20,9 +20,9 @@ from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules
 from udfs.kernel.doubts import DEPENDS_ON
-from udfs.kernel.replay import kernels
-from udfs.kernel.state import State, new_state, room_for_a_row
-from udfs.records import CHANGE_KINDS, DOUBT, MADE_BY, RUNS_A_ROW, Output, Rows, new_output
+from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.state import State, new_state
+from udfs.records import CHANGE_KINDS, DOUBT, MADE_BY, RUNS_A_ROW, KernelOutput, Rows, new_kernel_output
 from udfs.rules import REGISTRY
 
 LOGS = 20_000
@@ -81,7 +81,7 @@ def new_replay(runs: Sequence[Setting], replicas: Sequence[int]) -> State:
     return state
 
 
-def begin(state: State, term: Term, out: Output) -> None:
+def begin(state: State, term: Term, out: KernelOutput) -> None:
     """Let a term begin."""
     state.term["leader"] = term.replicas.index(term.leader)
     state.term["replicas"] = len(term.replicas)
@@ -92,7 +92,7 @@ def begin(state: State, term: Term, out: Output) -> None:
     state.term["phase_unknown"], state.term["isr_inferred"] = not term.phase_known, not term.isr_known
     state.fetches["held_at_start"] = term.held_at_start or -1
     isr = sum(1 << term.replicas.index(replica) for replica in term.isr)
-    kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
+    replay_kernels().begin_term(state, isr, term.start_high_watermark, term.leader_is_new, out)
 
 
 def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int = 10_000) -> list[Result]:
@@ -100,13 +100,13 @@ def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int
     replicas = log.terms[0].replicas
     state = new_replay(runs, replicas)
     room = room_for_a_row(len(runs), len(replicas))
-    out = new_output(room + spare)
+    out = new_kernel_output(room + spare)
     results: list[Result] = [{"changes": [], "partition": [], "replica": []} for _ in runs]
     for term in log.terms:
         begin(state, term, out)
         for stretch, until_us in stretches(term, cuts):
             state.term["row"] = 0
-            while not kernels().advance(state, stretch, until_us, out):
+            while not replay_kernels().advance(state, stretch, until_us, out):
                 collect(out, replicas, results)
         collect(out, replicas, results)
     for result in results:
@@ -131,7 +131,7 @@ def columns(rows: Sequence[tuple[Any, ...]]) -> Rows:
     return found
 
 
-def collect(out: Output, replicas: tuple[int, ...], results: list[Result]) -> None:
+def collect(out: KernelOutput, replicas: tuple[int, ...], results: list[Result]) -> None:
     """Move the buffer's rows into ``results`` and empty it."""
 
     def members(bits: int) -> frozenset[int]:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.strategies import VARIANT_IDS, VARIANTS, Log, Setting, instants, logs, logs_over_midnight
 from tests.unit.kernel.test_kernel_against_naive import append, begin, columns, fetch, new_replay, term
 from tests.unit.kernel.test_snapshot import Scores, put_away, replay
-from udfs.kernel.replay import kernels
-from udfs.records import BY_RULE, CHANGE_COLUMNS, EXPAND, RUNS_A_ROW, SHRINK, new_output
+from udfs.kernel.replay import replay_kernels
+from udfs.records import BY_RULE, CHANGE_COLUMNS, EXPAND, RUNS_A_ROW, SHRINK, new_kernel_output
 from udfs.rules import REGISTRY
 
 LOGS = 60
@@ -75,7 +75,7 @@ def test_who_drops_a_follower_parts_from_the_others_and_comes_back() -> None:
     rows = [append(0, 1), append(300_000, 2), *fetches]
     begun = term(*sorted(rows, key=lambda row: row.time_us))
     runs = [Setting("kafka-3.7", lag_ms) for lag_ms in (100, 150, 200)]
-    state, out = new_replay(runs, begun.replicas), new_output(20_000, 64)
+    state, out = new_replay(runs, begun.replicas), new_kernel_output(20_000, 64)
     begin(state, begun, out)
     along: dict[int, list[int]] = {}
     since_us = -1
@@ -83,7 +83,7 @@ def test_who_drops_a_follower_parts_from_the_others_and_comes_back() -> None:
         until_us = begun.start_us + 1000 * ms
         state.term["row"] = 0
         stretch = columns([row for row in begun.rows if since_us < row.time_us <= until_us])
-        assert kernels().advance(state, stretch, until_us, out)
+        assert replay_kernels().advance(state, stretch, until_us, out)
         along[ms], since_us = state.leaders["along"][: len(runs)].tolist(), until_us
     assert along[0] == [0, 0, 0], "nobody is judged before it fetches"
     assert along[299] == [1, 1, 1]

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from tests.strategies import Log, Setting, cases_of_all_rules, instants
 from tests.unit.kernel.test_kernel_against_naive import append, begin, columns, each, fetch, new_replay, term
-from udfs.kernel.replay import kernels
-from udfs.kernel.snapshot import packed, unpacked
-from udfs.kernel.state import State, room_for_a_row
-from udfs.records import NEVER_US, Output, new_output
+from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
+from udfs.kernel.state import State
+from udfs.records import NEVER_US, KernelOutput, new_kernel_output
 
 Scores = tuple[list[list[int]], ...]
 
 
-def results(out: Output) -> Scores:
+def results(out: KernelOutput) -> Scores:
     replica, partition, change, score, follower = (int(filled) for filled in out.filled)
     parts = (out.replica[:replica], out.partition[:partition], out.change[:change], out.score[:score],
              out.follower_score[:follower], out.latency[:score])  # fmt: skip
@@ -29,21 +29,21 @@ def results(out: Output) -> Scores:
 def replay(log: Log, runs: list[Setting], cuts: list[int], between: Callable[[State], State]) -> Scores:
     replicas = log.terms[0].replicas
     state = new_replay(runs, replicas)
-    out = new_output(room_for_a_row(len(runs), len(replicas)) + 30_000, 4096)
+    out = new_kernel_output(room_for_a_row(len(runs), len(replicas)) + 30_000, 4096)
     for begun in log.terms:
         begin(state, begun, out)
         inside = [cut for cut in cuts if begun.start_us <= cut <= begun.end_us]
         for since, until in pairwise([-1, *inside, int(NEVER_US)]):
             rows = tuple(row for row in begun.rows if since <= row.time_us < until)
             state.term["row"] = 0
-            assert kernels().advance(state, columns(rows), until, out)
+            assert replay_kernels().advance(state, columns(rows), until, out)
             state = between(state)
-        kernels().end_term(state, out)
+        replay_kernels().end_term(state, out)
     return results(out)
 
 
 def put_away(state: State) -> State:
-    return unpacked(packed(state))
+    return unpacked_snapshot(packed_snapshot(state))
 
 
 @st.composite
@@ -73,8 +73,8 @@ def some_state() -> State:
 
 def test_a_state_is_the_same_after_it_was_packed() -> None:
     state = some_state()
-    assert packed(put_away(state)) == packed(state)
-    assert len(packed(state)) < 8_900 * len(each())
+    assert packed_snapshot(put_away(state)) == packed_snapshot(state)
+    assert len(packed_snapshot(state)) < 8_900 * len(each())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_state_is_the_same_after_it_was_packed() -> None:
 )
 def test_bytes_of_anything_else_are_refused(spoil: Callable[[bytes], bytes], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        unpacked(spoil(packed(some_state())))
+        unpacked_snapshot(spoil(packed_snapshot(some_state())))
 
 
 def test_nothing_of_the_state_is_left_out() -> None:

@@ -18,7 +18,7 @@ from tests.loop import simulate
 from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
 from udfs.records import NEVER_US
 from udfs.rules import REGISTRY
-from udfs.simulation.batches import group_world
+from udfs.simulation.groups import group_world
 from udfs.simulation.world import PACE, PAUSE_FOLLOWER, PAUSE_LEADER, STORAGE
 
 LAG_US = 10_000_000

@@ -7,7 +7,7 @@ import pytest
 
 from tests.loop import Tables, simulate
 from tests.unit.kernel.test_kernel_against_naive import columns
-from udfs.kernel.replay import kernels
+from udfs.kernel.replay import replay_kernels
 from udfs.kernel.state import new_state
 from udfs.records import (
     APPEND,
@@ -19,7 +19,7 @@ from udfs.records import (
     REMOVED,
     SILENCE,
     Rows,
-    new_output,
+    new_kernel_output,
 )
 from udfs.rules import REGISTRY
 from udfs.simulation.world import (
@@ -97,7 +97,7 @@ def replayed(world: World, tables: Tables, p: int, leader: int) -> np.ndarray[An
     state = new_state(list(world.codes), BROKERS)
     state.fetches["replica_id"] = range(BROKERS)
     state.params[:] = world.params
-    out = new_output(100_000)
+    out = new_kernel_output(100_000)
     found = []
     mine = {
         name: table[(table[:, 0] == p) & (table[:, LEADER] == leader)]
@@ -111,10 +111,10 @@ def replayed(world: World, tables: Tables, p: int, leader: int) -> np.ndarray[An
         _, epoch, _, start_us, end_us, start_offset, high_watermark, isr, _ = term
         state.term["leader"], state.term["replicas"] = leader, BROKERS
         state.term["start_us"], state.term["end_us"], state.term["start_offset"] = start_us, end_us, start_offset
-        kernels().begin_term(state, isr, high_watermark, True, out)
+        replay_kernels().begin_term(state, isr, high_watermark, True, out)
         state.term["row"] = 0
         rows = rows_of(mine, tables["events"], epoch, start_us, end_us, leader)
-        assert kernels().advance(state, rows, end_us, out)
+        assert replay_kernels().advance(state, rows, end_us, out)
         changes = out.change[: out.filled[2]].copy()
         found.append(np.hstack([np.full((len(changes), 1), epoch), changes]))
         out.filled[:] = 0

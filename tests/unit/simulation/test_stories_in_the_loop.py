@@ -12,7 +12,7 @@ import pytest
 from isr_batch.simulation.group_plans import FleetOfGroups, plan_groups
 from tests.loop import Tables, simulate
 from udfs.records import CHANGE_COLUMNS, EXPAND, RELINQUISH, SHRINK
-from udfs.simulation.batches import group_world
+from udfs.simulation.groups import group_world
 from udfs.simulation.world import APPEND_COLUMNS, World
 
 SIX_MINUTES = 0.1

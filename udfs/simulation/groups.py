@@ -11,7 +11,7 @@ from udfs.batches.replay import RuleRun, params_json, resolved_params
 from udfs.batches.results import Identity, named
 from udfs.records import CHANGE_COLUMNS
 from udfs.rules import REGISTRY
-from udfs.simulation.loop import simulation
+from udfs.simulation.loop import simulation_loop
 from udfs.simulation.world import (
     APPEND_COLUMNS,
     EVENT_COLUMNS,
@@ -20,8 +20,8 @@ from udfs.simulation.world import (
     TERM_COLUMNS,
     WHOSE_COLUMNS,
     World,
-    new_log,
     new_world,
+    new_world_log,
 )
 
 TABLES = {
@@ -53,7 +53,7 @@ ROWS_AT_ONCE = 1 << 16
 BROKERS_A_GROUP_ID = 10
 
 
-def broker_id(group_number: int, position: int) -> int:
+def broker_id_in_group(group_number: int, position: int) -> int:
     """Id of a broker, by its position in the assignments of its group."""
     return group_number * BROKERS_A_GROUP_ID + position + 1
 
@@ -109,14 +109,14 @@ def group_world(plan: GroupPlan) -> World:
     world.partitions["gap_us"], world.partitions["acks"] = plan.gap_us, plan.acks
     world.partitions["records"] = plan.records
     world.partitions["term_isr"] = plan.isr_at_start & (1 << plan.brokers) - 1
-    for name, value in resolved_params(plan.run, simulated_terms(plan)).items():
+    for name, value in resolved_params(plan.run, terms_of_group(plan)).items():
         world.params[0][name] = value
     world.codes[0] = list(REGISTRY).index(plan.run.rule)
     return world
 
 
-def simulated_terms(plan: GroupPlan) -> Mapping[str, int]:
-    """What a TERM row would say of the broker."""
+def terms_of_group(plan: GroupPlan) -> Mapping[str, int]:
+    """What a TERM row would say of each broker of a group."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,
@@ -126,7 +126,7 @@ def simulated_terms(plan: GroupPlan) -> Mapping[str, int]:
 
 
 def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
-    """Simulate, and send the log as it is written.
+    """Simulate a group, and send the log as it is written.
 
     Yields
     ------
@@ -134,10 +134,10 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
         Of SCHEMA, one table a batch.
     """
     world = group_world(plan)
-    log = new_log(len(plan.gap_us), ROWS_AT_ONCE)
+    log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)
     done = 0
     while not done:
-        done = simulation()(world, log, ROWS_AT_ONCE)
+        done = simulation_loop()(world, log, ROWS_AT_ONCE)
         for (table, columns), filled in zip(TABLES.items(), log.filled, strict=True):
             if filled:
                 yield _batch(table, plan.number, columns, getattr(log, table)[:filled])
@@ -150,7 +150,7 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
 
 
 def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
-    """Simulate, and send what the rule did and what it cost instead of the log.
+    """Simulate a group, and send what the rule did and what it cost instead of the log.
 
     Yields
     ------
@@ -158,10 +158,10 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
         Of ``udfs.batches.results.RESULT_SCHEMA``: changes, scores and scores of followers.
     """
     world = group_world(plan)
-    log = new_log(len(plan.gap_us), ROWS_AT_ONCE)
+    log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)
     done = 0
     while not done:
-        done = simulation()(world, log, ROWS_AT_ONCE)
+        done = simulation_loop()(world, log, ROWS_AT_ONCE)
         changes, scores = (int(world.out.filled[which]) for which in (2, 3))
         of_scores = np.repeat(log.scores[:scores], plan.brokers - 1, axis=0)
         for kind, whose in (
@@ -179,7 +179,7 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
 
 
 def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
-    assigned = [broker_id(plan.number, position) for position in range(plan.brokers)]
+    assigned = [broker_id_in_group(plan.number, position) for position in range(plan.brokers)]
     return {
         "cluster_id": cluster_id,
         "topic": f"group-{plan.number}",
@@ -187,7 +187,7 @@ def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: in
         "leader_id": assigned[leader],
         "leader_epoch": leader_epoch,
         "assigned": assigned,
-        "params_json": [params_json(plan.run, simulated_terms(plan))],
+        "params_json": [params_json(plan.run, terms_of_group(plan))],
     }
 
 

@@ -8,18 +8,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.arrow_types import arrow_columns
-from udfs.batches.fetch_runs import compressed, requests_of
-from udfs.batches.sessions import Members, in_turn, int64, missing_session_requests, with_session_members
+from udfs.arrow_types import arrow_columns, int64_array
+from udfs.batches.fetch_runs import compressed_to_runs, requests_for_runs
+from udfs.batches.sessions import Members, missing_session_requests, session_requests_in_turn, with_session_members
 from udfs.kernel.fetch_sessions import (
     NEVER_FELL,
     NOT_ANSWERED,
-    Fetches,
-    Requests,
     SessionCache,
-    empty_cache,
-    read_partitions,
-    room_for,
+    SessionFetches,
+    SessionRequests,
+    empty_session_cache,
+    read_session_partitions,
+    room_for_session_fetches,
 )
 from udfs.records import SENT_FROM_UNKNOWN
 from udfs.request_log import unpacked
@@ -92,7 +92,7 @@ def _grown(cache: SessionCache, partitions: int) -> SessionCache:
     room = len(cache.members)
     if partitions <= room:
         return cache
-    larger = empty_cache(max(partitions, 2 * room))
+    larger = empty_session_cache(max(partitions, 2 * room))
     new: npt.NDArray[Any]
     old: npt.NDArray[Any]
     for new, old in zip(larger, cache, strict=True):
@@ -103,18 +103,18 @@ def _grown(cache: SessionCache, partitions: int) -> SessionCache:
 class _Reader:
     def __init__(self) -> None:
         self.numbers = _Numbers()
-        self.cache = empty_cache(0)
+        self.cache = empty_session_cache(0)
         self.session: tuple[int, int] | None = None
 
-    def requests(self, batch: pa.RecordBatch) -> Requests:
-        listed, gone, answered = lists = unpacked.fetches(batch.column("partitions"))
+    def requests(self, batch: pa.RecordBatch) -> SessionRequests:
+        listed, gone, answered = lists = unpacked.unpacked_fetches(batch.column("partitions"))
         numbers = self.numbers
         keys = [numbers.key(each.topics, each.per_topic, each.numbers[:, 0]) for each in lists]
         number = numbers.number(np.concatenate(keys))
         edges = np.cumsum([len(k) for k in keys])
-        return Requests(
+        return SessionRequests(
             clear=self._clear(batch),
-            skip=int64(batch.column("error_code")) != 0,
+            skip=int64_array(batch.column("error_code")) != 0,
             listed_start=_starts(listed.per_request),
             listed=number[: edges[0]],
             leader_epoch=listed.numbers[:, 1].astype(np.int32),
@@ -129,9 +129,9 @@ class _Reader:
         )
 
     def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        broker = int64(batch.column("broker_id"))
-        session = int64(batch.column("session"))
-        clear = int64(batch.column("session_epoch")) <= 0
+        broker = int64_array(batch.column("broker_id"))
+        session = int64_array(batch.column("session"))
+        clear = int64_array(batch.column("session_epoch")) <= 0
         clear[1:] |= (broker[1:] != broker[:-1]) | (session[1:] != session[:-1])
         clear[0] |= self.session != (int(broker[0]), int(session[0]))
         self.session = (int(broker[-1]), int(session[-1]))
@@ -140,17 +140,17 @@ class _Reader:
     def read(self, batch: pa.RecordBatch, rows_out: int) -> Iterator[pa.RecordBatch]:
         requests = self.requests(batch)
         self.cache = _grown(self.cache, len(self.numbers.keys))
-        asked = requests_of(batch)
+        asked = requests_for_runs(batch)
         topics = pa.array(list(self.numbers.topics), pa.string())
-        out = room_for(max(rows_out, len(self.numbers.keys)))
+        out = room_for_session_fetches(max(rows_out, len(self.numbers.keys)))
         first = 0
         while first < batch.num_rows:
-            first, filled = read_partitions(first, requests, self.cache, out)
-            rows = Fetches._make(column[:filled] for column in out)
+            first, filled = read_session_partitions(first, requests, self.cache, out)
+            rows = SessionFetches._make(column[:filled] for column in out)
             sent = (rows.fetch_offset == UNKNOWN_OFFSET) & (rows.error == 0) & (rows.records_size > 0)
             rows = rows._replace(error=np.where(sent, SENT_FROM_UNKNOWN, rows.error).astype(np.int32))
-            runs = compressed(rows, asked)
-            rows = Fetches._make(column[runs.first] for column in rows)
+            runs = compressed_to_runs(rows, asked)
+            rows = SessionFetches._make(column[runs.first] for column in rows)
             keys = self.numbers.keys[rows.partition]
             request = pa.array(rows.request)
             yield pa.RecordBatch.from_pydict(
@@ -187,7 +187,7 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
     record batches
         Columns as in `READ_SCHEMA`. ``error_code`` is that of the partition in the response (-1 for a
         diverging epoch); ``high_watermark`` is null where the response did not list the partition; ``fell_from`` is
-        `udfs.kernel.fetch_sessions.Fetches`' (null: it did not). ``last_read_us`` is
+        `udfs.kernel.fetch_sessions.SessionFetches`' (null: it did not). ``last_read_us`` is
         when the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited
         for data was handled (null: none did). ``reason`` and ``detail`` are null.
     """
@@ -203,12 +203,12 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
     Parameters
     ----------
     batches : record batches of requests
-        As for `partitions_read`; their instants are corrected (`udfs.batches.sessions.in_turn`).
+        As for `partitions_read`; their instants are corrected (`udfs.batches.sessions.session_requests_in_turn`).
     members : mapping
         What sessions had before their first request here, which reads it too.
     """
     reader = _Reader()
-    for batch in in_turn(batches):
+    for batch in session_requests_in_turn(batches):
         gaps = missing_session_requests(batch)
         if gaps.num_rows:
             yield _as_read(gaps)

@@ -1,0 +1,91 @@
+"""Storms: shrinks at checks near in time, whom they point at, and when the ISR was whole again."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
+from isr_batch.evidence.shrinks import AT_MOST, FAILED, LEADER
+from isr_batch.evidence.suspects import EITHER, STRONG
+
+
+class Storm(NamedTuple):
+    """Shrinks that belong together: when, who was lost, whom it points at and why, and when the ISR was whole again.
+
+    ``broker`` is None where no single broker is suspected. ``since`` is when the first follower was last caught up, or
+    the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one
+    is not seen to come back.
+    """
+
+    first: datetime
+    last: datetime
+    since: datetime
+    since_is_printed: bool
+    replicas: int
+    partitions: int
+    broker: int | None
+    suspect: str
+    strength: str
+    reason: str
+    lines: list[str]
+    whole_after_ms: int | None
+    whole_at_most: bool
+
+
+def storms(evidence: pa.Table) -> list[Storm]:
+    """Describe each storm, in the order of time.
+
+    Parameters
+    ----------
+    evidence : pa.Table
+        Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
+    """
+    return storms_in_rows(rows_of_evidence_table(evidence))
+
+
+def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
+    """Describe each storm of these rows of the evidence table, in the order of time."""
+    grouped: dict[datetime, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["storm_time"] is not None:
+            grouped[row["storm_time"]].append(row)
+    return [_storm(of_storm) for _, of_storm in sorted(grouped.items())]
+
+
+def _storm(rows: Sequence[Row]) -> Storm:
+    votes = Counter((row["suspect_broker"], row["suspect"] != EITHER) for row in rows)
+    (broker, alone), _ = max(votes.items(), key=lambda vote: (vote[0][1], vote[1]))
+    # A leader's row says more than those of the leaders that dropped it.
+    voters = [row for row in rows if row["suspect_broker"] == broker]
+    best = max(voters, key=lambda row: (row["strength"] == STRONG, row["suspect"] == LEADER))
+    caught_up = [row["last_caught_up_time_ms"] for row in rows if row["last_caught_up_time_ms"] is not None]
+    first = min(row["change_time"] for row in rows)
+    since = min(caught_up, default=None)
+    back = [
+        None if row["returned_ms"] is None else row["change_time"] + timedelta(milliseconds=row["returned_ms"]) - first
+        for row in rows
+        if row["write_outcome"] != FAILED
+    ]
+    whole = None if None in back or not back else max(each for each in back if each is not None)
+    return Storm(
+        first, max(row["change_time"] for row in rows),
+        first if since is None else first + (timedelta(milliseconds=since) - _since_epoch(first)), since is not None,
+        len(rows), len({(row["topic"], row["partition_id"]) for row in rows}),
+        broker, best["suspect"] if alone else EITHER, best["strength"], best["reason"], best["evidence_lines"],
+        None if whole is None else whole // timedelta(milliseconds=1),
+        any(row["returned_source"] == AT_MOST for row in rows),
+    )  # fmt: skip
+
+
+def _since_epoch(time: datetime) -> timedelta:
+    return time - datetime(1970, 1, 1, tzinfo=time.tzinfo)
+
+
+def storm_suspect(storm: Storm) -> str:
+    """Name the broker that a storm points at."""
+    if storm.suspect == EITHER:
+        return f"broker {storm.broker} or the link to it"
+    return f"broker {storm.broker}"

@@ -1,0 +1,70 @@
+"""Names of rules and rule runs: as options give them, refused if unknown, and in order of release."""
+
+from collections.abc import Iterable
+
+from isr_batch.errors import UsageError
+from isr_batch.phrases import did_you_mean
+
+
+def rule_names_sort_key(run: str) -> tuple[int, str]:
+    """Sort key for names of rule runs: by release, then rules that only other versions of this program have."""
+    from udfs.rules import REGISTRY
+
+    rule = run.partition(" ")[0]
+    return list(REGISTRY).index(rule) if rule in REGISTRY else len(REGISTRY), run
+
+
+def rule_names_by_release(rules: Iterable[str]) -> list[str]:
+    """Sort rules by release, several by the first; those of other versions of this program and the brokers are last."""
+    from udfs.rules import REGISTRY
+
+    known = {rule: position for position, rule in enumerate(REGISTRY)}
+    return sorted(set(rules), key=lambda rule: (known.get(rule.partition(", ")[0], len(known)), rule))
+
+
+def rule_names_between_commas(value: object) -> object:
+    """Split a comma-separated text into names, as rules are given on the command line; other values are kept."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Parse ``RULE.PARAM=VALUE`` options; names of rules and parameters may have dots.
+
+    Raises
+    ------
+    UsageError
+        If an option does not have this form.
+    """
+    from udfs.rules import REGISTRY
+
+    params: dict[str, dict[str, str]] = {}
+    wrong = []
+    for assignment in assignments:
+        left, _, value = assignment.partition("=")
+        known = max((rule for rule in REGISTRY if left.startswith(f"{rule}.")), key=len, default="")
+        rule, _, name = (known, ".", left[len(known) + 1 :]) if known else left.rpartition(".")
+        if not rule or not name or not value.strip():
+            wrong.append(repr(assignment))
+        else:
+            params.setdefault(rule, {})[name] = value.strip()
+    if wrong:
+        raise UsageError(
+            f"--set takes RULE.PARAM=VALUE, not {', '.join(wrong)}",
+            "such as --set kafka-3.7.replica.lag.time.max.ms=10000; `isr-batch rules show RULE` lists the parameters",
+        )
+    return params
+
+
+def require_rule_names(*rules: str) -> None:
+    """Refuse names of no rule.
+
+    Raises
+    ------
+    UsageError
+        With what was probably meant.
+    """
+    from udfs.rules import REGISTRY
+
+    for rule in rules:
+        if rule not in REGISTRY:
+            raise UsageError(f"no rule {rule}", did_you_mean(rule, REGISTRY))
