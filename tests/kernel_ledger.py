@@ -7,7 +7,7 @@ import numpy as np
 from tests.naive_ledger import FollowerScore, Ledger, Score, bucket, ledger
 from tests.strategies import Log, Setting
 from tests.unit.kernel.test_kernel_against_naive import new_replay, stretches
-from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
 from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, KernelOutput, new_kernel_output
 
 SCORES = 1
@@ -17,7 +17,7 @@ def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> li
     """The books of every run, histograms in place of latencies."""
     replicas = log.terms[0].replicas
     state = new_replay(runs, replicas)
-    out = new_kernel_output(room_for_a_row(len(runs), len(replicas)) + 100, SCORES * len(runs))
+    out = new_kernel_output(replay_room_for_a_row(len(runs), len(replicas)) + 100, SCORES * len(runs))
     found = [Ledger([], []) for _ in runs]
     for term in log.terms:
         state.term["leader"], state.term["replicas"] = replicas.index(term.leader), len(replicas)

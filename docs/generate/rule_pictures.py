@@ -19,7 +19,7 @@ from isr_batch.simulation.proposal_examples import START_MS
 from tests.naive_rows import Change, PartitionRow
 from tests.unit.kernel.test_kernel_against_naive import Result, begin, columns, new_replay, replay
 from udfs.kernel.causes import CAUSES
-from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
 from udfs.records import new_kernel_output
 from udfs.rules import CONTINUOUS, REGISTRY
 
@@ -63,7 +63,7 @@ def sampled(story: Story, rule: str) -> list[Sample]:
     log = story.log()
     (term,) = log.terms
     state = new_replay([story.setting(rule)], story.replicas)
-    out = new_kernel_output(room_for_a_row(1, len(story.replicas)) + 10_000)
+    out = new_kernel_output(replay_room_for_a_row(1, len(story.replicas)) + 10_000)
     begin(state, term, out)
     samples = []
     for ms in range(0, story.end_ms + 1, SAMPLE_MS):

@@ -15,7 +15,7 @@ import pytest
 from tests.conformance.releases import Releases
 from tests.conformance.steps import Life, Longs, groups, life
 from udfs.jit import entry
-from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
 from udfs.kernel.state import new_state
 from udfs.records import Rows, new_kernel_output
 from udfs.rules import REGISTRY
@@ -104,7 +104,7 @@ def replay(drawn: Life, released: Released) -> tuple[Longs, Longs]:
     }
     for name, value in params.items():
         state.params[name] = value
-    out = new_kernel_output(4 * room_for_a_row(1, drawn.replicas))
+    out = new_kernel_output(4 * replay_room_for_a_row(1, drawn.replicas))
     found, lasts, steps = [], [], 0
     state.leaders["high_watermark"] = drawn.terms[0].start_offset
     for term in drawn.terms:

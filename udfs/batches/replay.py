@@ -19,7 +19,7 @@ from udfs.batches.around_shrinks import AroundShrinks, shown_around_shrinks
 from udfs.batches.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_once, named_results
 from udfs.batches.segments import one_row_an_event
 from udfs.batches.set_order import set_changes, set_of
-from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
 from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
 from udfs.kernel.state import PARAMS, State, new_state
 from udfs.records import (
@@ -122,7 +122,7 @@ class SetReplay:
         self.around = AroundShrinks() if shared and around_shrinks else None
         self.until_us = until_us
         self.codes = [list(REGISTRY).index(run.rule) for run in runs]
-        rows = max(RESULT_ROWS, 2 * room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
+        rows = max(RESULT_ROWS, 2 * replay_room_for_a_row(len(runs), WIDEST_ASSIGNMENT))
         self.out = new_kernel_output(rows, max(SCORE_ROWS, 2 * len(runs)))
         self.marks: list[tuple[Int64Array, dict[str, Any]]] = []  # rows filled when a term was left, and its identity
         self.key: tuple[Any, ...] | None = None

@@ -18,7 +18,7 @@ from udfs.rules import REGISTRY
 from udfs.rules.base import Rule
 
 
-def room_for_a_row(runs: int, replicas: int) -> int:
+def replay_room_for_a_row(runs: int, replicas: int) -> int:
     """Result rows of a kind that one input row, and the timers before it, can give at most.
 
     Each follower is read, recorded and answered once at most, joins, leaves and makes the leader give up
@@ -27,7 +27,7 @@ def room_for_a_row(runs: int, replicas: int) -> int:
     return runs * replicas * (6 * replicas + 14)
 
 
-compiled_room_for_a_row = kernel(room_for_a_row)
+_compiled_room_for_a_row = kernel(replay_room_for_a_row)
 
 
 class ReplayKernels(NamedTuple):
@@ -50,7 +50,7 @@ def replay_kernels() -> ReplayKernels:
 def _room_in(state, out):
     runs, replicas = state.term[0].runs, state.term[0].replicas
     return (
-        max(out.filled[0], out.filled[1], out.filled[2]) + compiled_room_for_a_row(runs, replicas) <= len(out.replica)
+        max(out.filled[0], out.filled[1], out.filled[2]) + _compiled_room_for_a_row(runs, replicas) <= len(out.replica)
         and out.filled[3] + runs <= len(out.score)
         and out.filled[4] + runs * replicas <= len(out.follower_score)
     )

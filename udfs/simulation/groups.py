@@ -53,7 +53,7 @@ ROWS_AT_ONCE = 1 << 16
 BROKERS_A_GROUP_ID = 10
 
 
-def broker_id_in_group(group_number: int, position: int) -> int:
+def _broker_id(group_number: int, position: int) -> int:
     """Id of a broker, by its position in the assignments of its group."""
     return group_number * BROKERS_A_GROUP_ID + position + 1
 
@@ -109,13 +109,13 @@ def group_world(plan: GroupPlan) -> World:
     world.partitions["gap_us"], world.partitions["acks"] = plan.gap_us, plan.acks
     world.partitions["records"] = plan.records
     world.partitions["term_isr"] = plan.isr_at_start & (1 << plan.brokers) - 1
-    for name, value in resolved_params(plan.run, terms_of_group(plan)).items():
+    for name, value in resolved_params(plan.run, _terms(plan)).items():
         world.params[0][name] = value
     world.codes[0] = list(REGISTRY).index(plan.run.rule)
     return world
 
 
-def terms_of_group(plan: GroupPlan) -> Mapping[str, int]:
+def _terms(plan: GroupPlan) -> Mapping[str, int]:
     """What a TERM row would say of each broker of a group."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
@@ -179,7 +179,7 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
 
 
 def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
-    assigned = [broker_id_in_group(plan.number, position) for position in range(plan.brokers)]
+    assigned = [_broker_id(plan.number, position) for position in range(plan.brokers)]
     return {
         "cluster_id": cluster_id,
         "topic": f"group-{plan.number}",
@@ -187,7 +187,7 @@ def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: in
         "leader_id": assigned[leader],
         "leader_epoch": leader_epoch,
         "assigned": assigned,
-        "params_json": [params_json(plan.run, terms_of_group(plan))],
+        "params_json": [params_json(plan.run, _terms(plan))],
     }
 
 

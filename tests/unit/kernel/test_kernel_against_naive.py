@@ -20,7 +20,7 @@ from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, Row, Term
 from tests.strategies import VARIANTS, Log, Setting, cases_of_all_rules
 from udfs.kernel.doubts import DEPENDS_ON
-from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
 from udfs.kernel.state import State, new_state
 from udfs.records import CHANGE_KINDS, DOUBT, MADE_BY, RUNS_A_ROW, KernelOutput, Rows, new_kernel_output
 from udfs.rules import REGISTRY
@@ -99,7 +99,7 @@ def replay(log: Log, runs: list[Setting], cuts: tuple[int, ...] = (), spare: int
     """Replay with the kernel, in stretches that end at ``cuts``, into a buffer with ``spare`` places too many."""
     replicas = log.terms[0].replicas
     state = new_replay(runs, replicas)
-    room = room_for_a_row(len(runs), len(replicas))
+    room = replay_room_for_a_row(len(runs), len(replicas))
     out = new_kernel_output(room + spare)
     results: list[Result] = [{"changes": [], "partition": [], "replica": []} for _ in runs]
     for term in log.terms:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import Log, Setting, cases_of_all_rules, instants
 from tests.unit.kernel.test_kernel_against_naive import append, begin, columns, each, fetch, new_replay, term
-from udfs.kernel.replay import replay_kernels, room_for_a_row
+from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
 from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
 from udfs.kernel.state import State
 from udfs.records import NEVER_US, KernelOutput, new_kernel_output
@@ -29,7 +29,7 @@ def results(out: KernelOutput) -> Scores:
 def replay(log: Log, runs: list[Setting], cuts: list[int], between: Callable[[State], State]) -> Scores:
     replicas = log.terms[0].replicas
     state = new_replay(runs, replicas)
-    out = new_kernel_output(room_for_a_row(len(runs), len(replicas)) + 30_000, 4096)
+    out = new_kernel_output(replay_room_for_a_row(len(runs), len(replicas)) + 30_000, 4096)
     for begun in log.terms:
         begin(state, begun, out)
         inside = [cut for cut in cuts if begun.start_us <= cut <= begun.end_us]
