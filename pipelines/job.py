@@ -155,7 +155,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
         return spark
 
     # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
-    on_disk = lake is not None and not new and _is_here(lake)
+    on_disk = lake is not None and _is_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
     require_schema(tables)
     return Job(out, settings, tables)

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from isr_batch.errors import NoInputError
 from isr_batch.explain.shrink_text import NOT_NAMED, Dropped, Fetch, Stand, Story
-from isr_batch.lake.engines import LakeEngine, Rows, engine_for_a_partition
+from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.replay.terms import JOINED
 from isr_batch.scoring.disagreements import (

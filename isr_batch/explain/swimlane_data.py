@@ -16,8 +16,9 @@ from isr_batch.explain.shrink_facts import (
 from isr_batch.explain.shrink_text import Fetch, Story
 from isr_batch.incidents.coverage import unlogged
 from isr_batch.lake.arrow_read import read_columns
-from isr_batch.lake.engines import LakeEngine, engine_for_a_partition
+from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.scoring.disagreements import replayed_runs
 from udfs.batches.results import SET_COLUMNS

@@ -115,7 +115,7 @@ def _ingest(
 ) -> Ingest:  # fmt: skip
     lake = small.lake
     known = _known(lake, cluster_id)
-    engine = engine_for(lake.spark, small.sql, text_bytes(folder))
+    engine = engine_for(lake, small.sql, text_bytes(folder))
     work = plan_ingest(survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options), known)
     if release:
         work.found.given = replace(work.found.given, release=release)
@@ -128,7 +128,7 @@ def _ingest(
     work.found.earlier = _before(lake, work, cluster_id)
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
-    engine = engine_for(lake.spark, small.sql, sum(unpacked.values()))
+    engine = engine_for(lake, small.sql, sum(unpacked.values()))
     with packets_at_once(lake.spark) if isinstance(engine, InSpark) else nullcontext():
         return _read_and_write(small, engine, folder, work, cluster_id)
 
