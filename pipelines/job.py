@@ -137,10 +137,10 @@ def open_job(  # noqa: PLR0913 two of them have a default
     Raises
     ------
     UsageError, NoInputError
-        As `require_lake` does, or when Spark does not know the schema.
+        As `require_lake` does, or when Spark does not know the schema, or finds no table.
     """
     require_lake(lake, catalog, new=new)
-    from isr_batch.lake.catalogs import require_schema
+    from isr_batch.lake.catalogs import require_schema, require_tables
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
 
@@ -158,6 +158,8 @@ def open_job(  # noqa: PLR0913 two of them have a default
     on_disk = lake is not None and _is_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
     require_schema(tables)
+    if not (new or on_disk):
+        require_tables(tables)
     return Job(out, settings, tables)
 
 
