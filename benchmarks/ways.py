@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from benchmarks.arrow_log import without_segments
+from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE
 from isr_batch.replay.event_stream import terms_of
@@ -64,7 +65,8 @@ def rows_of(lake: Lake) -> DataFrame:
     """Terms, fetches and appends as single rows of one stream: what a replay has to move without packed segments."""
     fetches = _events(lake.read("fetch_log"), FETCH, COLUMNS_OF_FETCHES)
     appends = _events(lake.read("append_log"), APPEND, COLUMNS_OF_APPENDS)
-    return terms_of(lake.read("leader_epochs")).unionByName(fetches.unionByName(appends), allowMissingColumns=True)
+    terms: DataFrame = terms_of(BySpark(lake), lake.read("leader_epochs"))
+    return terms.unionByName(fetches.unionByName(appends), allowMissingColumns=True)
 
 
 def _events(rows: DataFrame, kind: np.int64, columns: Mapping[str, str]) -> DataFrame:
@@ -119,7 +121,7 @@ def apply_in_pandas(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) ->
             rows = results.where(F.col("result") == kind).withColumnRenamed("isr_after", "isr")
             rows = rows.withColumns({"time": time, "event_date": time.cast("date")}).select(*table.column_names)
             rows.write.format("delta").mode("overwrite").partitionBy("event_date").save(str(lake / table.name))
-        for table, rows in scored_of(results).items():
+        for table, rows in scored_of(BySpark(Lake(spark, str(lake))), results).items():
             Lake(spark, str(lake)).replace(table, rows, "true")
     finally:
         results.unpersist()

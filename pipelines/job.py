@@ -138,10 +138,10 @@ def open_job(  # noqa: PLR0913 two of them have a default
     Raises
     ------
     UsageError, NoInputError
-        As `require_lake_of_job` does, or when Spark does not know the schema.
+        As `require_lake_of_job` does, or when Spark does not know the schema, or finds no table.
     """
     require_lake_of_job(lake, catalog, new=new)
-    from isr_batch.lake.catalogs import require_catalog_schema
+    from isr_batch.lake.catalogs import require_catalog_schema, require_tables
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
 
@@ -156,9 +156,11 @@ def open_job(  # noqa: PLR0913 two of them have a default
         return spark
 
     # A folder of this machine can be asked many things without Spark; only that knows where another one lies.
-    on_disk = lake is not None and not new and _is_here(lake)
+    on_disk = lake is not None and _is_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
     require_catalog_schema(tables)
+    if not (new or on_disk):
+        require_tables(tables)
     return Job(out, settings, tables)
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from isr_batch.errors import NoInputError
 from isr_batch.explain.shrink_text import NOT_NAMED, DroppedFollower, FetchInText, OtherRuleInText, ShrinkStory
-from isr_batch.lake.engines import LakeEngine, Rows, engine_for_a_partition
+from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.phrases import did_you_mean
 from isr_batch.replay.terms import JOINED
@@ -39,7 +40,7 @@ FETCH: Final = (
     "arrival_us, handled_us, processed_us, released_us, completed_us, "
     f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"
 )
-"""Columns of `shrink_text.Fetch`, in SQL on the rows of `fetches_to_explain`."""
+"""Columns of `shrink_text.FetchInText`, in SQL on the rows of `fetches_to_explain`."""
 
 Row = Mapping[str, Any]
 

@@ -15,8 +15,9 @@ from isr_batch.explain.shrink_data import (
 from isr_batch.explain.shrink_text import FetchInText, ShrinkStory
 from isr_batch.incidents.uncovered_time import uncovered_time
 from isr_batch.lake.arrow_read import read_columns
-from isr_batch.lake.engines import LakeEngine, engine_for_a_partition
+from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.rule_names import rule_names_sort_key
 from isr_batch.scoring.disagreements import runs_that_may_disagree

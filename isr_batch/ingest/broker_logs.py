@@ -36,7 +36,7 @@ from isr_batch.ingest.kafka_logs.log_folder import LogOptions
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
 from isr_batch.ingest.log_files.content import text_bytes
-from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, replaced_rows_of_cluster
+from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, rows_of_cluster
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
@@ -115,7 +115,7 @@ def _ingest(
 ) -> IngestOfBrokerLogs:  # fmt: skip
     lake = small.lake
     known = _known(lake, cluster_id)
-    engine = engine_for(lake.spark, small.sql, text_bytes(folder))
+    engine = engine_for(lake, small.sql, text_bytes(folder))
     work = plan_files_to_ingest(
         survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options), known
     )
@@ -130,7 +130,7 @@ def _ingest(
     work.found.earlier = _before(lake, work, cluster_id)
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
-    engine = engine_for(lake.spark, small.sql, sum(unpacked.values()))
+    engine = engine_for(lake, small.sql, sum(unpacked.values()))
     with packets_at_once(lake.spark) if isinstance(engine, InSpark) else nullcontext():
         return _read_and_write(small, engine, folder, work, cluster_id)
 
@@ -149,7 +149,7 @@ def _read_and_write(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
     )
     # Last: an ingest that was cut off before is done again.
-    replace_arrow(lake, small.sql, INGESTED_FILES, rows, replaced_rows_of_cluster(cluster_id))
+    replace_arrow(lake, small.sql, INGESTED_FILES, rows, rows_of_cluster(cluster_id))
     return IngestOfBrokerLogs(
         RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes
     )
@@ -173,11 +173,11 @@ def _before(lake: Lake, work: PlanOfFiles, cluster_id: str) -> list[dict[str, An
         return []
     of_term = ["leader_id", "topic", "partition_id", "leader_epoch"]
     times = {f"{name}_us": F.unix_micros(f"{name}_time") for name in ("start", "end")}
-    terms = lake.read(LEADER_EPOCHS.name).where(replaced_rows_of_cluster(cluster_id)).withColumns(times)
+    terms = lake.read(LEADER_EPOCHS.name).where(rows_of_cluster(cluster_id)).withColumns(times)
     # Only what ends with its leader's log may go on.
     log_ends_us = F.max("end_us").over(Over.partitionBy("leader_id"))
     last = terms.withColumn("log_ends_us", log_ends_us).where(f"end_us >= log_ends_us - {LAST_US}")
-    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(replaced_rows_of_cluster(cluster_id))
+    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(rows_of_cluster(cluster_id))
     isr = changes.groupBy(*of_term).agg(F.max_by("isr_after", "change_time").alias("isr"))
     rows: list[dict[str, Any]] = (
         last.join(isr, of_term, "left")
@@ -199,7 +199,7 @@ def _write(
         refused.source_file for refused in work.found.refused
     }
     for of_file, span in overlaps_of_files(work, times):
-        take_runs_apart(small.lake, f"{replaced_rows_of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
+        take_runs_apart(small.lake, f"{rows_of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(sql_literal, sorted(still)))})" if still else "true"
     written, broken = replace_covered_rows(
         small.lake, tables, cluster_id, small=small, replaced_days=days_of_files(work, times),
@@ -219,7 +219,7 @@ def _write(
             small.sql,
             LATE_CHECKS,
             none,
-            f"{replaced_rows_of_cluster(cluster_id)} AND event_date IN ({days})",
+            f"{rows_of_cluster(cluster_id)} AND event_date IN ({days})",
         )
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
 

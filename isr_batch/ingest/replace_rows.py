@@ -100,8 +100,8 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
             covers = [*served, *([own] if own else [])]
             where = replaced.get(table.name) or replaced_rows_between(time, covers)
             if table is FETCH_LOG and table.name not in replaced and covers:
-                take_runs_apart(lake, replaced_rows_of_cluster(cluster_id), time, _span_of_all(covers))
-            whole = f"{replaced_rows_of_cluster(cluster_id)} AND ({where}) AND {others}"
+                take_runs_apart(lake, rows_of_cluster(cluster_id), time, _span_of_all(covers))
+            whole = f"{rows_of_cluster(cluster_id)} AND ({where}) AND {others}"
             if table.name in frames or not small:
                 return lake.replace(table, frames[table.name].where(others), whole)
             days = replaced_days if table.name in replaced else _days(covers)
@@ -201,7 +201,7 @@ def _folder_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -
     """Say where workers can write the rows of a table; None where only Spark can, or writes rows again that stay."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
-    whole = f"{replaced_rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
+    whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
     return small.lake.folder(table.name) if small.takes(table, replaced.days, whole) else None
 
 
@@ -232,8 +232,8 @@ def _in_spark(lake: Lake, rows: Given) -> DataFrame:
     return lake.spark.createDataFrame(pa.Table.from_arrays(rows.columns, names=rows.column_names))
 
 
-def replaced_rows_of_cluster(cluster_id: str) -> str:
-    """As SQL: the rows of this cluster."""
+def rows_of_cluster(cluster_id: str) -> str:
+    """As SQL, of what is read or replaced: the rows of this cluster."""
     return f"cluster_id = {sql_literal(cluster_id)}"
 
 

@@ -22,6 +22,7 @@ _SPARKS = (
     "collect_list(item) AS coalesce(list(item) FILTER (WHERE item IS NOT NULL), [])",
     "conv(digits, from_base, to_base) AS CAST('0x' || digits AS BIGINT)",
     "count_if(holds) AS count(*) FILTER (holds)",
+    "element_at(list, number) AS list_extract(list, number)",
     "explode(list) AS unnest(list)",
     "get_json_object(document, path) AS json_extract_string(document, path)",
     "lag_time_ms(params_json) AS CAST(json_extract_string(params_json, '$.replica_lag_time_max_ms') AS BIGINT)",

@@ -1,9 +1,10 @@
-"""Lakes in a schema of a catalog."""
+"""Lakes in a catalog or in a store: whether they are there can only be found out by asking."""
 
 from pyspark.errors import AnalysisException
 
-from isr_batch.errors import UsageError
+from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.outputs import TABLES
 
 
 def require_catalog_schema(lake: Lake) -> None:
@@ -25,4 +26,19 @@ def require_catalog_schema(lake: Lake) -> None:
         raise UsageError(
             f"Spark knows no schema {lake.root}",
             f"CREATE SCHEMA {lake.root} creates it; or check --catalog CAT.SCHEMA and spark.sql.catalog.CAT",
+        )
+
+
+def require_tables(lake: Lake) -> None:
+    """Find a mistyped address before work begins that needs tables.
+
+    Raises
+    ------
+    NoInputError
+        When there is no table of ours.
+    """
+    if not any(map(lake.has, TABLES)):
+        raise NoInputError(
+            f"{lake.root} holds no tables",
+            f"isr-batch run --logs DIR {'--catalog' if lake.catalog else '--lake'} {lake.root} makes some",
         )

@@ -1,20 +1,21 @@
 """SQL over the tables of a lake by the engine that suits them: in this process, or by Spark.
 
 A query of Spark's takes a tenth of a second or more, however few its rows. Of few rows in files that can be read here,
-DuckDB has the answer in milliseconds. One text serves both: ``{name}`` stands for a table, and what the engines call
-by other names has Spark's.
+DuckDB has the answer in milliseconds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from datetime import date
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
 from itertools import accumulate, pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.storagelevel import StorageLevel
 
 from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns, read_columns, stored_bytes
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -22,6 +23,7 @@ from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LARGE_ROWS_AT_A_TIME, Days, LakeEngine, OfBatches, OfTable, Rows
 from isr_batch.lake.small_tables import MOST_BYTES, SmallTables
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
@@ -29,74 +31,10 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 
-Rows = Any
-"""Rows of a table or an answer, in the form of an engine, which alone has a use for them."""
-Days = tuple[date, date]
-OfTable = Callable[[pa.Table], pa.Table]
-
+_ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 _FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id")
 _INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
 _FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
-
-
-class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
-    """Answers queries on the tables of a lake; on leaving the context it lets go of what it holds."""
-
-    def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Columns of a table, by default all; of a table that the lake lacks no rows."""
-
-    def rows(self, given: pa.Table) -> Rows:
-        """Rows that are in this process."""
-
-    def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Fetches of followers that were under way in a span of time, one a row.
-
-        Parameters
-        ----------
-        spans : Rows
-            ``cluster_id, topic, partition_id, leader_id, replica_id``, and ``from_us`` and ``until_us``: microseconds,
-            both within.
-        days : (date, date)
-            First and last value of event_date, so that no other files are read.
-
-        Returns
-        -------
-        Rows
-            The columns of the span; ``arrival_us``, ``handled_us``, ``processed_us``, ``released_us``,
-            ``completed_us``; ``fetch_offset``, ``leader_log_end_offset``, ``error_code``.
-        """
-
-    def appends(self, spans: Rows, days: Days) -> Rows:
-        """Appends to a leader's partition within a span of time.
-
-        Parameters
-        ----------
-        spans, days
-            As for `fetches`.
-
-        Returns
-        -------
-        Rows
-            The columns of the span, and ``append_us``.
-        """
-
-    def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """Give what a function makes of all rows with equal keys; it is given those of one key at a time."""
-
-    def __call__(self, text: str, **tables: Rows) -> Rows:
-        """Run a SELECT statement, in which ``{name}`` stands for a table."""
-
-    def literal(self, value: str | int) -> str:
-        """Write a value as this engine's SQL has it."""
-
-    def keep(self, rows: Rows) -> Rows:
-        """Compute rows once that are used several times."""
-
-    def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Rows as dictionaries."""
-
-    def replace(self, table: Table, rows: Rows, where: str = "true") -> int:
-        """Put rows in place of those that meet a condition; returns how many."""
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
@@ -184,6 +122,23 @@ class InProcess(LakeEngine):
         done = [work(table.slice(start, end - start)) for start, end in pairwise(ends)]
         return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in done)])
 
+    def stream(
+        self, rows: pa.Table, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
+    ) -> Rows:
+        """As `LakeEngine.stream`."""
+        by = [*dict.fromkeys((*keys, *order))]
+        places = pc.sort_indices(rows.select(by), [(name, "ascending") for name in by])
+        parts = (
+            rows.take(places.slice(start, LARGE_ROWS_AT_A_TIME))
+            for start in range(0, len(places), LARGE_ROWS_AT_A_TIME)
+        )
+        batches = (batch for part in parts for batch in part.combine_chunks().to_batches())
+        return pa.Table.from_batches(work(batches), schema)
+
+    def union(self, *rows: pa.Table) -> Rows:
+        """As `LakeEngine.union`."""
+        return pa.concat_tables(rows, promote_options="default")
+
     def reads(self, name: str) -> bool:
         """Whether a table can be read without Spark."""
         return not self._lake.has(name) or (self._lake.folder(name) is not None and self._lake.is_plain(name))
@@ -197,6 +152,10 @@ class InProcess(LakeEngine):
                 found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
         return found
 
+    def struct(self, fields: Mapping[str, str]) -> str:
+        """As `LakeEngine.struct`."""
+        return "struct_pack({})".format(", ".join(f'"{name}" := {text}' for name, text in fields.items()))
+
     def literal(self, value: str | int) -> str:
         """As `LakeEngine.literal`."""
         return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
@@ -209,10 +168,30 @@ class InProcess(LakeEngine):
         """As `LakeEngine.listed`."""
         return rows.to_pylist()  # type: ignore[no-any-return]
 
+    def arrow(self, rows: Rows) -> pa.Table:
+        """As `LakeEngine.arrow`."""
+        return rows if isinstance(rows, pa.Table) else self("SELECT * FROM {rows}", rows=rows)
+
+    def columns(self, rows: Rows) -> list[str]:
+        """As `LakeEngine.columns`."""
+        return list(rows.schema.names)
+
     def replace(self, table: Table, rows: Rows, where: str = "true") -> int:
         """As `LakeEngine.replace`, without Spark where that can be done."""
         arrow = rows.select(table.column_names).cast(arrow_schema(table))
         return replace_arrow(self._lake, self._sql, table, arrow, where)
+
+    def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
+        """As `LakeEngine.amend`; Spark does it, if there is anything to be done."""
+        same = " AND ".join(f"there.{name} = given.{name}" for name in key)
+        differing = self(
+            f"SELECT given.* FROM {{there}} AS there JOIN {{given}} AS given ON {same}"
+            f" WHERE there.{columns[0]} IS DISTINCT FROM given.{columns[0]}",
+            there=self.table(table.name), given=rows,
+        ).select([*key, *columns])  # fmt: skip
+        if differing.num_rows:
+            typed = differing.cast(pa.schema([arrow_schema(table).field(name) for name in differing.column_names]))
+            self._lake.amend(table, self._lake.spark.createDataFrame(typed), key, *columns)
 
 
 class BySpark(LakeEngine):
@@ -265,10 +244,29 @@ class BySpark(LakeEngine):
 
         return rows.groupBy(*keys).applyInArrow(of_key, from_arrow_schema(schema))
 
+    def stream(
+        self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
+    ) -> Rows:
+        """As `LakeEngine.stream`; what comes of it is kept on disk."""
+        with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
+            sorted_rows = rows.repartition(*keys).sortWithinPartitions(*order)
+            made = sorted_rows.mapInArrow(work, from_arrow_schema(schema)).persist(StorageLevel.DISK_ONLY)
+            self._kept.append(made)
+            made.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
+        return made
+
+    def union(self, *rows: DataFrame) -> Rows:
+        """As `LakeEngine.union`."""
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
+
     def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
         """As `LakeEngine.__call__`."""
         used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
         return self._lake.spark.sql(text, **used)  # type: ignore[arg-type]
+
+    def struct(self, fields: Mapping[str, str]) -> str:
+        """As `LakeEngine.struct`."""
+        return "named_struct({})".format(", ".join(f"'{name}', {text}" for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
         """As `LakeEngine.literal`."""
@@ -283,9 +281,34 @@ class BySpark(LakeEngine):
         """As `LakeEngine.listed`."""
         return [row.asDict() for row in rows.collect()]
 
+    def arrow(self, rows: DataFrame) -> pa.Table:
+        """As `LakeEngine.arrow`."""
+        return rows.toArrow()
+
+    def columns(self, rows: DataFrame) -> list[str]:
+        """As `LakeEngine.columns`."""
+        return rows.columns
+
     def replace(self, table: Table, rows: DataFrame, where: str = "true") -> int:
         """As `LakeEngine.replace`."""
         return self._lake.replace(table, rows, where)
+
+    def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
+        """As `LakeEngine.amend`."""
+        self._lake.amend(table, rows, key, *columns)
+
+
+@contextmanager
+def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
+    """While a plan whose rows are large is made and run: batches of few rows."""
+    usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
+    for name in _ROWS_AT_A_TIME:
+        spark.conf.set(name, str(rows))
+    try:
+        yield
+    finally:
+        for name, value in usual.items():
+            spark.conf.set(name, value)
 
 
 def _named(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:

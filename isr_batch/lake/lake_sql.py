@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from isr_batch.lake.arrow_read import stored_bytes
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.engines import BySpark, InProcess, LakeEngine, Rows
+from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS

@@ -14,14 +14,13 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.engines import LakeEngine, engine_for
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
@@ -29,6 +28,7 @@ from isr_batch.replay.kernel_cache import digest_of_sources
 from isr_batch.replay.terms import JOINED
 from isr_batch.window import Window
 from udfs.batches.replay import RuleRun
+from udfs.batches.results import STATE
 from udfs.kernel.ledger import DAY_US
 
 DONE, STALE, MISSING = "done", "stale", "not replayed"
@@ -114,40 +114,45 @@ def runs_key(runs: Sequence[RuleRun]) -> str:
 
 def kept_before(
     lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
-) -> tuple[Window, DataFrame | None]:
+) -> tuple[Window, date | None]:
     """Find the latest states that a replay of a window can go on from.
 
     Returns
     -------
     window
         What has to be replayed: it begins where the states were kept, or is open where there are none.
-    states
-        Rows of ``replay_state``, or None.
+    day
+        The day whose states these are, or None.
     """
     lake.ensure(REPLAY_STATE)
     if not window.start:
         return window, None
-    of_runs = lake.read(REPLAY_STATE.name).where(F.col("runs") == runs_key(runs))
-    before = of_runs.where(F.col("event_date") < F.lit(window.start).cast("date"))
-    kept = before.select("event_date", "line").distinct().collect()
-    good = [row["event_date"] for row in kept if row["line"] == known.at(row["event_date"])]
+    rows = read_columns(lake, REPLAY_STATE.name, ["event_date", "line"], {"runs": runs_key(runs)})
+    kept = {(row["event_date"], row["line"]) for row in rows.to_pylist()}
+    good = [day for day, line in kept if str(day) < window.start and line == known.at(day)]
     if not good:
         return window.from_day(None), None
-    states = of_runs.where(F.col("event_date") == F.lit(max(good)))
-    return window.from_day(str(max(good) + timedelta(days=1))), states
+    return window.from_day(str(max(good) + timedelta(days=1))), max(good)
+
+
+def kept_states(engine: LakeEngine, runs: Sequence[RuleRun], day: date) -> Rows:
+    """Rows of ``replay_state`` that were kept at the end of a day."""
+    where = f"runs = '{runs_key(runs)}' AND event_date = DATE'{day}'"
+    return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
 
 def keep_states(
-    lake: Lake, results: DataFrame, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
+    engine: LakeEngine, results: Rows, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> dict[str, int]:
     """Write the states at the end of a window, unless it has none; returns how many, by table."""
     last = window.last_day
     if last is None:
         return {}
     key = runs_key(runs)
-    named = {"runs": F.lit(key), "line": F.lit(known.at(last)), "event_date": F.lit(last)}
-    states = results.where("result = 'state'").withColumns(named)
-    return {REPLAY_STATE.name: lake.replace(REPLAY_STATE, states, f"runs = '{key}' AND event_date = DATE'{last}'")}
+    named = {"runs": f"'{key}'", "line": f"'{known.at(last)}'", "event_date": f"DATE'{last}'"}
+    columns = ", ".join(f"{named[name]} AS {name}" if name in named else name for name in REPLAY_STATE.column_names)
+    states = engine(f"SELECT {columns} FROM {{results}} AS results WHERE result = '{STATE}'", results=results)
+    return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, f"runs = '{key}' AND event_date = DATE'{last}'")}
 
 
 def unmark(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:

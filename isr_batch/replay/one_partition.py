@@ -6,14 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError
 from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.timelines import VIEWS
-from isr_batch.replay.event_stream import event_stream, facts
-from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, pack_stale_days, rows_at_a_time
+from isr_batch.replay.event_stream import event_stream, facts, terms
+from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replayed
 from isr_batch.window import Window
 from udfs.batches.replay import RuleRun
@@ -46,24 +46,30 @@ def timelines_of(lake: Lake, runs: Sequence[RuleRun], partition: Partition, wind
     cluster_id, topic, partition_id = partition
     pack_stale_days(lake)
     named = {"cluster_id": cluster_id, "topic": topic, "partition_id": partition_id}
-    terms = lake.read("leader_epochs")
-    for name, value in named.items():
-        terms = terms if value is None else terms.where(F.col(name) == value)
-    clusters = sorted(row["cluster_id"] for row in terms.select("cluster_id").distinct().collect())
-    if len(clusters) != 1:
-        what = f"{topic}-{partition_id}" + (f" of {cluster_id}" if cluster_id else "")
-        if clusters:
-            raise NoInputError(f"{', '.join(clusters)} have a {what} each", "choose one with --cluster")
-        raise NoInputError(
-            f"{lake.root} knows nothing of {what}",
-            f'`isr-batch sql "SELECT DISTINCT cluster_id, topic, partition_id FROM leader_epochs" --lake {lake.root}`',
-        )
-    of_partition = (F.col("cluster_id") == clusters[0]) & (F.col("topic") == topic)
-    stream = event_stream(lake, facts(lake)).where(of_partition & (F.col("partition_id") == partition_id))
-    kinds = [name.removesuffix("_timeline") for name in VIEWS]
-    with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):
-        results = replayed(stream, runs, kinds, window).where(window.within("time_us")).toArrow()
-    return {name: _rows(name, results) for name in VIEWS}
+    with engine_for_a_partition(lake) as engine:
+        same = " AND ".join(f"{name} = {engine.literal(value)}" for name, value in named.items() if value is not None)
+        text = f"SELECT DISTINCT cluster_id FROM {{terms}} AS terms WHERE {same}"
+        clusters = sorted(row["cluster_id"] for row in engine.listed(engine(text, terms=terms(engine))))
+        if len(clusters) != 1:
+            raise _not_one(lake, partition, clusters)
+        of_partition = f"{same} AND cluster_id = {engine.literal(clusters[0])}"
+        stream = event_stream(engine, facts(engine), where=of_partition)
+        kinds = [name.removesuffix("_timeline") for name in VIEWS]
+        results = replayed(engine, stream, runs, kinds, window)
+        in_window = f"SELECT * FROM {{results}} AS results WHERE {window.within('time_us')}"
+        found = engine.arrow(engine(in_window, results=results))
+    return {name: _rows(name, found) for name in VIEWS}
+
+
+def _not_one(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
+    cluster_id, topic, partition_id = partition
+    what = f"{topic}-{partition_id}" + (f" of {cluster_id}" if cluster_id else "")
+    if clusters:
+        return NoInputError(f"{', '.join(clusters)} have a {what} each", "choose one with --cluster")
+    return NoInputError(
+        f"{lake.root} knows nothing of {what}",
+        f'`isr-batch sql "SELECT DISTINCT cluster_id, topic, partition_id FROM leader_epochs" --lake {lake.root}`',
+    )
 
 
 def write_parquet(timelines: Mapping[str, pa.Table], folder: Path) -> None:

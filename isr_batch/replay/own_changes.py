@@ -3,30 +3,36 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_rows import arrow_schema, cast_rows
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.outputs import ISR_CHANGES
-from isr_batch.replay.event_stream import event_stream
-from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, rows_at_a_time
-from isr_batch.replay.replay import ready_to_replay, replayed
+from isr_batch.lake.tables.outputs import ISR_CHANGES, LATE_CHECKS
+from isr_batch.replay.event_stream import event_stream, facts
+from isr_batch.replay.replay import engine_of_replay, ready_to_replay, replayed
 from isr_batch.replay.result_tables import scored_of
 from udfs.batches.replay import RuleRun
 from udfs.batches.results import SET_COLUMNS
 
 
-def changes_of(lake: Lake, runs: Sequence[RuleRun], facts: DataFrame, sets: DataFrame | None = None) -> pa.Table:
-    """Replay the whole log with these facts (`isr_batch.replay.event_stream.facts`).
+def changes_of(
+    lake: Lake,
+    runs: Sequence[RuleRun],
+    *,
+    pinned: bool = True,
+    late: pa.Table | None = None,
+    sets: pa.Table | None = None,
+) -> pa.Table:
+    """Replay the whole log.
 
     Parameters
     ----------
     lake : Lake
     runs : sequence of RuleRun
-    facts : DataFrame
-        What the log has beside fetches and appends.
-    sets : DataFrame, optional
+    pinned : bool
+        Whether with what the lines of shrinks tell (`isr_batch.replay.event_stream.facts`).
+    late : pa.Table, optional
+        Rows of ``late_checks``, by default those of the lake.
+    sets : pa.Table, optional
         Which partitions on which leaders, by SET_COLUMNS; by default all.
 
     Returns
@@ -35,9 +41,12 @@ def changes_of(lake: Lake, runs: Sequence[RuleRun], facts: DataFrame, sets: Data
         Rows of ``isr_changes``.
     """
     ready_to_replay(lake)
-    stream = event_stream(lake, facts)
-    if sets is not None:
-        stream = stream.join(F.broadcast(sets), list(SET_COLUMNS), "leftsemi")
-    with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):
-        changes = scored_of(replayed(stream, runs, ["change"]))[ISR_CHANGES]
-        return changes.select(*ISR_CHANGES.column_names).toArrow().cast(arrow_schema(ISR_CHANGES))
+    with engine_of_replay(lake) as engine:
+        checks = None if late is None else engine.rows(cast_rows(late, arrow_schema(LATE_CHECKS)))
+        stream = event_stream(engine, facts(engine, pinned=pinned, late=checks))
+        if sets is not None:
+            same = " AND ".join(f"stream.{name} = sets.{name}" for name in SET_COLUMNS)
+            text = f"SELECT * FROM {{stream}} AS stream WHERE EXISTS (SELECT 1 FROM {{sets}} AS sets WHERE {same})"
+            stream = engine(text, stream=stream, sets=engine.rows(sets))
+        changes = scored_of(engine, replayed(engine, stream, runs, ["change"]))[ISR_CHANGES]
+        return cast_rows(engine.arrow(changes), arrow_schema(ISR_CHANGES))

@@ -8,7 +8,7 @@ Parquet files with Arrow: Spark's row reader costs more than everything done wit
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from functools import partial
@@ -18,14 +18,16 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import SchemaError
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.engines import rows_at_a_time
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import OfBatches
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
@@ -42,9 +44,8 @@ from udfs.batches.event_chunks import (
 from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import DamagedSegmentError, pack_segments
 
-SEGMENTS_AT_A_TIME, PIECES_AT_A_TIME = 128, 1024
-"""Rows that are read from a file at a time, and that go to a worker: a segment has some 300 kB, a piece 70 at most."""
-_ROWS_AT_A_TIME = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
+PIECES_AT_A_TIME = 1024
+"""Rows that are read from a file at a time, and that go to a worker: a piece has 70 kB at most."""
 SHARE_BYTES = 1 << 25
 """What a task reads of tables' files."""
 FEW_BYTES = 1 << 24
@@ -58,7 +59,6 @@ _OF = {
 """How pieces are made of a table, and of which columns."""
 
 
-OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
 
 
@@ -72,19 +72,6 @@ class Part(NamedTuple):
     path: str
     number: int
     parts: int
-
-
-@contextmanager
-def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
-    """While a plan whose rows are large is made and run: batches of few rows."""
-    usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
-    for name in _ROWS_AT_A_TIME:
-        spark.conf.set(name, str(rows))
-    try:
-        yield
-    finally:
-        for name, value in usual.items():
-            spark.conf.set(name, value)
 
 
 def pack_stale_days(lake: Lake) -> int:
@@ -132,12 +119,13 @@ def damage_told() -> Iterator[None]:
     """
     try:
         yield
-    except PythonException as error:
-        _, name, told = str(error).partition(f"{DamagedSegmentError.__name__}: ")
+    except (PythonException, DamagedSegmentError) as error:
+        # Of an error in a worker, Spark has the text.
+        _, name, damage = f"{type(error).__name__}: {error}".partition(f"{DamagedSegmentError.__name__}: ")
         if not name:
             raise
         raise SchemaError(
-            f"{FETCH_SEGMENTS.name}: {told.partition(chr(10))[0]}",
+            f"{FETCH_SEGMENTS.name}: {damage.partition(chr(10))[0]}",
             "move that table away and run the same command again, which packs fetch_log and append_log anew",
         ) from error
 

@@ -1,10 +1,10 @@
-"""The replay in Spark: one exchange, one sort, one pass through the kernel for all rules.
+"""The replay: one sort, one pass through the kernel for all rules.
 
-Rows of a set must come together and in order, and nothing else about them matters, so the plan is
-``repartition`` by set, ``sortWithinPartitions`` by time, ``mapInArrow``. Nearly all events come packed,
-thousands a row (``fetch_segments``), so that exchange and sort move few rows. A task streams its sets one
-after the other; what it holds is one Arrow batch, the segments that overlap, the state of one set, and a
-bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md).
+Rows of a set must come together and in order, and nothing else about them matters. Of a small log this process sorts
+them and runs the kernel; of a large one Spark exchanges and sorts them, and its workers run the kernel, each on its
+share. Nearly all events come packed, thousands a row (``fetch_segments``), so that few rows move. A worker streams its
+sets one after the other; what it holds is one Arrow batch, the segments that overlap, the state of one set, and a
+bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
 """
 
 import json
@@ -13,19 +13,26 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import NoInputError, UsageError
-from isr_batch.lake.engines import engine_for_a_partition
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.engines import BySpark, InProcess, engine_for_a_partition
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.timelines import Timelines
-from isr_batch.replay.days import InputFingerprints, fingerprints, keep_states, kept_before, of_rules, unmark
+from isr_batch.replay.days import (
+    InputFingerprints,
+    fingerprints,
+    keep_states,
+    kept_before,
+    kept_states,
+    of_rules,
+    unmark,
+)
 from isr_batch.replay.event_stream import event_stream, facts
 from isr_batch.replay.kernel_cache import keep_compiled
-from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, damage_told, pack_stale_days, rows_at_a_time
+from isr_batch.replay.packing import damage_told, pack_stale_days
 from isr_batch.replay.result_tables import replace_together, restore, scored_of
 from isr_batch.replay.timeline_files import FILE, SCHEMA, timelines_kept
 from isr_batch.replay.timeline_tables import commit_timelines, stores_of_timelines
@@ -37,8 +44,8 @@ from udfs.records import ROW_ORDER
 from udfs.rules import REGISTRY
 
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
-FEW_ROWS = 200_000
-"""Results, other than timelines in files, that the driver commits by itself."""
+FEW_EVENTS = 5_000_000
+"""Fetches and appends that this process replays by itself, in about ten seconds: as long as Spark takes to plan."""
 MOST_EVENTS = 50_000_000
 """Of a window all of whose timelines are written by default: under 22 rules some 2 GB."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
@@ -63,23 +70,34 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 
+def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
+    """Choose by the number of events in a window."""
+    return InProcess(lake) if events_in(lake, window) <= FEW_EVENTS else BySpark(lake)
+
+
 def replayed(  # noqa: PLR0913 four of them have a default
-    stream: DataFrame,
+    engine: LakeEngine,
+    stream: Rows,
     runs: Sequence[RuleRun],
     kinds: Collection[str] = tuple(KINDS),
     window: Window = Window(),  # noqa: B008 frozen
-    stores: Mapping[str, Store] | None = None,
     *,
+    stores: Mapping[str, Store] | None = None,
     around_shrinks: bool = False,
-) -> DataFrame:
+) -> Rows:
     """Replay a stream of ``isr_batch.replay.event_stream``, up to the end of a window.
 
     Returns
     -------
-    DataFrame
-        Rows of ``timeline_files.SCHEMA``, of these kinds of result; of those that ``stores`` name the workers write
+    Rows
+        Of ``timeline_files.SCHEMA``, of these kinds of result; of those that ``stores`` name the workers write
         the timelines, as far as they are in the window, and tell of their files; with ``around_shrinks`` only what is
         near shrinks.
+
+    Raises
+    ------
+    SchemaError
+        When a segment is damaged.
     """
     shared = dict(stores or {})
     replay_id = uuid.uuid4().hex[:12]
@@ -89,7 +107,8 @@ def replayed(  # noqa: PLR0913 four of them have a default
         results = replay_batches(batches, runs, kinds, window.end_us, shared, around_shrinks=around_shrinks)
         return timelines_kept(results, shared, window.start_us, replay_id)
 
-    return stream.repartition(*SET_COLUMNS).sortWithinPartitions(*ORDER).mapInArrow(replay, from_arrow_schema(SCHEMA))
+    with damage_told():
+        return engine.stream(stream, SET_COLUMNS, ORDER, replay, SCHEMA)
 
 
 def ready_to_replay(lake: Lake) -> None:
@@ -100,7 +119,7 @@ def ready_to_replay(lake: Lake) -> None:
     NoInputError
         When the lake holds no term of a leader, or no fetch.
     """
-    if not lake.files("fetch_log") or lake.read("leader_epochs").isEmpty():
+    if not lake.files("fetch_log") or not read_columns(lake, "leader_epochs", ["leader_epoch"]).num_rows:
         raise NoInputError(
             f"{lake.root} holds no fetch of a follower, so there is nothing to replay",
             "request logs of the leaders are needed, or a table of fetches: docs/getting-logs.md, docs/own-tables.md",
@@ -138,11 +157,28 @@ def replay(
         When the workers cannot write timelines to where the lake is.
     """
     ready_to_replay(lake)
-    told = facts(lake).persist()
-    try:
-        return _replay(lake, told, runs, window, timelines=timelines)
-    finally:
-        told.unpersist()
+    known = fingerprints(lake)
+    if not known.days(window):
+        raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
+    stores, chosen, written = _stores(lake, window, timelines)
+    unmark(lake, window, runs)
+    from_state, kept_on = kept_before(lake, window, runs, known)
+    kinds = (*SCORED, STATE) if window.end else SCORED
+    where = f"{of_rules(runs)} AND {window.condition}"
+    with engine_of_replay(lake, from_state) as engine:
+        states = kept_states(engine, runs, kept_on) if kept_on else None
+        stream = event_stream(engine, engine.keep(facts(engine)), from_state, states)
+        around_shrinks = chosen == "around-shrinks"
+        results = replayed(engine, stream, runs, kinds, window, stores=stores, around_shrinks=around_shrinks)
+        of_files = engine(f"SELECT {FILE} FROM {{results}} AS results WHERE result = '{FILE}'", results=results)
+        files = [json.loads(row[FILE]) for row in engine.listed(of_files)]
+        rows_out = commit_timelines(lake, stores, files, where)
+        in_window = f"SELECT * FROM {{rows}} AS in_table WHERE {window.condition}"
+        scored = {table: engine(in_window, rows=rows) for table, rows in scored_of(engine, results).items()}
+        rows_out |= replace_together(engine, scored, where)
+        rows_out |= keep_states(engine, results, window, runs, known)
+        restore(engine, of_rules(runs), window)
+    return ReplaySummary(events_in(lake, window), rows_out, known, written)
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
@@ -157,31 +193,3 @@ def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mappi
     if events <= MOST_EVENTS:
         return stores, "all", "all"
     return stores, "around-shrinks", f"around-shrinks (of {events:,} events; --timelines all writes all)"
-
-
-def _replay(
-    lake: Lake, told: DataFrame, runs: Sequence[RuleRun], window: Window, *, timelines: Timelines | None
-) -> ReplaySummary:
-    known = fingerprints(lake)
-    if not known.days(window):
-        raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
-    stores, chosen, written = _stores(lake, window, timelines)
-    unmark(lake, window, runs)
-    from_state, states = kept_before(lake, window, runs, known)
-    stream = event_stream(lake, told, from_state, states)
-    kinds = (*SCORED, STATE) if window.end else SCORED
-    around_shrinks = chosen == "around-shrinks"
-    results = replayed(stream, runs, kinds, window, stores, around_shrinks=around_shrinks)
-    results = results.persist(StorageLevel.DISK_ONLY)
-    where = f"{of_rules(runs)} AND {window.condition}"
-    try:
-        with damage_told(), rows_at_a_time(lake.spark, SEGMENTS_AT_A_TIME):
-            files = [json.loads(row[FILE]) for row in results.where(f"result = '{FILE}'").select(FILE).collect()]
-            rows_out = commit_timelines(lake, stores, files, where)
-            scored = {table: rows.where(window.condition) for table, rows in scored_of(results).items()}
-            rows_out |= replace_together(lake, scored, where, few=results.count() <= FEW_ROWS)
-            rows_out |= keep_states(lake, results, window, runs, known)
-    finally:
-        results.unpersist()
-    restore(lake, of_rules(runs), window)
-    return ReplaySummary(events_in(lake, window), rows_out, known, written)

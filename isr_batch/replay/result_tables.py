@@ -2,102 +2,114 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import Window as Over
-from pyspark.sql import functions as F
-
-from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.engines import replace_arrow
-from isr_batch.lake.lake import Lake
+from isr_batch.lake.engines import InProcess
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import SET_KEY, Table
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES
 from isr_batch.window import Window
+from udfs.batches.results import RESULT_SCHEMA
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
+_FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
+_SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
+"""Tells one shrink from another."""
+_DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
+_RESTORED: Final = f"""
+    CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us) = 'expand'
+      THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us)) END
+"""
+"""When a dropped follower was back under the same rule, within the same term."""
 
-def scored_of(results: DataFrame) -> dict[Table, DataFrame]:
+
+def scored_of(engine: LakeEngine, results: Rows) -> dict[Table, Rows]:
     """Return the rows of the tables that scores are made of, with their time and day."""
-    changes = _dated(_without_doubts(results.where("result = 'change'")), "change_time")
-    scores = _measured(results.where("result = 'score'"), MEASURES)
-    follower_scores = _measured(results.where("result = 'follower_score'"), FOLLOWER_MEASURES)
+    changes = engine(_CHANGES, results=results)
+    verdicts = {"restored_time": _RESTORED, **_DATED}
     return {
-        ISR_CHANGES: changes,
-        SHRINK_VERDICTS: _with_restored_time(changes).where("kind = 'shrink'"),
-        PARTITION_SCORES: _dated(_with_first_violation(scores), "time"),
-        REPLICA_SCORES: _dated(follower_scores, "time"),
+        ISR_CHANGES: engine(_selected(ISR_CHANGES, "{changes} AS changes", _DATED), changes=changes),
+        # The condition comes after the windows: what undoes a shrink is no shrink.
+        SHRINK_VERDICTS: engine(
+            f"SELECT * FROM ({_selected(SHRINK_VERDICTS, '{changes} AS changes', verdicts)}) AS judged "
+            "WHERE kind = 'shrink'",
+            changes=changes,
+        ),
+        PARTITION_SCORES: engine(
+            _selected(
+                PARTITION_SCORES,
+                "{results} AS results WHERE result = 'score'",
+                {**_measures(MEASURES), **_FIRST_VIOLATION, **_DATED},
+            ),
+            results=results,
+        ),
+        REPLICA_SCORES: engine(
+            _selected(
+                REPLICA_SCORES,
+                "{results} AS results WHERE result = 'follower_score'",
+                {**_measures(FOLLOWER_MEASURES), **_DATED},
+            ),
+            results=results,
+        ),
     }
 
 
-def replace_together(lake: Lake, frames: Mapping[Table, DataFrame], where: str, *, few: bool) -> dict[str, int]:
-    """Replace tables side by side, since the driver plans for most of the time; rows written, by table.
-
-    A ``few`` rows come to the driver, which commits them by itself: Spark takes more jobs to commit them than to
-    compute them.
-    """
-
-    def replace(table: Table) -> int:
-        if not few:
-            return lake.replace(table, frames[table], where)
-        rows = frames[table].select(*table.column_names).toArrow().cast(arrow_schema(table))
-        with ArrowSql() as sql:
-            return replace_arrow(lake, sql, table, rows, where)
-
-    with ThreadPoolExecutor(len(frames)) as pool:
-        return dict(zip((table.name for table in frames), pool.map(replace, frames), strict=True))
+def replace_together(engine: LakeEngine, rows: Mapping[Table, Rows], where: str) -> dict[str, int]:
+    """Replace tables, side by side by Spark, whose driver plans for most of the time; rows written, by table."""
+    with ThreadPoolExecutor(1 if isinstance(engine, InProcess) else len(rows)) as pool:
+        written = pool.map(lambda table: engine.replace(table, rows[table], where), rows)
+        return dict(zip((table.name for table in rows), written, strict=True))
 
 
-def restore(lake: Lake, of_runs: str, window: Window) -> None:
+def restore(engine: LakeEngine, of_runs: str, window: Window) -> None:
     """Tell shrinks of some runs when their followers were back, where that is beyond an edge of the window."""
     if window == Window():
         return
-    changes = lake.read(ISR_CHANGES.name).where(of_runs).withColumn("time_us", F.unix_micros("change_time"))
-    told = _with_restored_time(changes).where("kind = 'shrink'").select(*_SHRINK, "restored_time")
-    lake.amend(SHRINK_VERDICTS, told, _SHRINK, "restored_time")
+    names = (*_SHRINK, "restored_time")
+    changes = f"""
+        SELECT *, unix_micros(change_time) AS time_us FROM {{changes}} AS changes WHERE {of_runs}
+    """
+    text = f"""
+        SELECT {", ".join(names)} FROM (
+          SELECT {", ".join(_SHRINK)}, kind, {_RESTORED} AS restored_time FROM ({changes}) AS changes
+        ) AS judged WHERE kind = 'shrink'
+    """
+    engine.amend(SHRINK_VERDICTS, engine(text, changes=engine.table(ISR_CHANGES.name)), _SHRINK, "restored_time")
 
 
-_SHRINK = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
-"""Tells one shrink from another."""
+def _selected(table: Table, source: str, computed: Mapping[str, str]) -> str:
+    """Columns of a table, from columns of the same names or computed."""
+    columns = (f"{computed[name]} AS {name}" if name in computed else name for name in table.column_names)
+    return f"SELECT {', '.join(columns)} FROM {source}"
 
 
-def _dated(rows: DataFrame, name: str) -> DataFrame:
-    time = F.timestamp_micros("time_us")
-    return rows.withColumns({name: time, "event_date": time.cast("date")})
+def _measures(names: Sequence[str]) -> dict[str, str]:
+    return {name: f"element_at(measures, {number})" for number, name in enumerate(names, 1)}
 
 
-def _measured(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    return rows.withColumns({name: F.col("measures")[i] for i, name in enumerate(names)})
+_FIRST_VIOLATION: Final = {
+    "first_violation": "CASE {first} {names} END".format(
+        first=_measures(MEASURES)["first_violation"],
+        names=" ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(VIOLATIONS)),
+    ),
+    "first_violation_time": "CASE WHEN {us} >= 0 THEN timestamp_micros({us}) END".format(
+        us=_measures(MEASURES)["first_violation_us"]
+    ),
+}
 
-
-def _with_first_violation(scores: DataFrame) -> DataFrame:
-    first, at_us = F.col("first_violation"), F.col("first_violation_us")
-    name = F.get(F.array(*(F.lit(name) for name in VIOLATIONS)), first.cast("int"))
-    return scores.withColumns(
-        {
-            "first_violation": F.when(first >= 0, name),
-            "first_violation_time": F.when(at_us >= 0, F.timestamp_micros(at_us)),
-        }
-    )
-
-
-def _without_doubts(changes: DataFrame) -> DataFrame:
-    """Add to each shrink what its rows of kind doubt say that it depends on, and to the expand that undoes it."""
-    follower = Over.partitionBy(*SET_KEY, "rule", "params_json", "replica_id").orderBy("time_us")
-    of_shrink = F.when(F.col("kind") == "doubt", F.col("depends_on"))
-    at_this_time = F.max(of_shrink).over(follower.rangeBetween(0, 0))
-    changes = changes.withColumn("depends_on", at_this_time).where("kind <> 'doubt'")
-    before: Column = F.lag(F.when(F.col("kind") == "shrink", F.col("depends_on"))).over(follower)
-    depends_on = F.when(F.col("kind") == "expand", before).when(F.col("kind") == "shrink", F.col("depends_on"))
-    certainty = F.when(F.col("depends_on").isNull(), "certain").otherwise("possible")
-    return changes.withColumn("depends_on", depends_on).withColumn("certainty", certainty)
-
-
-def _with_restored_time(changes: DataFrame) -> DataFrame:
-    """When the dropped follower was back under the same rule, within the same term."""
-    follower = Over.partitionBy(*SET_KEY, "rule", "params_json", "replica_id").orderBy("time_us")
-    next_kind: Column = F.lead("kind").over(follower)
-    return changes.withColumn(
-        "restored_time", F.when(next_kind == "expand", F.timestamp_micros(F.lead("time_us").over(follower)))
-    )
+_UNDOUBTED: Final = ", ".join(name for name in RESULT_SCHEMA.names if name != "depends_on")
+_CHANGES: Final = f"""
+    SELECT *, CASE WHEN depends_on IS NULL THEN 'certain' ELSE 'possible' END AS certainty FROM (
+      SELECT {_UNDOUBTED}, CASE kind WHEN 'shrink' THEN depends_on WHEN 'expand' THEN lag(
+          CASE WHEN kind = 'shrink' THEN depends_on END
+        ) OVER (PARTITION BY {_FOLLOWER} ORDER BY time_us) END AS depends_on
+      FROM (
+        SELECT {_UNDOUBTED}, max(CASE WHEN kind = 'doubt' THEN depends_on END) OVER (
+          PARTITION BY {_FOLLOWER} ORDER BY time_us RANGE BETWEEN CURRENT ROW AND CURRENT ROW
+        ) AS depends_on
+        FROM {{results}} AS results WHERE result = 'change'
+      ) AS at_this_time WHERE kind <> 'doubt'
+    ) AS changes
+"""
+"""Each shrink has what its rows of kind doubt say that it depends on, and so has the expand that undoes it."""

@@ -2,9 +2,6 @@
 
 from typing import Final
 
-from pyspark.sql import DataFrame
-
-from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 
@@ -43,11 +40,3 @@ SELECT {_KEY}, {_OTHERS}, end_time, ends_mid_term FROM whole WHERE place = 1
 A night's log goes on from the one before it: what begins in mid-term where the same term was seen last is no
 beginning, and nothing about it has to be found out.
 """
-
-
-def terms_joined(lake: Lake) -> DataFrame:
-    """Read ``leader_epochs``, the terms of one night's log joined with those of the next."""
-    terms = lake.read(LEADER_EPOCHS.name)
-    if terms.where("begins_mid_term").isEmpty():
-        return terms
-    return lake.spark.sql(JOINED, leader_epochs=terms)

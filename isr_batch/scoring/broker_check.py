@@ -11,19 +11,17 @@ from datetime import date, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.log_files.vendors import apache_release
-from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import quoted
-from isr_batch.lake.engines import LakeEngine, Rows, engine_for
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.lease import leased
 from isr_batch.lake.sql_files import text_of
-from isr_batch.lake.tables.contract import SET_KEY, Table
+from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import DEPENDS_ON, ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
-from isr_batch.replay.event_stream import facts
 from isr_batch.replay.own_changes import changes_of
 from isr_batch.replay.terms import JOINED
 from isr_batch.scoring.scores import write_scores
@@ -98,26 +96,17 @@ def validate(lake: Lake) -> ValidationSummary:
         tables = {name: engine.table(name) for name in ("isr_changes", REPLAY_CHECK.name)}
         refuted = engine.keep(ask(engine, "refuted", tables))
         if engine.listed(engine("SELECT count(*) AS n FROM {refuted}", refuted=refuted))[0]["n"]:
-            _doubt(lake, refuted)
+            _doubt(engine, lake, refuted)
         return _summary(engine)
 
 
-def _doubt(lake: Lake, refuted: Rows) -> None:
+def _doubt(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
     """Make changes possible; they are many if the brokers ran another rule than their release's."""
-    refuted = frame_of(lake, ISR_CHANGES, refuted)
     with leased(lake):
         # Last the table from which Spark computes them anew: also after a crash in between nothing is left out.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
-            lake.amend(table, refuted, _CHANGE, "depends_on", "certainty")
+            engine.amend(table, refuted, _CHANGE, "depends_on", "certainty")
         write_scores(lake)
-
-
-def frame_of(lake: Lake, table: Table, rows: Rows) -> DataFrame:
-    """Rows of an engine, with columns of a table, as Spark has them."""
-    if not isinstance(rows, pa.Table):
-        return rows  # type: ignore[no-any-return]
-    schema = arrow_schema(table)
-    return lake.spark.createDataFrame(rows.cast(pa.schema([schema.field(name) for name in rows.column_names])))
 
 
 def predict(lake: Lake) -> ValidationSummary:
@@ -129,7 +118,7 @@ def predict(lake: Lake) -> ValidationSummary:
         As `validate`.
     """
     with engine_for(lake, HELD) as engine:
-        changes = changes_of(lake, own_rules(engine), facts(lake, pinned=False))
+        changes = changes_of(lake, own_rules(engine), pinned=False)
         compared = matched(engine, lake, engine.rows(changes))
         return ValidationSummary(engine.listed(ask(engine, "summary", {"replay_check": compared})))
 

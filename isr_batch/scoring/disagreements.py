@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.arrow_read import read_columns
-from isr_batch.lake.engines import LakeEngine, engine_for
-from isr_batch.lake.engines import Rows as EngineRows
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine
+from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import RULE_DISAGREEMENTS
 from isr_batch.rule_names import require_rule_names

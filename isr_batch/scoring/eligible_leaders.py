@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
-from isr_batch.lake.engines import LakeEngine, engine_for
-from isr_batch.lake.engines import Rows as EngineRows
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine
+from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.replay.terms import JOINED

@@ -5,8 +5,8 @@ The high watermark stands still then (3.7 on), and what comes with acks=0 or 1 i
 
 from typing import Final
 
-from isr_batch.lake.engines import LakeEngine
-from isr_batch.lake.engines import Rows as EngineRows
+from isr_batch.lake.lake_engine import LakeEngine
+from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.scoring.heir_lacks import FOUND, SPAN, heir_lacks
 

@@ -10,14 +10,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from isr_batch.lake.engines import Rows, engine_for
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.lease import leased
 from isr_batch.lake.tables.outputs import LATE_CHECKS
-from isr_batch.replay.event_stream import facts
 from isr_batch.replay.own_changes import changes_of
-from isr_batch.scoring.broker_check import HELD, ask, compared, frame_of, own_rules
-from udfs.batches.replay import RuleRun
+from isr_batch.scoring.broker_check import HELD, ask, compared, own_rules
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
@@ -47,15 +46,14 @@ def find_late_checks(lake: Lake) -> int:
             found += moved
             both = "SELECT * FROM {known} UNION ALL SELECT * FROM {new}"
             known = engine.keep(engine(both, known=known, new=new))
-            changes = engine.rows(_changes_with(lake, own_rules(engine), known, new))
+            changes = engine.rows(_changes_with(engine, lake, known, new))
         if found:
             with leased(lake):
                 engine.replace(LATE_CHECKS, known)
         return found
 
 
-def _changes_with(lake: Lake, runs: list[RuleRun], known: Rows, new: Rows) -> pa.Table:
+def _changes_with(engine: LakeEngine, lake: Lake, known: Rows, new: Rows) -> pa.Table:
     """Changes of the partitions in which a check was moved just now, with all that were moved."""
-    moved = frame_of(lake, LATE_CHECKS, new)
-    log = facts(lake, late=frame_of(lake, LATE_CHECKS, known))
-    return changes_of(lake, runs, log, moved.select(*SET_COLUMNS).distinct())
+    sets = engine(f"SELECT DISTINCT {', '.join(SET_COLUMNS)} FROM {{new}} AS new", new=new)
+    return changes_of(lake, own_rules(engine), late=engine.arrow(known), sets=engine.arrow(sets))

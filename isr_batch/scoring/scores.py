@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
-from isr_batch.lake.engines import LakeEngine, engine_for
-from isr_batch.lake.engines import Rows as EngineRows
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine
+from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.replay.result_tables import scored_of
 from isr_batch.scoring.notified_changes import with_notified
@@ -145,9 +145,9 @@ class Results:
 TABLES: Final = tuple(field.name for field in fields(Results))
 
 
-def results_in(replayed: DataFrame) -> Results:
-    """All that is among rows of ``udfs.batches.results.RESULT_SCHEMA`` of the kinds SCORED, for Spark."""
-    return Results(**{table.name: rows for table, rows in scored_of(replayed).items()})
+def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
+    """All that is among rows of ``udfs.batches.results.RESULT_SCHEMA`` of the kinds SCORED."""
+    return Results(**{table.name: rows for table, rows in scored_of(engine, replayed).items()})
 
 
 Facts = Mapping[str, EngineRows]

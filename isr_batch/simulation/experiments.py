@@ -131,8 +131,8 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     simulated = _simulated(lake, grid).persist(StorageLevel.DISK_ONLY)
     try:
         simulated.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
-        results = results_in(simulated)
         spark = BySpark(lake)
+        results = results_in(spark, simulated)
         scored = scores(spark, score_inputs(spark, results), [("cluster_id",)])
         scored = scored.join(_course(results.isr_changes), "cluster_id", "left")
         of_cells = lake.spark.createDataFrame(

@@ -13,7 +13,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.engines import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.tables.contract import Table
@@ -74,7 +77,7 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
     if name not in SCENARIOS:
         raise UsageError(f"no scenario {name}", did_you_mean(name, SCENARIOS))
     if name in STORIES and fleet.rule is None:
-        return write_generated_input(lake, cluster_id, _story_rows(lake, cluster_id, STORIES[name]()))
+        return write_generated_input(lake, cluster_id, _story_rows(cluster_id, STORIES[name]()))
     rows = _simulated(lake, fleet).persist(StorageLevel.DISK_ONLY)
     try:
         return write_generated_input(lake, cluster_id, _fleet_rows(lake, fleet, cluster_id, rows))
@@ -82,19 +85,32 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
         rows.unpersist()
 
 
-def write_generated_input(lake: Lake, cluster_id: str, frames: Mapping[str, DataFrame]) -> RunCounts:
+def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, DataFrame | pa.Table]) -> RunCounts:
     """Replace all input rows of a cluster; missing columns become null, missing tables empty."""
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
-    if lake.has(INGESTED_FILES.name):  # logs of that name are no longer what the lake holds
-        lake.replace(INGESTED_FILES, lake.spark.createDataFrame([], INGESTED_FILES.schema_ddl), where)
-    for table, time in _DATED_BY:
-        if table.name in frames:
-            rows = frames[table.name].withColumn("event_date", F.col(time).cast("date"))
-            rows_out += lake.replace(table, _with_nulls(table, rows), where)
-        else:
-            lake.replace(table, lake.spark.createDataFrame([], table.schema_ddl), where)
+    with ArrowSql() as sql:
+        if lake.has(INGESTED_FILES.name):  # logs of that name are no longer what the lake holds
+            replace_arrow(lake, sql, INGESTED_FILES, arrow_schema(INGESTED_FILES).empty_table(), where)
+        for table, time in _DATED_BY:
+            rows = tables.get(table.name, arrow_schema(table).empty_table())
+            if isinstance(rows, pa.Table):
+                rows_out += replace_arrow(lake, sql, table, _whole_rows(table, rows, time), where)
+            else:
+                dated = rows.withColumn("event_date", F.col(time).cast("date"))
+                rows_out += lake.replace(table, _with_nulls(table, dated), where)
     return RunCounts(rows_out=rows_out)
+
+
+def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
+    """Rows with their day, and with null in the columns that they lack."""
+    # Arrow would look up the time zone's rules for a day.
+    given = {name: rows[name] for name in rows.column_names} | {
+        "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())
+    }
+    schema = arrow_schema(table)
+    columns = [given[each.name] if each.name in given else pa.nulls(len(rows), each.type) for each in schema]
+    return pa.table(columns, names=schema.names).cast(schema)
 
 
 def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:
@@ -202,8 +218,8 @@ def _named(code: str, names: Sequence[str]) -> Column:
     return F.element_at(F.array(*(F.lit(name) for name in names)), F.col(code).cast("int") + 1)
 
 
-def _story_rows(lake: Lake, name: str, story: ExampleTerm) -> dict[str, DataFrame]:
-    """Build a frame per table; microseconds become timestamps."""
+def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
+    """Build the rows of each table; microseconds become timestamps."""
     fetches: dict[str, list[Any]] = {
         "replica_id": [fetch.replica_id for fetch in story.fetches],
         "fetch_offset": [fetch.fetch_offset for fetch in story.fetches],
@@ -242,21 +258,15 @@ def _story_rows(lake: Lake, name: str, story: ExampleTerm) -> dict[str, DataFram
     tables = {FETCH_LOG.name: fetches, LEADER_EPOCHS.name: terms}
     if story.appends:
         tables[APPEND_LOG.name] = appends
-    return {table: _frame(lake, name, story.replicas[0], columns) for table, columns in tables.items()}
+    return {table: _rows_of_set(name, story.replicas[0], columns) for table, columns in tables.items()}
 
 
-def _frame(lake: Lake, cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> DataFrame:
-    rows = lake.spark.createDataFrame(pa.table(columns))
-    times = [name for name in columns if name.endswith("_time")]
-    return rows.withColumns({name: F.timestamp_micros(name) for name in times}).withColumns(
-        {
-            "cluster_id": F.lit(cluster_id),
-            "topic": F.lit("story"),
-            "partition_id": F.lit(0),
-            "leader_epoch": F.lit(0),
-            "leader_id": F.lit(leader),
-        }
-    )
+def _rows_of_set(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
+    instants = pa.timestamp("us", "UTC")
+    arrays = {name: pa.array(values, instants if name.endswith("_time") else None) for name, values in columns.items()}
+    rows = len(next(iter(columns.values())))
+    of_set = {"cluster_id": cluster_id, "topic": "story", "partition_id": 0, "leader_epoch": 0, "leader_id": leader}
+    return pa.table({**{name: pa.repeat(value, rows) for name, value in of_set.items()}, **arrays})
 
 
 def _us(ms: int) -> int:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, OfBatches, OfTables, Query, Spread, meeting
 from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.lake import Lake
 
 Rows: TypeAlias = pa.Table | Spread
 
@@ -114,9 +114,9 @@ MOST_BYTES = 512 << 20
 """Log text. It takes 1.3 GB of memory; in Spark, on two cores, several times the CPU time."""
 
 
-def engine_for(spark: SparkSession, sql: ArrowSql, size_bytes: int) -> Engine:
+def engine_for(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:
     """Choose by the size of the log text."""
-    return Here(sql) if size_bytes <= MOST_BYTES else InSpark(spark)
+    return Here(sql) if size_bytes <= MOST_BYTES else InSpark(lake.spark)
 
 
 def _here(rows: Rows) -> pa.Table:

@@ -21,7 +21,7 @@ from isr_batch.ingest.own_table.mapping import (
     TableMapping,
     mapped_columns,
 )
-from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, replaced_rows_of_cluster
+from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, rows_of_cluster
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, QUARANTINE
@@ -157,7 +157,7 @@ def _write(
     )
     if not any(clean for clean, _ in outcome.values()):
         # Rows that cover no time replace nothing.
-        return RunCounts(rows_quarantined=lake.replace(QUARANTINE, quarantine, replaced_rows_of_cluster(cluster_id)))
+        return RunCounts(rows_quarantined=lake.replace(QUARANTINE, quarantine, rows_of_cluster(cluster_id)))
     frames = _frames({name: rows.where("problem IS NULL") for name, rows in of_this.items()}, mapping)
     for table, time in CUT_BY:
         rows = frames.get(table.name)

@@ -81,10 +81,10 @@ def test_recorded_clusters(run: str, spark_session: SparkSession) -> None:
     assert_equal(spark_session, TRACES / run)
 
 
-def test_few_bytes_are_read_in_the_driver_and_many_in_spark(spark_session: SparkSession) -> None:
+def test_few_bytes_are_read_in_the_driver_and_many_in_spark(lake: Lake) -> None:
     with log_sql() as sql:
-        assert isinstance(engine_for(spark_session, sql, MOST_BYTES), Here)
-        assert isinstance(engine_for(spark_session, sql, MOST_BYTES + 1), InSpark)
+        assert isinstance(engine_for(lake, sql, MOST_BYTES), Here)
+        assert isinstance(engine_for(lake, sql, MOST_BYTES + 1), InSpark)
 
 
 def test_what_counts_is_the_size_of_the_unpacked_logs(
@@ -93,9 +93,9 @@ def test_what_counts_is_the_size_of_the_unpacked_logs(
     """A quiet log shrinks far more than others: the size on disk says little about the memory that it takes."""
     sizes: list[int] = []
 
-    def chosen(spark: SparkSession, sql: ArrowSql, size_bytes: int) -> Engine:
+    def chosen(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:
         sizes.append(size_bytes)
-        return engine_for(spark, sql, size_bytes)
+        return engine_for(lake, sql, size_bytes)
 
     monkeypatch.setattr(broker_logs, "engine_for", chosen)
     logs = tmp_path / "logs"

@@ -11,8 +11,9 @@ from isr_batch.explain.shrink_data import explain_shrink
 from isr_batch.explain.shrink_text import shrink_text
 from isr_batch.explain.swimlane_data import swimlane_scene
 from isr_batch.lake import arrow_read, engines
-from isr_batch.lake.engines import BySpark, InProcess, LakeEngine
+from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine
 from isr_batch.replay.days import fingerprints, status
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.scoring.broker_check import summary

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from isr_batch.lake.engines import InProcess
 from isr_batch.lake.fetch_log import single_fetches, take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
@@ -101,8 +102,10 @@ def test_a_replay_of_runs_is_one_of_fetches(lake: Lake) -> None:
     def results(query: str) -> list[str]:
         put(lake, FETCH_LOG, query)
         assert pack_stale_days(lake)
-        rows = replayed(event_stream(lake, facts(lake)), rule_runs(ReplaySettings(rules=["kafka-0.9", "kafka-3.7"])))
-        return sorted(map(str, rows.collect()))
+        with InProcess(lake) as engine:
+            stream = event_stream(engine, facts(engine))
+            rows = replayed(engine, stream, rule_runs(ReplaySettings(rules=["kafka-0.9", "kafka-3.7"])))
+            return sorted(map(str, engine.listed(rows)))
 
     singly = results(AS_FETCHES)
     assert any("shrink" in row for row in singly)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.errors import SchemaError, WriteConflictError
-from isr_batch.ingest.replace_rows import CUT_BY, replaced_rows_between, replaced_rows_of_cluster
+from isr_batch.ingest.replace_rows import CUT_BY, replaced_rows_between, rows_of_cluster
 from isr_batch.lake import small_tables
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -93,27 +93,27 @@ def stored(lake: Lake, table: Table) -> list[str]:
 def steps(table: Table) -> Iterator[tuple[pa.Table, str, Days | None]]:
     """Writes one after the other: rows, the condition of what they replace, and its days."""
     one, other = CLUSTERS
-    yield rows(table, one, 0, 1, 2, 3), replaced_rows_of_cluster(one), None
-    yield rows(table, other, 0, 1, 2, 3), replaced_rows_of_cluster(other), None
+    yield rows(table, one, 0, 1, 2, 3), rows_of_cluster(one), None
+    yield rows(table, other, 0, 1, 2, 3), rows_of_cluster(other), None
     if table in (QUARANTINE, INGESTED_FILES):
         yield (
             rows(table, one, 2, 7),
-            f"{replaced_rows_of_cluster(one)} AND (source_file NOT IN ('file-0', 'a\\'b'))",
+            f"{rows_of_cluster(one)} AND (source_file NOT IN ('file-0', 'a\\'b'))",
             None,
         )
     else:
         (time,) = (column for known, column in CUT_BY if known is table)
         covers = [(f"{at(1):%Y-%m-%d %H:%M:%S.%f}", f"{at(2.5):%Y-%m-%d %H:%M:%S}")]
-        covered = f"{replaced_rows_of_cluster(one)} AND ({replaced_rows_between(time, covers)})"
+        covered = f"{rows_of_cluster(one)} AND ({replaced_rows_between(time, covers)})"
         yield rows(table, one, 2.25), covered, (str(at(1).date()), str(at(2.5).date()))
         # Some rows are of logs that are gone.
         yield (
             rows(table, one, 3.5),
-            f"{replaced_rows_of_cluster(one)} AND NOT ({time} <= TIMESTAMP'{at(1.2):%Y-%m-%d %H:%M:%S.%f}')",
+            f"{rows_of_cluster(one)} AND NOT ({time} <= TIMESTAMP'{at(1.2):%Y-%m-%d %H:%M:%S.%f}')",
             None,
         )
-    yield rows(table, other), replaced_rows_of_cluster(other), None
-    yield rows(table, other), replaced_rows_of_cluster(other), None
+    yield rows(table, other), rows_of_cluster(other), None
+    yield rows(table, other), rows_of_cluster(other), None
 
 
 SMALL = (*INPUT_TABLES, INGESTED_FILES)
@@ -131,8 +131,8 @@ def test_both_ways_leave_the_same_rows(table: Table, small: SmallTables, spark: 
     assert read.num_rows == len(stored(by_spark, table)) > 1
     # Each can go on where the other has written.
     last = rows(table, CLUSTERS[0], 9)
-    small.lake.replace(table, spark.createDataFrame(last), replaced_rows_of_cluster(CLUSTERS[0]))
-    assert SmallTables(by_spark, small.sql).replace(table, last, replaced_rows_of_cluster(CLUSTERS[0])) == 1
+    small.lake.replace(table, spark.createDataFrame(last), rows_of_cluster(CLUSTERS[0]))
+    assert SmallTables(by_spark, small.sql).replace(table, last, rows_of_cluster(CLUSTERS[0])) == 1
     assert stored(small.lake, table) == stored(by_spark, table)
 
 
@@ -143,7 +143,7 @@ def test_a_commit_leads_to_its_run_and_one_of_nothing_is_none(small: SmallTables
     (last,) = deltalake.DeltaTable(folder).history(1)
     assert f'"run_id": "{small.lake.run_id}"' in last["userMetadata"]
     version = deltalake.DeltaTable(folder).version()
-    assert small.replace(COVERAGE, rows(COVERAGE, "d"), replaced_rows_of_cluster("d")) == 0
+    assert small.replace(COVERAGE, rows(COVERAGE, "d"), rows_of_cluster("d")) == 0
     assert deltalake.DeltaTable(folder).version() == version
 
 

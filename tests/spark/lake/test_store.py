@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
-from isr_batch.lake.catalogs import require_catalog_schema
+from isr_batch.lake.catalogs import require_catalog_schema, require_tables
 from isr_batch.lake.ddl import create_statement
 from isr_batch.lake.lake import RETRIES, Lake, _retrying
 from isr_batch.lake.sql_files import sql_texts
@@ -223,7 +223,10 @@ def test_schema_in_a_catalog(spark: SparkSession) -> None:
 def test_a_schema_that_is_not_there(spark: SparkSession, name: str) -> None:
     with pytest.raises(UsageError, match=f"no schema {name}"):
         require_catalog_schema(Lake(spark, name, catalog=True))
-    require_catalog_schema(Lake(spark, "spark_catalog.default", catalog=True))
+    empty = Lake(spark, "spark_catalog.default", catalog=True)
+    require_catalog_schema(empty)
+    with pytest.raises(NoInputError, match=r"spark_catalog\.default holds no tables"):
+        require_tables(empty)
 
 
 @pytest.mark.parametrize("name", ["of files", "of%20addresses"])

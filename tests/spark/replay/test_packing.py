@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 
 from isr_batch.errors import SchemaError
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LARGE_ROWS_AT_A_TIME
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
-from isr_batch.replay.packing import SEGMENTS_AT_A_TIME, pack_stale_days
+from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import events_in, ready_to_replay, replay, rule_runs
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
@@ -139,8 +140,9 @@ def test_few_segments_are_read_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyP
     def reader() -> str:
         return str(lake.spark.conf.get("spark.sql.parquet.columnarReaderBatchSize"))
 
-    monkeypatch.setattr("isr_batch.replay.replay.commit_timelines", look)
+    monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", -1)
+    monkeypatch.setattr("isr_batch.lake.engines.from_arrow_schema", look)
     usual = reader()
-    with pytest.raises(LookedError, match=f"^{SEGMENTS_AT_A_TIME}$"):
+    with pytest.raises(LookedError, match=f"^{LARGE_ROWS_AT_A_TIME}$"):
         replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))
     assert reader() == usual

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.errors import NoInputError
+from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
@@ -78,8 +79,10 @@ def stopped_follower(spark: SparkSession, folder: Path, min_isr: Mapping[str, in
 
 def test_plan_has_one_exchange_and_one_sort(lake: Lake) -> None:
     pack_stale_days(lake)
-    results = replayed(event_stream(lake, facts(lake)), rule_runs(ReplaySettings()))
-    plan = results._jdf.queryExecution().executedPlan().toString()
+    with BySpark(lake) as engine:
+        few = engine.rows(engine.arrow(facts(engine)))
+        results = replayed(engine, event_stream(engine, few), rule_runs(ReplaySettings()))
+        plan = results._jdf.queryExecution().executedPlan().toString()
     exchanges = [line for line in plan.splitlines() if "Exchange" in line and "BroadcastExchange" not in line]
     assert len(exchanges) == 1, plan
     assert "hashpartitioning(cluster_id" in exchanges[0]

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from docs.generate.cookbook import recipe
 from isr_batch.errors import NoInputError, SchemaError, UsageError
+from isr_batch.lake.engines import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.maintain import maintain_tables
 from isr_batch.lake.tables.timelines import REPLICA_STATES, TIMELINES, VIEWS
@@ -76,7 +77,9 @@ def files(lake: Lake) -> set[str]:
 def of_kernel(lake: Lake) -> dict[str, Counter[tuple[Any, ...]]]:
     """Rows as the kernel gives them to each run, which naive model and releases are held against."""
     found: dict[str, Counter[tuple[Any, ...]]] = {view: Counter() for view in VIEWS}
-    for row in replayed(event_stream(lake, facts(lake)), RUNS).toArrow().to_pylist():
+    with InProcess(lake) as engine:
+        made = engine.listed(replayed(engine, event_stream(engine, facts(engine)), RUNS))
+    for row in made:
         view = f"{row['result']}_timeline"
         if view in VIEWS:
             row |= {"isr": row["isr_after"]}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import WriteConflictError
+from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
 from isr_batch.lake.run_log import Run
@@ -133,7 +134,9 @@ def test_a_killed_run_holds_nothing_up(lake: Lake, monkeypatch: pytest.MonkeyPat
 def test_recorded_brokers_cut_anywhere(sample_lake: Lake, cluster: str) -> None:
     """The law of tests/unit/test_windows.py, of brokers: the window's edges fall on any instants of some partitions."""
     of_cluster = f"cluster_id = '{cluster}' AND partition_id < 2"
-    rows = [row.asDict(recursive=True) for row in facts(sample_lake).where(of_cluster).collect()]
+    with InProcess(sample_lake) as engine:
+        of_facts = engine(f"SELECT * FROM {{facts}} WHERE {of_cluster}", facts=facts(engine))
+        rows = engine.listed(of_facts)
     for segment in (row.asDict() for row in sample_lake.read("fetch_segments").where(of_cluster).collect()):
         of_segment = {name: segment[name] for name in (*SET_COLUMNS, "leader_epoch")}
         columns = {name: values.tolist() for name, values in unpack_segment(segment).items()}
@@ -147,7 +150,7 @@ def test_recorded_brokers_cut_anywhere(sample_lake: Lake, cluster: str) -> None:
     assert in_order(in_windows(rows, runs, cuts)) == in_order(whole)
 
 
-def test_a_state_is_of_the_last_term_before_the_window(lake: Lake) -> None:
+def test_a_state_is_of_the_last_term_before_the_window(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that starts again leads in the same epoch, and so in two rows of one key."""
     of_set = "'c' cluster_id, 't' topic, 0 partition_id, 7 leader_epoch, 1 leader_id"
     hours = "(1, 5), (6, 30), (31, 40) AS hours(begins, ends)"
@@ -157,5 +160,7 @@ def test_a_state_is_of_the_last_term_before_the_window(lake: Lake) -> None:
         f"false ends_mid_term FROM VALUES {hours}"
     )
     kept = lake.spark.sql(f"SELECT {of_set}, array(1, 2) assigned, array('{{}}') params, X'00' state")
-    (row,) = _kept(kept, terms, Window.of_day(SECOND)).collect()
+    with BySpark(lake) as engine:
+        monkeypatch.setattr("isr_batch.replay.event_stream.terms", lambda _: terms)
+        (row,) = engine.listed(_kept(engine, kept, Window.of_day(SECOND)))
     assert row["kept"]["end_us"] == (1_703_980_800 + 30 * 3600) * 1_000_000

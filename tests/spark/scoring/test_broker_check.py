@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from isr_batch.errors import NoInputError
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.engines import BySpark, InProcess, LakeEngine, engine_for, replace_arrow
+from isr_batch.lake.engines import BySpark, InProcess, engine_for, replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
@@ -19,6 +19,9 @@ from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES
 from isr_batch.scoring.broker_check import matched, validate
+
+if TYPE_CHECKING:
+    from isr_batch.lake.lake_engine import LakeEngine
 
 START = dt.datetime(2026, 11, 21, 23, 50, tzinfo=dt.UTC)
 PARAMS = '{"min_insync_replicas": 1, "replica_lag_time_max_ms": 10000}'

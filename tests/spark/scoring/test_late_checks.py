@@ -1,13 +1,13 @@
 """A check that would have dropped somebody, and no line says so, ran later; DuckDB and Spark say the same."""
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.engines import BySpark, InProcess, LakeEngine
+from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
@@ -19,6 +19,9 @@ from isr_batch.scoring.late_checks import find_late_checks
 from isr_batch.scoring.scores import write_scores
 from tests.spark.scoring.test_broker_check import START, at, fetch, of_set, term, write
 from udfs.batches.replay import RuleRun
+
+if TYPE_CHECKING:
+    from isr_batch.lake.lake_engine import LakeEngine
 
 RUNS = [RuleRun("kafka-3.7")]
 

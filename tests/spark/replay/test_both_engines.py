@@ -1,0 +1,68 @@
+"""This process and Spark's workers replay alike."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.replay.event_stream import facts
+from isr_batch.replay.own_changes import changes_of
+from isr_batch.replay.replay import engine_of_replay, replay, rule_runs
+from isr_batch.settings import ReplaySettings
+from isr_batch.simulation.generate_scenario import generate_scenario
+from isr_batch.simulation.group_plans import FleetOfGroups
+from isr_batch.simulation.proposal_examples import START_MS
+from isr_batch.window import Window
+from udfs.batches.replay import RuleRun
+
+RULES = ["kafka-0.8", "kafka-3.7", "kip-501-pending", "true-lag"]
+WRITTEN = ("isr_changes", "shrink_verdicts", "partition_scores", "replica_scores", "replay_state", *VIEWS)
+
+
+def rows_of(lake: Lake, name: str) -> Counter[str]:
+    # Of the same state there are several packings.
+    names = [column for column in lake.read(name).columns if column != "state"]
+    return Counter(map(str, lake.read(name).select(names).collect()))
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_facts(sample_lake: Lake, *, pinned: bool) -> None:
+    with InProcess(sample_lake) as here, BySpark(sample_lake) as spark:
+        found = Counter(str(sorted(row.items())) for row in here.listed(facts(here, pinned=pinned)))
+        rows = facts(spark, pinned=pinned).collect()
+        assert found == Counter(str(sorted(row.asDict(recursive=True).items())) for row in rows)
+        assert found.total() > 1000
+
+
+def test_changes(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for most in (-1, 10**9):
+        monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", most)
+        found.append(Counter(map(str, changes_of(sample_lake, [RuleRun("kafka-3.7")]).to_pylist())))
+    assert found[0] == found[1]
+    assert found[0].total() > 100
+
+
+def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log that goes on over midnight, whose second day is replayed from what is known at the end of the first."""
+    monkeypatch.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 20_000)
+    generate_scenario(lake, FleetOfGroups("kip-501-example"))
+    runs = rule_runs(ReplaySettings(rules=RULES))
+    found = []
+    for engine, most in ((BySpark, -1), (InProcess, 10**9)):
+        monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", most)
+        replayed = Lake(lake.spark, str(shutil.copytree(lake.root, tmp_path / engine.__name__)), "test")
+        with engine_of_replay(replayed) as chosen:
+            assert isinstance(chosen, engine)
+        days = sorted(row[0] for row in replayed.read("fetch_log").select("event_date").distinct().collect())
+        for day in days:
+            replay(replayed, runs, Window.of_day(day), timelines="all")
+        assert len(days) == 2
+        found.append({name: rows_of(replayed, name) for name in WRITTEN})
+    for name in WRITTEN:
+        assert found[0][name], name
+        assert found[0][name] == found[1][name], name
