@@ -23,12 +23,22 @@ ROOMS = ("request_log",)
 """Rooms of ``udfs`` that no replay uses: a change there compiles no rule again."""
 
 
+class _Index(IndexDataCacheFile):  # type: ignore[misc]  # numba comes without types
+    """Index of an entry point's machine code. One that names a class that is gone is of other sources, and void."""
+
+    def _load_index(self) -> dict[object, str]:
+        try:
+            return super()._load_index()  # type: ignore[no-any-return]
+        except (AttributeError, ImportError):
+            return {}
+
+
 class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without types
     """Overloads of an entry point, in numba's place for them: beside the sources, else in the user's cache folder."""
 
     def __init__(self, function: Callable[..., object], sources: str) -> None:
         super().__init__(function)
-        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, sources)
+        self._cache_file = _Index(self._cache_path, self._impl.filename_base, sources)
 
     def _index_key(self, sig: object, codegen: CPUCodegen) -> tuple[object, object]:
         return sig, codegen.magic_tuple()
