@@ -12,7 +12,14 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.evidence.lines import AttemptLine, FailedWriteLine, FoundLines, IsrStateLine, LinePosition, ReplicaInLine
+from isr_batch.evidence.lines import (
+    AttemptLine,
+    EvidencePosition,
+    FailedWriteLine,
+    FoundLines,
+    IsrStateLine,
+    ReplicaInLine,
+)
 from isr_batch.evidence.shrink_line import INT, INTS, OUT_OF_SYNC, SHRINK
 from isr_batch.evidence.trouble import TROUBLE, trouble_in_line
 
@@ -64,7 +71,7 @@ _OLD_IDENT = re.compile(r"Partition \[([^\],]+),(\d+)\] on broker (\d+):")
 
 class _Line(NamedTuple):
     broker_id: int
-    place: LinePosition
+    place: EvidencePosition
     at_us: int
     text: str
 
@@ -90,7 +97,7 @@ def find_line_forms(lines: pa.Table, span_us: dict[int, tuple[int, int]] | None 
     first_in: dict[tuple[int, int, str], str] = {}
     for batch in wanted.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
-            place = LinePosition(row["source_file"], row["source_line"])
+            place = EvidencePosition(row["source_file"], row["source_line"])
             if row["stamp_us"] is None:
                 _take_setting(found, row["broker_id"], row["message"])
                 continue
@@ -252,9 +259,9 @@ def _find_elections(found: FoundLines) -> None:
         leaders[state.partition] = state.leader_id
 
 
-def _first_of_each(marks: list[tuple[int, LinePosition]]) -> list[tuple[int, LinePosition]]:
+def _first_of_each(marks: list[tuple[int, EvidencePosition]]) -> list[tuple[int, EvidencePosition]]:
     """Keep the first line of each start of a process, which prints several."""
-    starts: list[tuple[int, LinePosition]] = []
+    starts: list[tuple[int, EvidencePosition]] = []
     for at_us, place in marks:
         if not starts or at_us - starts[-1][0] > _ONE_START_US:
             starts.append((at_us, place))

@@ -9,8 +9,8 @@ OLD_LAG_TIME_MS, LAG_TIME_MS = 10_000, 30_000
 """Kafka's default before 2.5, and since."""
 
 
-class LinePosition(NamedTuple):
-    """A line of a file."""
+class EvidencePosition(NamedTuple):
+    """Where evidence is: a line of a file."""
 
     source_file: str
     source_line: int
@@ -31,7 +31,7 @@ class ReplicaInLine(NamedTuple):
 class AttemptLine:
     """A Shrinking or Expanding line: what a leader wanted to write."""
 
-    place: LinePosition
+    place: EvidencePosition
     at_us: int
     leader_id: int
     partition: tuple[str, int]
@@ -51,7 +51,7 @@ class IsrStateLine:
     started (a term began: the ISR may be older). ``under_min_isr`` is None where the release does not print it.
     """
 
-    place: LinePosition
+    place: EvidencePosition
     at_us: int
     leader_id: int
     partition: tuple[str, int]
@@ -65,7 +65,7 @@ class IsrStateLine:
 class FailedWriteLine:
     """A line that says that an ISR write of a leader failed; ``shrinks`` is None where the kind is not said."""
 
-    place: LinePosition
+    place: EvidencePosition
     at_us: int
     leader_id: int
     partition: tuple[str, int]
@@ -76,7 +76,7 @@ class FailedWriteLine:
 class TroubleLine:
     """A line of a follower about its fetching: from which leader and which partition, None where it does not say."""
 
-    place: LinePosition
+    place: EvidencePosition
     at_us: int
     broker_id: int
     kind: str
@@ -99,15 +99,15 @@ class FoundLines:
     states: list[IsrStateLine] = field(default_factory=list)
     failed: list[FailedWriteLine] = field(default_factory=list)
     troubles: list[TroubleLine] = field(default_factory=list)
-    created: dict[tuple[str, int], list[tuple[int, LinePosition]]] = field(default_factory=dict)
+    created: dict[tuple[str, int], list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
     elections: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     min_isr: dict[str, int] = field(default_factory=dict)
     settings: dict[tuple[int, str], int] = field(default_factory=dict)
     releases: dict[int, str] = field(default_factory=dict)
     least_lag_ms: dict[int, int] = field(default_factory=dict)
-    version_lines: dict[int, list[tuple[int, LinePosition]]] = field(default_factory=dict)
-    process_starts: dict[int, list[tuple[int, LinePosition]]] = field(default_factory=dict)
-    unread: list[LinePosition] = field(default_factory=list)
+    version_lines: dict[int, list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
+    process_starts: dict[int, list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
+    unread: list[EvidencePosition] = field(default_factory=list)
     span_us: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from isr_batch.evidence.lines import (
     MIN_ISR,
     AttemptLine,
+    EvidencePosition,
     FailedWriteLine,
     FoundLines,
     IsrStateLine,
-    LinePosition,
     lag_time_in_lines,
 )
 
@@ -32,7 +32,7 @@ class Shrink:
     repeats a shrink that had not been written. ``failing_ms``: for how long, if its writes failed more than once.
     """
 
-    place: LinePosition
+    place: EvidencePosition
     at_us: int
     leader_id: int
     partition: tuple[str, int]
@@ -46,7 +46,7 @@ class Shrink:
     last_caught_up_ms: int | None = None
     returned_ms: int | None = None
     returned_source: str | None = None
-    returned_place: LinePosition | None = None
+    returned_place: EvidencePosition | None = None
     min_isr: int | None = None
     under_min_isr: bool | None = None
     under_min_isr_ms: int | None = None
@@ -54,7 +54,7 @@ class Shrink:
     write: str | None = None
     retry: bool = False
     failing_ms: int | None = None
-    lines: list[LinePosition] = field(default_factory=list)
+    lines: list[EvidencePosition] = field(default_factory=list)
 
     @property
     def records_behind(self) -> int | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from isr_batch.evidence.events_before import event_before
 from isr_batch.evidence.expiration_checks import SAME_START_MS, CheckBurst, ExpirationCheck, expiration_checks
-from isr_batch.evidence.lines import FoundLines, LinePosition, TroubleLine
+from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine
 from isr_batch.evidence.shrinks import CONTROLLER, LEADER, Shrink
 from isr_batch.evidence.trouble import DECIDES, KINDS, TroublesOfFollowers
 
@@ -38,7 +38,7 @@ class SuspectedShrink:
     strength: str = NONE
     spurious: str = NONE
     reason: str = ""
-    lines: list[LinePosition] = field(default_factory=list)
+    lines: list[EvidencePosition] = field(default_factory=list)
     trouble: TroubleLine | None = None
     after_event: str | None = None
     after_ms: int | None = None
@@ -56,7 +56,7 @@ class Suspicion(NamedTuple):
 
     strength: str
     reason: str = ""
-    lines: tuple[LinePosition, ...] = ()
+    lines: tuple[EvidencePosition, ...] = ()
     everyone: bool = False
 
 
@@ -169,10 +169,10 @@ class _Scales:
         end = "the sign of a leader that was silent" if strength == STRONG else "the leader may have been silent"
         return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
-    def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[LinePosition, ...]]:
+    def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[EvidencePosition, ...]]:
         """List what speaks for a leader that was silent, by name, and the lines."""
         signs: dict[str, str] = {}
-        lines: list[LinePosition] = []
+        lines: list[EvidencePosition] = []
         apart = check.starts_apart_ms
         if apart is not None and apart <= SAME_START_MS:
             signs["together"] = f"all were last caught up within {apart} ms of each other"

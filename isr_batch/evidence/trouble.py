@@ -4,7 +4,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 
-from isr_batch.evidence.lines import FoundLines, LinePosition, TroubleLine
+from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine
 from isr_batch.evidence.shrinks import Shrink
 
 KINDS = {
@@ -45,7 +45,7 @@ _FETCHER = re.compile(
 _OF_PARTITION = re.compile(r"\b[Pp]artition (\S+?)-(\d{1,10})(?=[\s,;.:]|$)")
 
 
-def trouble_in_line(text: str, broker_id: int, place: LinePosition, at_us: int) -> TroubleLine | None:
+def trouble_in_line(text: str, broker_id: int, place: EvidencePosition, at_us: int) -> TroubleLine | None:
     """Read a line about a follower's trouble; None when it is none."""
     for kind, pattern in _COMPILED.items():
         if pattern.search(text):

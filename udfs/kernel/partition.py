@@ -41,8 +41,7 @@ from udfs.rules.base import NOTHING, Rule, never_gives_up, nothing
 
 CHECK_SLACK_US = 2_000
 """A check seen in the log belongs to the due one that is this near, stamps being cut to milliseconds."""
-NOBODY = np.int64(-1)
-ALL = np.int64(-1)
+NOBODY = ALL = np.int64(-1)
 
 
 class PartitionSteps(NamedTuple):

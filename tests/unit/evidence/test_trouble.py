@@ -3,7 +3,7 @@
 import pytest
 
 from isr_batch.evidence.line_forms import find_line_forms
-from isr_batch.evidence.lines import LinePosition
+from isr_batch.evidence.lines import EvidencePosition
 from isr_batch.evidence.trouble import trouble_in_line
 from tests.log_lines import of_brokers
 
@@ -29,7 +29,7 @@ LINES = {
 
 @pytest.mark.parametrize(("text", "kind"), LINES.items())
 def test_the_kind_of_trouble(text: str, kind: str | None) -> None:
-    trouble = trouble_in_line(text, 2, LinePosition("server.log", 1), 0)
+    trouble = trouble_in_line(text, 2, EvidencePosition("server.log", 1), 0)
     assert (trouble and trouble.kind) == kind
 
 
