@@ -225,7 +225,7 @@ def test_a_schema_that_is_not_there(spark: SparkSession, name: str) -> None:
         require_schema(Lake(spark, name, catalog=True))
     empty = Lake(spark, "spark_catalog.default", catalog=True)
     require_schema(empty)
-    with pytest.raises(NoInputError, match="spark_catalog.default holds no tables"):
+    with pytest.raises(NoInputError, match=r"spark_catalog\.default holds no tables"):
         require_tables(empty)
 
 
