@@ -1,23 +1,22 @@
 """Write a scenario into a lake: the same input tables as an ingest writes, for a cluster of its own.
 
-A story is a few rows. A fleet is simulated, a group of brokers a task, and streams through Spark.
+A story is a few rows. A fleet is simulated, a group of brokers at a time; a large one by Spark's workers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.engines import replace_arrow
+from isr_batch.lake.engines import BySpark, InProcess, replace_arrow
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import (
@@ -35,13 +34,15 @@ from isr_batch.simulation.group_plans import ISR_WRITE_MS, FleetOfGroups, plan_g
 from isr_batch.simulation.planted_faults import FLEETS
 from isr_batch.simulation.proposal_examples import START_MS, STORIES, ExampleTerm
 from isr_batch.simulation.proposal_scenarios import LOOPED
-from udfs.records import BY_RULE, CHANGE_KINDS, SHRINK
+from udfs.records import BY_RULE, CHANGE_KINDS, EXPAND, SHRINK
 from udfs.rules import BASELINE, RELEASED_RULES
-from udfs.simulation.groups import BROKERS_A_GROUP_ID, SCHEMA, simulate_group
-from udfs.simulation.world import EVENT_KINDS
+from udfs.simulation.groups import CHANGES, SCHEMA, broker_of_group, simulate_group, topic_of_group
+from udfs.simulation.world import APPEND_COLUMNS, EVENT_COLUMNS, EVENT_KINDS, FETCH_COLUMNS, TERM_COLUMNS
 
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
 """Columns that a leader's Shrinking line has."""
+FEW_PARTITION_HOURS = 3
+"""Of a fleet that this process simulates by itself: each has some 300,000 rows, which take as many kB."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -78,11 +79,14 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
         raise UsageError(f"no scenario {name}", did_you_mean(name, SCENARIOS))
     if name in STORIES and fleet.rule is None:
         return write_generated_input(lake, cluster_id, _story_rows(cluster_id, STORIES[name]()))
-    rows = _simulated(lake, fleet).persist(StorageLevel.DISK_ONLY)
-    try:
-        return write_generated_input(lake, cluster_id, _fleet_rows(lake, fleet, cluster_id, rows))
-    finally:
-        rows.unpersist()
+    with engine_of_fleet(lake, fleet) as engine:
+        rows = _simulated(engine, fleet)
+        return write_generated_input(lake, cluster_id, _fleet_rows(engine, fleet, cluster_id, rows))
+
+
+def engine_of_fleet(lake: Lake, fleet: FleetOfGroups) -> LakeEngine:
+    """Choose by what is simulated."""
+    return InProcess(lake) if fleet.partitions * fleet.hours <= FEW_PARTITION_HOURS else BySpark(lake)
 
 
 def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, DataFrame | pa.Table]) -> RunCounts:
@@ -119,89 +123,81 @@ def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:
     )
 
 
-def _simulated(lake: Lake, fleet: FleetOfGroups) -> DataFrame:
-    """Simulate the groups, one task each, to rows of ``udfs.simulation.groups.SCHEMA``."""
-    groups = sum(1 for _ in plan_groups(fleet))
+def _simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
+    """Simulate the groups, to rows of ``udfs.simulation.groups.SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
-        numbers = {number for batch in batches for number in batch.column("id").to_pylist()}
+        numbers = {number for batch in batches for number in batch.column("number").to_pylist()}
         for plan, _ in plan_groups(fleet):
             if plan.number in numbers:
                 yield from simulate_group(plan)
 
-    numbers = lake.spark.range(0, groups, 1, groups)
-    return numbers.mapInArrow(simulate, from_arrow_schema(SCHEMA))
+    groups = pa.table({"number": pa.array([plan.number for plan, _ in plan_groups(fleet)], pa.int64())})
+    return engine.stream(engine.rows(groups), ["number"], ["number"], simulate, SCHEMA)
 
 
-def _fleet_rows(lake: Lake, fleet: FleetOfGroups, cluster_id: str, rows: DataFrame) -> dict[str, DataFrame]:
-    """Build a frame per table: positions become broker ids, bit masks lists, microseconds timestamps."""
-    cluster = F.lit(cluster_id).alias("cluster_id")
-    topic = F.format_string("group-%d", "group_number").alias("topic")
-    brokers = max(plan.brokers for plan, _ in plan_groups(fleet))
-    assigned = F.array(*(F.lit(position) for position in range(brokers)))
+def _fleet_rows(
+    engine: LakeEngine, fleet: FleetOfGroups, cluster_id: str, rows: Rows
+) -> dict[str, DataFrame | pa.Table]:
+    """Rows of each table: the columns that the simulation gives as they are, and others of an expression each."""
 
-    def broker_of(position: Column) -> Column:
-        return (F.col("group_number") * BROKERS_A_GROUP_ID + position + 1).cast("int")
+    def of_table(table: Table, name: str, given: Sequence[str], where: str = "true", **columns: str) -> Rows:
+        known = [column for column in given if column in table.column_names]
+        times = {column: f"timestamp_micros({column})" for column in known if column.endswith("_time")}
+        columns = {"cluster_id": engine.literal(cluster_id), **{each: each for each in known}, **times, **columns}
+        expressions = ", ".join(f"{text} AS {column}" for column, text in columns.items())
+        text = f"SELECT {expressions} FROM {{rows}} AS simulated WHERE simulated.table = '{name}' AND {where}"
+        return engine(text, rows=rows)
 
-    def broker(position: str) -> Column:
-        return broker_of(F.col(position))
+    by_leader = f"made_by = {BY_RULE}"
+    printed = {name: f"CASE WHEN {by_leader} AND kind = {SHRINK} THEN {name} END" for name in SHRINK_PRINTS}
+    release = _release(fleet)
+    return {
+        FETCH_LOG.name: of_table(
+            FETCH_LOG, "fetches", ("topic", "leader_id", "replica_id", *FETCH_COLUMNS),
+            error_code="0", run_length="1", last_handled_time="timestamp_micros(handled_time)",
+        ),
+        APPEND_LOG.name: of_table(
+            APPEND_LOG, "appends", ("topic", "leader_id", *APPEND_COLUMNS),
+            base_offset=_known("base_offset"), log_end_offset=_known("log_end_offset"),
+            acknowledged_time=_known("acknowledged_time", "timestamp_micros(acknowledged_time)"),
+        ),
+        LEADER_EPOCHS.name: of_table(
+            LEADER_EPOCHS, "terms", ("topic", "leader_id", "previous_leader_id", "assigned", *TERM_COLUMNS),
+            replica_lag_time_max_ms=str(fleet.replica_lag_time_max_ms),
+            min_insync_replicas=str(fleet.min_insync_replicas), check_origin_ms=str(START_MS),
+            check_origin_source="'startup'", isr_write_ms=str(ISR_WRITE_MS),
+            **({"broker_version": f"'{release}'"} if release else {}),
+            begins_mid_term="false", ends_mid_term="false", term_source="'logged'",
+        ),
+        OBSERVED_ISR_CHANGES.name: of_table(
+            OBSERVED_ISR_CHANGES, "changes", ("topic", "leader_id", "replica_id", *CHANGES),
+            f"kind IN ({SHRINK}, {EXPAND})",
+            kind=_named("kind", CHANGE_KINDS), made_by=f"CASE WHEN {by_leader} THEN 'leader' ELSE 'controller' END",
+            **printed,
+        ),
+        BROKER_EVENTS.name: of_table(
+            BROKER_EVENTS, "events", ("broker_id", *EVENT_COLUMNS), kind=_named("kind", EVENT_KINDS)
+        ),
+        PLANTED_FAULTS.name: _planted_rows(fleet, cluster_id),
+    }  # fmt: skip
 
-    def members(bits: str) -> Column:
-        held = F.filter(assigned, lambda p: F.call_function("getbit", F.col(bits), p) == 1)
-        return F.transform(held, broker_of)
 
-    def table(name: str, **columns: Column) -> DataFrame:
-        found = rows.where(F.col("table") == name)
-        times = {time: F.timestamp_micros(time) for time in rows.columns if time.endswith("_time")}
-        return found.withColumns({**columns, "cluster_id": cluster, "topic": topic}).withColumns(times)
-
-    leader = {"leader_id": broker("leader")}
-    by_leader = F.col("made_by") == int(BY_RULE)
-
-    def printed(name: str) -> Column:
-        return F.when(by_leader & (F.col("kind") == int(SHRINK)), F.col(name))
-
+def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
+    instants = pa.timestamp("us", "UTC")
     planted = [
-        (plan.number, fault.what, fault.who, fault.from_us, fault.until_us, fault.expected_cause)
+        {
+            "cluster_id": cluster_id, "topic": topic_of_group(plan.number), "what": fault.what,
+            "broker_id": broker_of_group(plan.number, fault.who), "from_time": fault.from_us,
+            "until_time": fault.until_us, "expected_cause": fault.expected_cause,
+        }
         for plan, faults in plan_groups(fleet)
         for fault in faults
-    ]
-    faults = lake.spark.createDataFrame(
-        planted, "group_number BIGINT, what STRING, who INT, from_us BIGINT, until_us BIGINT, expected_cause STRING"
-    )
-    return {
-        FETCH_LOG.name: table(
-            "fetches", **leader, replica_id=broker("replica"), error_code=F.lit(0), run_length=F.lit(1),
-        ).withColumn("last_handled_time", F.col("handled_time")),
-        APPEND_LOG.name: table(
-            "appends", **leader, base_offset=_known("base_offset"), log_end_offset=_known("log_end_offset"),
-            acknowledged_time=_known("acknowledged_time"),
-        ),
-        LEADER_EPOCHS.name: table(
-            "terms", **leader, assigned=F.array(*(broker_of(F.lit(position)) for position in range(brokers))),
-            isr_at_start=members("isr_at_start"),
-            previous_leader_id=F.when(F.col("previous_leader") >= 0, broker("previous_leader")),
-            replica_lag_time_max_ms=F.lit(fleet.replica_lag_time_max_ms),
-            min_insync_replicas=F.lit(fleet.min_insync_replicas), check_origin_ms=F.lit(START_MS),
-            check_origin_source=F.lit("startup"), isr_write_ms=F.lit(ISR_WRITE_MS),
-            broker_version=F.lit(_release(fleet)).cast("string"), begins_mid_term=F.lit(False),
-            ends_mid_term=F.lit(False), term_source=F.lit("logged"),
-        ),
-        OBSERVED_ISR_CHANGES.name: table(
-            "changes", **leader, replica_id=broker("replica"), isr_before=members("isr_before"),
-            isr_after=members("isr_after"), kind=_named("kind", CHANGE_KINDS),
-            made_by=F.when(by_leader, "leader").otherwise("controller"), answered_time=F.lit(None).cast("timestamp"),
-            **{name: printed(name) for name in SHRINK_PRINTS},
-        ).where("kind IN ('shrink', 'expand')"),
-        BROKER_EVENTS.name: table("events", broker_id=broker("broker"), kind=_named("kind", EVENT_KINDS)),
-        PLANTED_FAULTS.name: faults.withColumns(
-            {
-                "cluster_id": cluster, "topic": topic, "broker_id": broker("who"),
-                "from_time": F.timestamp_micros("from_us"), "until_time": F.timestamp_micros("until_us"),
-            }
-        ),
-    }  # fmt: skip
+    ]  # fmt: skip
+    names = ("cluster_id", "topic", "what", "broker_id", "from_time", "until_time", "expected_cause")
+    kinds = {"broker_id": pa.int32(), "from_time": instants, "until_time": instants}
+    return pa.Table.from_pylist(planted, pa.schema([(name, kinds.get(name, pa.string())) for name in names]))
 
 
 def _release(fleet: FleetOfGroups) -> str | None:
@@ -210,12 +206,12 @@ def _release(fleet: FleetOfGroups) -> str | None:
     return ".".join(map(str, first)) if first and not fleet.params else None
 
 
-def _known(name: str) -> Column:
-    return F.when(F.col(name) >= 0, F.col(name))
+def _known(name: str, text: str = "") -> str:
+    return f"CASE WHEN {name} >= 0 THEN {text or name} END"
 
 
-def _named(code: str, names: Sequence[str]) -> Column:
-    return F.element_at(F.array(*(F.lit(name) for name in names)), F.col(code).cast("int") + 1)
+def _named(code: str, names: Sequence[str]) -> str:
+    return "CASE {} {} END".format(code, " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(names)))
 
 
 def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from udfs.batches.replay import RuleRun, params_json, resolved_params
 from udfs.batches.results import Identity, named
-from udfs.records import CHANGE_COLUMNS
+from udfs.records import CHANGE_COLUMNS, Int64Array
 from udfs.rules import REGISTRY
 from udfs.simulation.loop import simulation_loop
 from udfs.simulation.world import (
@@ -45,17 +45,39 @@ _CHANGED = {
 """Of a change, the columns of CHANGE_COLUMNS that a broker would tell."""
 CHANGES = (*WHOSE_COLUMNS[:3], *_CHANGED)
 COLUMNS = tuple(dict.fromkeys(column for columns in (*TABLES.values(), CHANGES) for column in columns))
+_BROKERS = {
+    "leader": "leader_id",
+    "replica": "replica_id",
+    "broker": "broker_id",
+    "previous_leader": "previous_leader_id",
+}
+"""Columns with the position of a broker in the assignment, and with its id."""
+_ISRS = ("isr_at_start", "isr_before", "isr_after")
 SCHEMA = pa.schema(
-    [("table", pa.string()), ("group_number", pa.int64()), *((column, pa.int64()) for column in COLUMNS)]
-)
-"""Times are microseconds, brokers positions in the assignment, an ISR its bits."""
+    [
+        ("table", pa.string()),
+        ("topic", pa.string()),
+        ("assigned", pa.list_(pa.int32())),
+        *(
+            (_BROKERS[name], pa.int32()) if name in _BROKERS
+            else (name, pa.list_(pa.int32()) if name in _ISRS else pa.int64())
+            for name in COLUMNS
+        ),
+    ]
+)  # fmt: skip
+"""Times are microseconds."""
 ROWS_AT_ONCE = 1 << 16
 BROKERS_A_GROUP_ID = 10
 
 
-def _broker_id(group_number: int, position: int) -> int:
+def broker_of_group(group_number: int, position: int) -> int:
     """Id of a broker, by its position in the assignments of its group."""
     return group_number * BROKERS_A_GROUP_ID + position + 1
+
+
+def topic_of_group(group_number: int) -> str:
+    """Name of the topic whose partitions a group has."""
+    return f"group-{group_number}"
 
 
 LINK_US, RECORD_US, MOST_RECORDS = 300, 1, 5000
@@ -140,10 +162,10 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
         done = simulation_loop()(world, log, ROWS_AT_ONCE)
         for (table, columns), filled in zip(TABLES.items(), log.filled, strict=True):
             if filled:
-                yield _batch(table, plan.number, columns, getattr(log, table)[:filled])
+                yield _batch(table, plan, columns, getattr(log, table)[:filled])
         if changes := int(world.out.filled[2]):
             changed = world.out.change[:changes, [CHANGE_COLUMNS.index(name) for name in _CHANGED.values()]]
-            yield _batch("changes", plan.number, CHANGES, np.hstack([log.changes[:changes, :3], changed]))
+            yield _batch("changes", plan, CHANGES, np.hstack([log.changes[:changes, :3], changed]))
         log.filled[:] = 0
         world.out.filled[:] = 0
         world.group["changes_noted"] = 0
@@ -179,10 +201,10 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
 
 
 def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
-    assigned = [_broker_id(plan.number, position) for position in range(plan.brokers)]
+    assigned = _assigned(plan)
     return {
         "cluster_id": cluster_id,
-        "topic": f"group-{plan.number}",
+        "topic": topic_of_group(plan.number),
         "partition_id": partition,
         "leader_id": assigned[leader],
         "leader_epoch": leader_epoch,
@@ -191,8 +213,34 @@ def _identity(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: in
     }
 
 
-def _batch(table: str, number: int, columns: Sequence[str], rows: Any) -> pa.RecordBatch:
-    values = {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(columns)}
-    arrays = [pa.repeat(table, len(rows)), pa.repeat(pa.scalar(number, pa.int64()), len(rows))]
-    arrays += [pa.array(values[name]) if name in values else pa.nulls(len(rows), pa.int64()) for name in COLUMNS]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+def _assigned(plan: GroupPlan) -> list[int]:
+    return [broker_of_group(plan.number, position) for position in range(plan.brokers)]
+
+
+def _batch(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa.RecordBatch:
+    ids = pa.array(_assigned(plan), pa.int32())
+    arrays = {
+        "table": pa.repeat(table, len(rows)),
+        "topic": pa.repeat(topic_of_group(plan.number), len(rows)),
+    }
+    if table == "terms":
+        arrays["assigned"] = pa.array([ids.to_pylist()] * len(rows), pa.list_(pa.int32()))
+    for i, name in enumerate(columns):
+        values = np.ascontiguousarray(rows[:, i])
+        if name in _BROKERS:
+            arrays[_BROKERS[name]] = ids.take(pa.array(values, mask=values < 0))
+        elif name in _ISRS:
+            arrays[name] = _members(values, ids)
+        else:
+            arrays[name] = pa.array(values)
+    return pa.RecordBatch.from_arrays(
+        [arrays[field.name] if field.name in arrays else pa.nulls(len(rows), field.type) for field in SCHEMA],
+        schema=SCHEMA,
+    )
+
+
+def _members(bits: Int64Array, ids: pa.Array) -> pa.ListArray:
+    """ISRs as lists of brokers."""
+    held = bits[:, None] >> np.arange(len(ids)) & 1 == 1
+    ends = np.concatenate([[0], np.cumsum(held.sum(axis=1))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), ids.take(pa.array(np.nonzero(held)[1])))
