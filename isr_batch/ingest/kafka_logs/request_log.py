@@ -19,7 +19,7 @@ from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.kafka_logs.request_log_text import request_text_as_json
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.batches.session_requests import REQUEST_COLUMNS
-from udfs.batches.sessions import INSTANTS, STRETCH_OF_SESSION
+from udfs.batches.sessions import INSTANTS
 from udfs.request_log import cut, json_line
 from udfs.request_log import requests as scan
 from udfs.request_log.fields import NULL
@@ -29,7 +29,6 @@ FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = "follower fetch", "other fetch", "
 BLANK, REFUSED, FILE = "blank", "refused", "file"
 RAW_CHARACTERS = 500
 LAST_US = scan.LAST_US
-SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 
 _LINE_KEY, _SAME_LINE = ("line_hash", "broker_id"), ("broker_id", "completed_us")
 DUPLICATE = "duplicate line"
@@ -55,11 +54,6 @@ requests the whole line as ``raw``. ``line_hash`` is the line's XXH64.
 def _columns(names: Sequence[str]) -> pa.Schema:
     return pa.schema([REQUESTS.field(name) for name in names])
 
-
-IN_SESSIONS = _columns([name for name in (*REQUEST_COLUMNS, "client_id") if name != "session"]).append(
-    pa.field("session", pa.int64())
-)
-"""Columns of `requests_in_sessions`."""
 
 _OUTCOMES = (
     FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER, "no readable time stamp", "time out of range", "malformed JSON",
@@ -235,6 +229,11 @@ def _client_ids(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
     return _scattered(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
 
 
+_FETCHED = _columns(
+    [*(name for name in REQUEST_COLUMNS if name != "session"), "client_id", "asked_session", "given_session"]
+)
+FETCHES = Query(f"SELECT {', '.join(_FETCHED.names)} FROM rows WHERE kind = '{FOLLOWER_FETCH}'", _FETCHED)
+"""Of requests: the followers' fetches."""
 HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _columns(("line_hash", *_SAME_LINE)),
@@ -255,6 +254,7 @@ def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> R
     repeated = engine.by_key(_LINE_KEY, _repeated, _columns(_LINE_KEY), lines=hashes)
     if not engine.count(repeated):
         return None
+    requests = engine.keep(requests)
     unhashed = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NULL", REQUESTS)
     lines_ = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NOT NULL", REQUESTS)
     return engine.union(unhashed, engine.by_key(_LINE_KEY, _refuse_copies, REQUESTS, lines=lines_))
@@ -280,34 +280,3 @@ def _refuse_copies(sql: ArrowSql, lines: pa.Table) -> pa.Table:
         """,
         lines=lines,
     )
-
-
-def requests_in_sessions(engine: Engine, requests: Rows, stretch: str) -> Rows:
-    """Assign follower fetches to their fetch sessions.
-
-    Parameters
-    ----------
-    engine : Engine
-    requests : Rows
-        As `read_requests` gives them.
-    stretch : str
-        SQL of the number of the stretch of its broker's log that a request is in
-        (`isr_batch.ingest.kafka_logs.coverage`): what a session had before a gap may have changed in it.
-
-    Returns
-    -------
-    Rows
-        With ``session``; rows of a (broker_id, session) are together and sorted by `SESSION_ORDER`.
-    """
-    # A request without a session is one of its own.
-    fetches = engine.sql(
-        requests,
-        f"""
-        SELECT * EXCLUDE (asked_session, given_session),
-            coalesce(CASE WHEN session_epoch <= 0 THEN nullif(given_session, 0) ELSE asked_session END
-                + CAST({stretch} AS BIGINT) * {STRETCH_OF_SESSION}, -source_line) AS session
-        FROM rows WHERE kind = '{FOLLOWER_FETCH}'
-        """,
-        IN_SESSIONS,
-    )
-    return engine.ordered(fetches, SESSION_ORDER[:2], SESSION_ORDER)
