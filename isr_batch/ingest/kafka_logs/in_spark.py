@@ -155,13 +155,13 @@ class InSpark:
         if isinstance(rows, pa.Table):
             return {name: self.sql(rows, *query) for name, query in asked.items()}
         made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=False))
-        return _kept(made, {name: query.schema for name, query in asked.items()})
+        return _kept(made, {name: query.schema for name, query in asked.items()}, FEW_ROWS)
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
         if isinstance(rows, pa.Table):
             return rows, self.answers(rows, asked)
         made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=True))
-        kept = _kept(made, {"": rows.schema} | {name: query.schema for name, query in asked.items()})
+        kept = _kept(made, {"": rows.schema} | {name: query.schema for name, query in asked.items()}, FEW_ROWS)
         return kept.pop(""), kept
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
@@ -211,7 +211,7 @@ def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
 
 def _packets_of(rows: Spread, pack: OfBatches) -> DataFrame:
     if pack is _packed and rows.work is _unpacked:
-        return rows.frame
+        return rows.frame.withColumn("of_table", F.lit(""))  # they may be those of an answer
     return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
 
 
@@ -219,7 +219,7 @@ def _collected(packets: DataFrame, schema: pa.Schema) -> pa.Table:
     return table_of_batches(_unpacked(iter(packets.select("packet").toArrow().to_batches())), schema)
 
 
-def _kept(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int = FEW_ROWS) -> dict[str, Rows]:
+def _kept(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
     """Make the packets now, and once; tables of few rows come to this process.
 
     What follows is planned from these packets, and not again from the text of the logs. On disks: the heap would be
