@@ -121,7 +121,7 @@ def _scanned(block: pa.RecordBatch) -> Callable[[], object]:
         read = scan.room_for_requests(len(values), len(text))
         room = json_line.room_for_json_line(int((ends - begins).max()))
         is_text = np.zeros(len(values), np.bool_)
-        scan.read_requests_into_columns(text, begins, ends, is_text, found.stamp_us, np.empty(0, np.uint8), room, read)
+        scan.read_requests_into_columns(text, begins, ends, is_text, found.stamp_us, room, read)
         return read
 
     return run

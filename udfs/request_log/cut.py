@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from udfs.jit import entry, inlined, kernel
 from udfs.request_log.fields import NULL
+from udfs.request_log.words import BYTES, filled_with, word_at, word_without
 
 MARK = b" Completed request:"
 BLANK, WITHOUT_REQUEST, JSON, TEXT = range(4)
@@ -16,6 +17,8 @@ _MARK = np.frombuffer(MARK, np.uint8).copy()
 _STAMP = np.frombuffer(b"[dddd-dd-dd dd:dd:dd,ddd]", np.uint8).copy()
 _DAYS = np.array([31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _SPACE, _QUOTE, _COMMA, _POINT, _OPEN, _ZERO, _DIGIT = (ord(c) for c in ' ",.{0d')
+_NEWLINE = ord("\n")
+_NEWLINES = filled_with(_NEWLINE)
 _SEED = 42
 _P1, _P2, _P3 = (np.uint64(p) for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
 _P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
@@ -88,14 +91,6 @@ def _rotated(x, bits):
 
 
 @inlined
-def _word(text, at):
-    word = np.uint64(0)
-    for k in range(8):
-        word |= np.uint64(text[at + k]) << np.uint64(8 * k)
-    return word
-
-
-@inlined
 def _round(total, word):
     return _rotated(total + word * _P2, 31) * _P1
 
@@ -108,10 +103,10 @@ def _hash(text, at, end):
     if end - at >= 32:
         a, b, c, d = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
         while at + 32 <= end:
-            a = _round(a, _word(text, at))
-            b = _round(b, _word(text, at + 8))
-            c = _round(c, _word(text, at + 16))
-            d = _round(d, _word(text, at + 24))
+            a = _round(a, word_at(text, at))
+            b = _round(b, word_at(text, at + 8))
+            c = _round(c, word_at(text, at + 16))
+            d = _round(d, word_at(text, at + 24))
             at += 32
         total = _rotated(a, 1) + _rotated(b, 7) + _rotated(c, 12) + _rotated(d, 18)
         for part in (a, b, c, d):
@@ -120,7 +115,7 @@ def _hash(text, at, end):
         total = seed + _P5
     total += length
     while at + 8 <= end:
-        total = _rotated(total ^ _round(np.uint64(0), _word(text, at)), 27) * _P1 + _P4
+        total = _rotated(total ^ _round(np.uint64(0), word_at(text, at)), 27) * _P1 + _P4
         at += 8
     if at + 4 <= end:
         word = np.uint64(0)
@@ -134,6 +129,28 @@ def _hash(text, at, end):
     total = (total ^ (total >> np.uint64(33))) * _P2
     total = (total ^ (total >> np.uint64(29))) * _P3
     return np.int64(total ^ (total >> np.uint64(32)))
+
+
+@entry
+def count_requests(text: npt.NDArray[np.uint8], at):
+    """Count the lines of a text if each has ``MARK`` at that place in it; -1: not each has.
+
+    Parameters
+    ----------
+    text : uint8 array
+        Without the last newline.
+    at : int64
+        Bytes before the mark.
+    """
+    lines, begin = 0, 0
+    while begin <= len(text):
+        if _after_mark(text, begin + at, min(begin + at + len(_MARK), len(text))) < 0:
+            return -1
+        lines += 1
+        while begin < len(text) and text[begin] != _NEWLINE:
+            begin += BYTES if begin + BYTES <= len(text) and word_without(text, begin, _NEWLINES) else 1
+        begin += 1
+    return lines
 
 
 @entry

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from udfs.jit import kernel
+from udfs.jit import inlined, kernel
 from udfs.request_log import fields as f
 from udfs.request_log import tokens
+from udfs.request_log.words import BYTES, word_at
 
 MAX_DEPTH = 1000
 
@@ -45,7 +46,7 @@ def room_for_json_line(longest: int) -> FoundInJsonLine:
 _bucket_of = kernel(f.bucket_of_field)
 
 
-@kernel
+@inlined
 def _field_named(text, begin, end, context):
     length = end - begin
     if length == 0:
@@ -53,8 +54,17 @@ def _field_named(text, begin, end, context):
     field = f.FIELD_IN[context, _bucket_of(length, np.int64(text[begin]), np.int64(text[end - 1]))]
     if field < 0 or f.NAME_AT[field + 1] - f.NAME_AT[field] != length:
         return -1
+    name = f.NAME_AT[field]
+    if length >= BYTES:
+        k = 0
+        while k < length - BYTES:
+            if word_at(text, begin + k) != word_at(f.NAMES, name + k):
+                return -1
+            k += BYTES
+        last = length - BYTES
+        return field if word_at(text, begin + last) == word_at(f.NAMES, name + last) else -1
     for k in range(length):
-        if text[begin + k] != f.NAMES[f.NAME_AT[field] + k]:
+        if text[begin + k] != f.NAMES[name + k]:
             return -1
     return field
 

@@ -7,9 +7,11 @@ import numpy.typing as npt
 
 from udfs.jit import entry, inlined, kernel
 from udfs.request_log import fields as f
+from udfs.request_log.cut import MARK
 from udfs.request_log.fields import NULL
 from udfs.request_log.json_line import FoundInJsonLine, read_json_line
 from udfs.request_log.pieces import write_name_piece, write_signed_piece, write_unsigned_piece
+from udfs.request_log.words import BYTES, filled_with, word_without
 
 FETCH, PRODUCE_API = 1, 0
 FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
@@ -26,6 +28,8 @@ DIVERGED = -1
 """Error code of a partition whose log ends elsewhere than the leader's; Kafka has no code for it."""
 
 _ROUNDING_MS = 1.0
+_MARK = np.frombuffer(MARK, np.uint8).copy()
+_SPACES = filled_with(MARK[0])
 
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = range(4)
 NO_STAMP, TIME, MALFORMED, TRUNCATED, TWO_REQUESTS, NO_DURATIONS, VERSION, VALUES, PARTITIONS = range(4, 13)
@@ -182,12 +186,16 @@ def _without_end(text, at, end):
 
 
 @kernel
-def _has_mark(text, at, end, mark):
-    while at + len(mark) <= end:
+def _has_mark(text, at, end):
+    """Whether another request is said to be completed; JSON has hardly a space, so most words are passed at once."""
+    while at + len(_MARK) <= end:
+        if at + BYTES <= end and word_without(text, at, _SPACES):
+            at += BYTES
+            continue
         k = 0
-        while k < len(mark) and text[at + k] == mark[k]:
+        while k < len(_MARK) and text[at + k] == _MARK[k]:
             k += 1
-        if k == len(mark):
+        if k == len(_MARK):
             return True
         at += 1
     return False
@@ -306,9 +314,7 @@ def _keep(i, values, durations, stamp_us, out):
 
 
 @entry
-def read_requests_into_columns(
-    text, begins, ends, is_text, stamps_us, mark, found: FoundInJsonLine, out: RequestsInColumns
-):
+def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: FoundInJsonLine, out: RequestsInColumns):
     """Read the JSON of lines.
 
     Parameters
@@ -321,8 +327,6 @@ def read_requests_into_columns(
         Whether it has members as `read_json_line` takes them of lines before 2.8.
     stamps_us : int64 array (n)
         Times of the lines; `NULL`: none.
-    mark : uint8 array
-        What stands before a request, so that a line with another one behind the first has two.
     found : Found
         Room for the longest of them.
     out : Requests
@@ -350,7 +354,7 @@ def read_requests_into_columns(
         if not is_json or values[f.BAD_OUTSIDE] or (values[f.BAD_INSIDE] and is_used):
             out.outcome[i] = TRUNCATED if _without_end(text, begin, end) else MALFORMED
             continue
-        if len(mark) and _has_mark(text, begin, end, mark):
+        if _has_mark(text, begin, end):
             out.outcome[i] = TWO_REQUESTS
             continue
         outcome = _outcome(found, stamp_us)

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from udfs.jit import inlined, kernel
+from udfs.jit import inlined
 from udfs.request_log.fields import NULL
+from udfs.request_log.words import BYTES, HIGH, ONES, filled_with, first_byte, word_at
 
 MAX_INT, MAX_LONG_TENTH = (1 << 31) - 1, ((1 << 63) - 1) // 10
 _TENS = 10.0 ** np.arange(23)
@@ -15,6 +16,7 @@ _LITERALS = np.frombuffer(b"nulltruefalse", np.uint8).copy()
 _ESCAPES = np.array([chr(c) in '"\\/bfnrtu' for c in range(128)])
 _WORD = np.array([chr(c).isalnum() or chr(c) == "_" for c in range(128)])
 _PLAIN = np.array([c >= 32 and chr(c) not in '"\\' for c in range(256)])
+_QUOTES, _BACKSLASHES, _SPACES = filled_with(QUOTE), filled_with(_BACKSLASH), filled_with(_SPACE)
 _HEX = np.array([chr(c) in "0123456789abcdefABCDEF" for c in range(128)])
 
 
@@ -26,10 +28,24 @@ def after_blanks(text, at, end):
     return at
 
 
-@kernel
+@inlined
+def _other_than_plain(word):
+    """Set a bit in the lowest byte that is a quote, a backslash or a control character; 0: there is none."""
+    quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
+    return (((word - _SPACES) & ~word) | ((quote - ONES) & ~quote) | ((backslash - ONES) & ~backslash)) & HIGH
+
+
+@inlined
 def end_of_string(text, at, end):
     """Find the closing quote of a token; -1: there is none, or something that no string may hold comes before it."""
     while at < end:
+        if at + BYTES <= end:
+            word = word_at(text, at)
+            other = _other_than_plain(word)
+            if other == 0:
+                at += BYTES
+                continue
+            at += first_byte(other)
         c = text[at]
         if _PLAIN[c]:
             at += 1
@@ -60,7 +76,7 @@ def _after_digits(text, at, end):
     return at
 
 
-@kernel
+@inlined
 def end_of_number(text, at, end):
     """Find the end of a number token, and whether it is whole; -1: it is none."""
     if text[at] == MINUS:
@@ -88,7 +104,7 @@ def end_of_number(text, at, end):
     return at, whole
 
 
-@kernel
+@inlined
 def whole_number(text, at, end):
     """Give the number of a token, and whether it fits an int64; the least counts as the one above it, being `NULL`."""
     negative = text[at] == MINUS
@@ -105,7 +121,7 @@ def whole_number(text, at, end):
     return (-number if negative else number), True
 
 
-@kernel
+@inlined
 def real_number(text, at, end):
     """Give a number token with decimals or an exponent; exact up to 15 digits and to 10^22, else to the last places."""
     negative = text[at] == MINUS

@@ -52,6 +52,13 @@ _OF_FETCHES = (
 )  # fmt: skip
 
 
+PRODUCE_REQUESTS = Query(
+    f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
+    pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
+)
+"""Of requests: those of producers."""
+
+
 def append_requests(
     engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
 ) -> Rows:
@@ -66,17 +73,13 @@ def append_requests(
     ----------
     engine : Engine
     requests : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.read_requests` gives them.
+        What `PRODUCE_REQUESTS` says of the requests.
     topic_names, terms : pa.Table
         As for `isr_batch.ingest.kafka_logs.fetch_log.fetches_of`.
     stretches : sequence of Stretch
         Of the brokers' logs.
     """
-    columns = ", ".join((*WHOLE, "partitions"))
-    whole = pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary()))
-    listed = engine.map(
-        engine.sql(requests, f"SELECT {columns} FROM rows WHERE kind = '{PRODUCE}'", whole), produced_partitions, LISTED
-    )
+    listed = engine.map(requests, produced_partitions, LISTED)
     in_terms = engine.sql(
         listed,
         f"""

@@ -57,6 +57,9 @@ class Engine(Protocol):
     def keep(self, rows: Rows) -> Rows:
         """Compute the rows now, and once."""
 
+    def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
+        """Compute now, in one pass over the rows, what `sql` would answer to some queries."""
+
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
         """Compute the rows now, and once, and in the same pass what `sql` would answer to some queries."""
 
@@ -106,8 +109,11 @@ class Here:
     def keep(self, rows: Rows) -> Rows:  # noqa: D102
         return rows
 
+    def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:  # noqa: D102
+        return {name: self.sql(rows, *query) for name, query in asked.items()}
+
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
-        return rows, {name: self.sql(rows, *query) for name, query in asked.items()}
+        return rows, self.answers(rows, asked)
 
 
 MOST_BYTES = 512 << 20

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -10,10 +11,12 @@ from isr_batch.ingest.kafka_logs.coverage import Stretch, with_stretch_number
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.in_spark import Query, worker_sql
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
+from isr_batch.ingest.kafka_logs.request_log import FETCHES as FETCHES_LOGGED
 from isr_batch.lake.arrow_sql import ArrowSql
-from udfs.arrow_types import arrow_columns
+from udfs.arrow_types import arrow_columns, int64_array
 from udfs.batches.partitions_read import READ_SCHEMA, UNKNOWN_OFFSET, sessions_read
-from udfs.batches.sessions import Members
+from udfs.batches.sessions import STRETCH_OF_SESSION, Members
+from udfs.request_log.fields import NULL
 
 _TERM = ", ".join((*PARTITION, "leader_epoch"))
 _RENAMED = {"broker_id": "leader_id"}
@@ -22,8 +25,49 @@ FETCHES = pa.schema(
     + [("leader_log_end_offset", pa.int64()), ("leader_leo_source", pa.string()), ("log_stretch", pa.int32())]
 )
 """Columns of `fetches_of`."""
+IN_SESSIONS = pa.schema(
+    [field for field in FETCHES_LOGGED.schema if field.name not in {"asked_session", "given_session"}]
+    + [("session", pa.int64())]
+)
+"""Columns of `requests_in_sessions`."""
+SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 DOUBTFUL = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
 """Columns of lines whose rows are kept although something is wrong with them."""
+
+
+def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stretch]) -> Rows:
+    """Assign follower fetches to their fetch sessions.
+
+    Parameters
+    ----------
+    engine : Engine
+    fetches : Rows
+        What `isr_batch.ingest.kafka_logs.request_log.FETCHES` says of the requests.
+    stretches : sequence of Stretch
+        Of the brokers' logs: what a session had before a gap may have changed in it.
+
+    Returns
+    -------
+    Rows
+        With ``session``; rows of a (broker_id, session) are together and sorted by `SESSION_ORDER`.
+    """
+    in_sessions = engine.map(fetches, partial(_in_sessions, stretches=stretches), IN_SESSIONS)
+    return engine.ordered(in_sessions, SESSION_ORDER[:2], SESSION_ORDER)
+
+
+def _in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        numbered = with_stretch_number(pa.table(batch), stretches, "broker_id", "completed_us")
+        opens = int64_array(batch.column("session_epoch")) <= 0
+        asked = int64_array(batch.column("asked_session").cast(pa.int64()), NULL)
+        given = int64_array(batch.column("given_session"))
+        found = np.where(opens, np.where(given == 0, NULL, given), asked)
+        later = np.asarray(numbered["log_stretch"]).astype(np.int64) * STRETCH_OF_SESSION
+        # A request without a session is one of its own.
+        session = np.where(found == NULL, -int64_array(batch.column("source_line")), found + later)
+        yield pa.RecordBatch.from_arrays(
+            [*(batch.column(name) for name in IN_SESSIONS.names[:-1]), pa.array(session)], schema=IN_SESSIONS
+        )
 
 
 def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a session's fetch is resolved with
@@ -44,7 +88,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     ----------
     engine : Engine
     sessions : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.requests_in_sessions` gives them.
+        As `requests_in_sessions` gives them.
     topic_names, terms : pa.Table
         topic_id, topic; all terms, as `isr_batch.ingest.kafka_logs.leader_epochs.epochs_in_force` gives them.
     members : mapping

@@ -4,6 +4,7 @@ Spark carries packets: some thousand rows each, as the bytes of an Arrow stream.
 Arrow of these again for each worker, cost it more than the workers' work (docs/measurements/0020).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -31,6 +32,9 @@ ROWS_AT_ONCE = 100_000
 PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
 """Spark cuts what it exchanges into shares, and puts small ones together."""
+FEW_ROWS = 20_000
+"""Rows of an answer that the driver takes at once: less is left to do for Spark, which goes through all packets again
+for each answer that stays in them."""
 PACKETS_AT_ONCE = 16
 """Packets that go to a worker in one batch: they have 2 MB at most, unless lines have thousands of partitions."""
 
@@ -53,11 +57,14 @@ class Spread(NamedTuple):
         Makes the rows of the frame's batches.
     schema : pa.Schema
         Of the rows.
+    packed : int or None
+        Rows in the packets, before the work; None: not known.
     """
 
     frame: DataFrame
     work: OfBatches
     schema: pa.Schema
+    packed: int | None = None
 
 
 Rows: TypeAlias = pa.Table | Spread
@@ -115,6 +122,8 @@ class InSpark:
         return self._then(rows, partial(_meeting, condition), rows.schema)
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:  # noqa: D102
+        if all(isinstance(rows, pa.Table) for rows in tables.values()):
+            return cast_rows(work(worker_sql(), **tables), schema)
         together = self._together(keys, tables)
         schemas = {name: rows.schema for name, rows in tables.items()}
         return Spread(together, partial(_of_keys, work, schemas, schema), schema)
@@ -124,38 +133,41 @@ class InSpark:
         return Spread(together, partial(_sorted, [(name, "ascending") for name in order], rows.schema), rows.schema)
 
     def union(self, *rows: Rows) -> Rows:  # noqa: D102
+        if all(isinstance(each, pa.Table) for each in rows):
+            return pa.concat_tables(rows)
         first, *others = (self._packets(each, _packed) for each in rows)
         for other in others:
             first = first.unionAll(other)
         return Spread(first, _unpacked, rows[0].schema)
 
     def collect(self, rows: Rows) -> pa.Table:  # noqa: D102
-        return _collected(self._packets(rows, _packed), rows.schema)
+        return rows if isinstance(rows, pa.Table) else _collected(_packets_of(rows, _packed), rows.schema)
 
     def count(self, rows: Rows) -> int:  # noqa: D102
-        return _counted(self._packets(rows, _packed))
+        return rows.num_rows if isinstance(rows, pa.Table) else _counted(_packets_of(rows, _packed))
 
     def keep(self, rows: Rows) -> Rows:  # noqa: D102
-        # What follows is planned from these packets, and not again from the text of the logs. On disks: the heap would
-        # be full of them. It costs that a lost executor ends the ingest, which is then done again.
-        kept = self._packets(rows, _packed).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-        return Spread(kept, _unpacked, rows.schema)
+        if isinstance(rows, pa.Table):
+            return rows
+        return _kept(_packets_of(rows, _packed), {"": rows.schema}, few=0)[""]
+
+    def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:  # noqa: D102
+        if isinstance(rows, pa.Table):
+            return {name: self.sql(rows, *query) for name, query in asked.items()}
+        made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=False))
+        return _kept(made, {name: query.schema for name, query in asked.items()}, FEW_ROWS)
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:  # noqa: D102
         if isinstance(rows, pa.Table):
-            return rows, {name: self.sql(rows, *query) for name, query in asked.items()}
-        made = _packets_of(rows, partial(_packed_with, dict(asked)))
-        kept = made.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-        schemas = {"": rows.schema} | {name: query.schema for name, query in asked.items()}
-        parts: dict[str, Rows] = {
-            name: Spread(kept.where(F.col("of_table") == name), _unpacked, schema) for name, schema in schemas.items()
-        }
-        return parts.pop(""), parts
+            return rows, self.answers(rows, asked)
+        made = _packets_of(rows, partial(_packed_with, dict(asked), with_rows=True))
+        kept = _kept(made, {"": rows.schema} | {name: query.schema for name, query in asked.items()}, FEW_ROWS)
+        return kept.pop(""), kept
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
         if isinstance(rows, pa.Table):
             return table_of_batches(work(iter(rows.to_batches())), schema)
-        return Spread(rows.frame, partial(_both, rows.work, work), schema)
+        return Spread(rows.frame, partial(_both, rows.work, work), schema, rows.packed)
 
     def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
         """Bring the rows of all tables with equal keys to one task."""
@@ -176,8 +188,8 @@ class InSpark:
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
     """Bring rows to this process, unless they are made of more packed rows than that."""
-    packed = "packet" in rows.frame.columns
-    return _collected(_packets_of(rows, _packed), rows.schema) if packed and _counted(rows.frame) <= most else None
+    is_few = rows.packed is not None and rows.packed <= most
+    return _collected(_packets_of(rows, _packed), rows.schema) if is_few else None
 
 
 def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
@@ -199,12 +211,35 @@ def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
 
 def _packets_of(rows: Spread, pack: OfBatches) -> DataFrame:
     if pack is _packed and rows.work is _unpacked:
-        return rows.frame
+        return rows.frame.withColumn("of_table", F.lit(""))  # they may be those of an answer
     return rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, pack)), from_arrow_schema(_PACKETS))
 
 
 def _collected(packets: DataFrame, schema: pa.Schema) -> pa.Table:
     return table_of_batches(_unpacked(iter(packets.select("packet").toArrow().to_batches())), schema)
+
+
+def _kept(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
+    """Make the packets now, and once; tables of few rows come to this process.
+
+    What follows is planned from these packets, and not again from the text of the logs. On disks: the heap would be
+    full of them. It costs that a lost executor ends the ingest, which is then done again.
+    """
+    kept = packets.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
+    sizes = Counter(dict.fromkeys(schemas, 0))
+    for packet in kept.select("of_table", "rows").toArrow().to_pylist():  # which makes them
+        sizes[packet["of_table"]] += packet["rows"]
+    here = [name for name, rows in sizes.items() if 0 < rows <= few]
+    parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in here}
+    for batch in kept.where(F.col("of_table").isin(here)).toArrow().to_batches() if here else ():
+        for name in here:
+            parts[name] += _unpacked(iter([batch.filter(pc.equal(batch["of_table"], name))]))
+    return {
+        name: Spread(kept.where(F.col("of_table") == name), _unpacked, schema, sizes[name])
+        if sizes[name] > few
+        else table_of_batches(iter(parts.get(name, ())), schema)
+        for name, schema in schemas.items()
+    }
 
 
 def _counted(packets: DataFrame) -> int:
@@ -281,11 +316,13 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _packet(0, "", rows.slice(begin, PACKET_ROWS))
 
 
-def _packed_with(asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Make packets of rows, and of the answers of queries about them."""
+def _packed_with(
+    asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
+) -> Iterator[pa.RecordBatch]:
+    """Make packets of the answers of queries about rows, and of these."""
     for rows in _some(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
-        for name, table in ({"": rows} | answers).items():
+        for name, table in (({"": rows} if with_rows else {}) | answers).items():
             for begin in range(0, table.num_rows, PACKET_ROWS):
                 yield _packet(0, name, table.slice(begin, PACKET_ROWS))
 

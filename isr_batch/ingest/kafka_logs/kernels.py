@@ -15,10 +15,11 @@ from udfs.request_log import cut, pieces, requests, unpacked
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
     """Let this process load their machine code, and save what it compiles."""
-    keep_compiled(
-        (cut.cut_lines, requests.read_requests_into_columns, pieces.count_pieces, pieces.unpack_pieces),
-        digest_of("request_log"),
-    )
+    of_lines = (
+        cut.count_requests, cut.cut_lines, requests.read_requests_into_columns, pieces.count_pieces,
+        pieces.unpack_pieces,
+    )  # fmt: skip
+    keep_compiled(of_lines, digest_of("request_log"))
     keep_compiled((read_session_partitions,), digest_of())
 
 
@@ -26,7 +27,9 @@ def compile_ingest() -> None:
     """Read no lines, so that the functions are compiled for what an ingest gives them."""
     from isr_batch.ingest.kafka_logs.lines import LINES
     from isr_batch.ingest.kafka_logs.request_log import parse_requests
+    from isr_batch.ingest.log_files.kinds import REQUEST, LogKindFinder
 
+    LogKindFinder(REQUEST).all_requests(b"")
     unpacked.unpacked_fetches(parse_requests(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))
 
 

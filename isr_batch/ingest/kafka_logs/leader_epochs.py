@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import metadata_log, server_log, server_log_zookeeper
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, LISTED, listed_by_fetches
@@ -38,14 +37,12 @@ _SHOWN = arrow_columns(
     "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, replica_id INT, "
     "shown_before BIGINT, first_offset BIGINT, first_us BIGINT"
 )
-_OF_FETCHES = arrow_columns(
-    "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, error_code INT, partitions BINARY"
-)
+_OF_FETCHES = (*FETCHED, "error_code", "partitions")
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The parsed log files: the request logs as rows of ``engine``, lines of interest of the others as Arrow tables.
+    """The parsed log files: followers' fetches as rows of ``engine``, lines of interest of the others as Arrow tables.
 
     ``from_controller``: `leader_and_isr.accepted_requests`. ``topics``: topic_id, topic. ``min_isr``:
     min.insync.replicas as set. What several tables are made of is parsed when it is first used.
@@ -53,7 +50,7 @@ class Sources:
 
     sql: ArrowSql
     engine: Engine
-    requests: Rows
+    fetches: Rows
     from_controller: pa.Table
     topics: pa.Table
     server: pa.Table
@@ -281,11 +278,7 @@ def _offsets_shown(sources: Sources, incomplete: pa.Table) -> pa.Table:
         By term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, that of its
         first fetch in the term if it is an ISR member.
     """
-    fetches = sources.engine.sql(
-        sources.requests,
-        f"SELECT {', '.join((*FETCHED, 'error_code', 'partitions'))} FROM rows WHERE kind = '{FOLLOWER_FETCH}'",
-        _OF_FETCHES,
-    )
+    fetches = sources.engine.select(sources.fetches, _OF_FETCHES)
     listed = sources.engine.map(fetches, listed_by_fetches, LISTED)
     seen = sources.engine.by_key(["topic_id", "partition_id"], partial(_shown, topics=sources.topics, terms=incomplete),
                                  _SHOWN, listed=listed)  # fmt: skip

@@ -143,8 +143,8 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
         found = (codes for _, codes in _sorted_lines(taken.watch(), selected, 1, BLOCK_BYTES, is_mixed=True))
     for codes in found:
         if codes is not None:
-            for code, number in zip(*np.unique(codes, return_counts=True), strict=True):
-                counts[BROKER_KINDS[code]] += int(number)
+            numbers = np.bincount(codes, minlength=len(BROKER_KINDS)).tolist()
+            counts.update(dict(zip(BROKER_KINDS, numbers, strict=True)))
     return taken.fingerprint(), counts
 
 
@@ -333,7 +333,7 @@ def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | 
                 pending, size = [held], len(held)
             if size >= block_bytes and (cut := pending[-1].rfind(b"\n")) >= 0:
                 last = pending.pop()
-                yield b"".join([*pending, last[:cut]])
+                yield b"".join([*pending, memoryview(last)[:cut]])
                 pending, size = [last[cut + 1 :]], len(last) - cut - 1
     except BadFileError as error:
         bad = error

@@ -17,7 +17,6 @@ from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partition_of
 from isr_batch.ingest.kafka_logs.partition_lines import PartitionEvidence
-from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 from udfs.batches.listed_partitions import FETCHED, SEEN, seen_in_fetches
@@ -62,11 +61,8 @@ def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[
     """
     stretch = stretch_number(stretches, "broker_id", "completed_us")
     fetches = sources.engine.sql(
-        sources.requests,
-        f"""
-        SELECT {", ".join(FETCHED)}, {stretch} AS stretch, error_code, partitions FROM rows
-        WHERE kind = '{FOLLOWER_FETCH}'
-        """,
+        sources.fetches,
+        f"SELECT {', '.join(FETCHED)}, {stretch} AS stretch, error_code, partitions FROM rows",
         _FETCHES,
     )
     counted = sources.engine.map(fetches, seen_in_fetches, SEEN)

@@ -52,7 +52,8 @@ _FIRST_DAY = (date.min - _EPOCH.date()).days
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
-    "controller": leader_and_isr.LEADER_AND_ISR_LINES,
+    "controller": leader_and_isr.LEADER_AND_ISR_LINES, "fetches": request_log.FETCHES,
+    "produced": append_log.PRODUCE_REQUESTS,
 }  # fmt: skip
 _OF_FETCHES = {
     "gaps": fetch_log.SESSION_GAPS, "back": fetch_log.GOING_BACK, "followers": fetch_log.FOLLOWERS,
@@ -203,16 +204,16 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     found = found or survey_logs(engine, folder)
 
     read_lines = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
-    requests, said = engine.keep_with(read_lines, _OF_REQUESTS)
-    without_copies = request_log.refuse_duplicate_requests(engine, requests, said["hashes"])
+    said = engine.answers(read_lines, _OF_REQUESTS)
+    without_copies = request_log.refuse_duplicate_requests(engine, read_lines, said["hashes"])
     if without_copies is not None:
-        requests, said = engine.keep_with(without_copies, _OF_REQUESTS)
+        said = engine.answers(without_copies, _OF_REQUESTS)
     of_interest = read_lines_of_interest(engine, sql, found)
     by_file = request_summary.requests_by_file(engine, sql, said["files"])
     controller_lines = engine.collect(said["controller"])
     from_controller = leader_and_isr.accepted_requests(controller_lines)
     sources, listings = _sources(
-        sql, engine, requests, from_controller, of_interest, found, releases.oldest_release(by_file)
+        sql, engine, said["fetches"], from_controller, of_interest, found, releases.oldest_release(by_file)
     )
 
     pauses = request_summary.request_pauses(engine, said["buckets"], sources.settings)
@@ -236,8 +237,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     rows = mid_term_rows.vouched_for(known.to_pylist(), stretches, evidence)
     releases.with_releases(rows, releases.oldest_release(by_file), found.given.release)
 
-    number = coverage.stretch_number(stretches, "broker_id", "completed_us")
-    sessions = request_log.requests_in_sessions(engine, requests, number)
+    sessions = fetch_log.requests_in_sessions(engine, said["fetches"], stretches)
     threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
     members = session_partitions.members_before(engine, sessions, rows, sources.topics, threads) if begun else {}
     in_force = leader_epochs.epochs_in_force(sql, known)
@@ -245,7 +245,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         fetch_log.fetches_of(engine, sessions, sources.topics, in_force, members, stretches), _OF_FETCHES
     )
     produced, of_produced = engine.keep_with(
-        append_log.append_requests(engine, requests, sources.topics, in_force, stretches), _OF_PRODUCED
+        append_log.append_requests(engine, said["produced"], sources.topics, in_force, stretches), _OF_PRODUCED
     )
     fetched = engine.where(read, "reason IS NULL")
     mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced)
@@ -291,7 +291,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
 def _sources(  # noqa: PLR0913, PLR0917 all that is read
     sql: ArrowSql,
     engine: Engine,
-    requests: Rows,
+    fetches: Rows,
     from_controller: pa.Table,
     of_interest: LinesOfInterest,
     found: log_folder.LogFolder,
@@ -323,7 +323,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     )
     settings = server_log.broker_settings(sql, server, list(found.brokers.values()), found.given, oldest)
     sources = leader_epochs.Sources(
-        sql, engine, requests, from_controller, topics, server, state_changes, records, settings, min_isr
+        sql, engine, fetches, from_controller, topics, server, state_changes, records, settings, min_isr
     )  # fmt: skip
     return sources, listings
 

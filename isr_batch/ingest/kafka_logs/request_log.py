@@ -19,7 +19,7 @@ from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.kafka_logs.request_log_text import request_text_as_json
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.batches.partitions_read import REQUEST_COLUMNS
-from udfs.batches.sessions import INSTANTS, STRETCH_OF_SESSION
+from udfs.batches.sessions import INSTANTS
 from udfs.request_log import cut, json_line
 from udfs.request_log import requests as scan
 from udfs.request_log.fields import NULL
@@ -29,7 +29,6 @@ FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = "follower fetch", "other fetch", "
 BLANK, REFUSED, FILE = "blank", "refused", "file"
 RAW_CHARACTERS = 500
 LAST_US = scan.LAST_US
-SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 
 _LINE_KEY, _SAME_LINE = ("line_hash", "broker_id"), ("broker_id", "completed_us")
 DUPLICATE = "duplicate line"
@@ -56,11 +55,6 @@ def _columns(names: Sequence[str]) -> pa.Schema:
     return pa.schema([REQUESTS.field(name) for name in names])
 
 
-IN_SESSIONS = _columns([name for name in (*REQUEST_COLUMNS, "client_id") if name != "session"]).append(
-    pa.field("session", pa.int64())
-)
-"""Columns of `requests_in_sessions`."""
-
 _OUTCOMES = (
     FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER, "no readable time stamp", "time out of range", "malformed JSON",
     "truncated line", "two requests in one line", "request without api key or durations", UNKNOWN_VERSION,
@@ -68,12 +62,9 @@ _OUTCOMES = (
 )  # fmt: skip
 """What the outcomes of `udfs.request_log.requests` are called."""
 
-_NO_REQUEST, _BLANK, _TEXT = range(scan.OUTCOMES, scan.OUTCOMES + 3)
-_REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form")
+_NO_REQUEST, _BLANK, _TEXT, _LEADER_AND_ISR, _FILE, _PROBLEM = range(scan.OUTCOMES, scan.OUTCOMES + 6)
+_REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form", None, None, None)
 
-_MARK, _NO_MARK = np.frombuffer(cut.MARK, np.uint8), np.frombuffer(b"", np.uint8)
-
-_UNUSABLE = pa.array([BLANK, REFUSED, FILE])
 
 Ints = npt.NDArray[np.int64]
 
@@ -121,19 +112,13 @@ class _Block:
         self.codes = np.where(self.cut.line_class == cut.BLANK, _BLANK, _NO_REQUEST)
         self.reasons: list[str | None] = list(_REASONS)
         is_text = self.cut.line_class == cut.TEXT
-        # To look into each line for another request costs half as much as to read it: most blocks cannot have one.
-        spaces = np.flatnonzero(self.text[:-1] == _MARK[0])
-        may_begin = np.count_nonzero(self.text[spaces + 1] == _MARK[1])
-        mark = _MARK if may_begin > (self.cut.begin >= 0).sum() else _NO_MARK
         if is_text.any():
             self.text = np.frombuffer(self._with_texts_as_json(self.text.tobytes()), np.uint8)
         is_read = self.begins >= 0
         sizes = (self.ends - self.begins)[is_read]
         self.read = scan.room_for_requests(block.num_rows, int(sizes.sum()))
         room = json_line.room_for_json_line(int(sizes.max(initial=0)))
-        scan.read_requests_into_columns(
-            self.text, self.begins, self.ends, is_text, self.cut.stamp_us, mark, room, self.read
-        )
+        scan.read_requests_into_columns(self.text, self.begins, self.ends, is_text, self.cut.stamp_us, room, self.read)
         self.codes[is_read] = self.read.outcome[is_read]
         unreadable = (self.codes == scan.MALFORMED) | (self.codes == scan.TRUNCATED)
         self.codes[is_text & is_read & unreadable] = _TEXT
@@ -159,21 +144,24 @@ class _Block:
 
     def rows(self) -> pa.RecordBatch:
         """Give the columns of `REQUESTS`."""
+        block, out, value, problem = self.block, self.read, self.block.column("value"), self.block.column("problem")
+        if problem.null_count < len(problem):
+            of_file = np.asarray(pc.is_null(block.column("source_line")))
+            self.codes = np.where(pc.is_valid(problem), np.where(of_file, _FILE, _PROBLEM), self.codes)
+        others = np.flatnonzero(self.codes == scan.OTHER)
+        self.codes[others[np.asarray(are_leader_and_isr(value.take(pa.array(others))))]] = _LEADER_AND_ISR
         kinds = [*_OUTCOMES[: scan.OTHER + 1], *[REFUSED] * (len(self.reasons) - scan.OTHER - 1)]
-        kinds[_BLANK] = BLANK
+        kinds[_BLANK], kinds[_LEADER_AND_ISR], kinds[_FILE] = BLANK, LEADER_AND_ISR, FILE
         reasons = [*[None] * (scan.OTHER + 1), *self.reasons[scan.OTHER + 1 :]]
-        code, block, out = pa.array(self.codes), self.block, self.read
-        problem, value = block.column("problem"), block.column("value")
-        of_problem = pc.if_else(pc.is_null(block.column("source_line")), FILE, REFUSED)
-        kind = pc.if_else(pc.is_valid(problem), of_problem, pa.array(kinds).take(code))
-        others = np.asarray(pc.equal(kind, OTHER))
-        leader_and_isr = _scattered(are_leader_and_isr(value.filter(pa.array(others))), others).fill_null(False)
-        kind = pc.if_else(leader_and_isr, LEADER_AND_ISR, kind)
-        refused = pc.equal(kind, REFUSED)
-        beginnings = pc.utf8_slice_codeunits(value.filter(refused), 0, RAW_CHARACTERS)
+        code = pa.array(self.codes)
+        unusable = np.isin(kinds, (BLANK, REFUSED, FILE))[self.codes]
+        shown = (self.codes == _LEADER_AND_ISR) | np.isin(kinds, REFUSED)[self.codes]
+        texts = value.filter(pa.array(shown))
+        is_whole = pa.array(self.codes[shown] == _LEADER_AND_ISR)
+        texts = pc.if_else(is_whole, texts, pc.utf8_slice_codeunits(texts, 0, RAW_CHARACTERS))
         version = np.where(self.codes == scan.VERSION, NULL, out.api_version)
         columns = {
-            "kind": kind,
+            "kind": pa.array(kinds).take(code),
             **{name: block.column(name) for name in ("broker_id", "source_file", "source_line")},
             **{name: _known(getattr(out, name)) for name in INSTANTS},
             "replica_id": pa.array(_or(out.replica_id, -1)),
@@ -188,17 +176,18 @@ class _Block:
             "partitions": self._pieces(),
             "reason": pc.coalesce(problem, pa.array(reasons, pa.string()).take(code)),
             "detail": pc.coalesce(block.column("detail"), self._versions()),
-            "raw": pc.if_else(leader_and_isr, value, _scattered(beginnings, np.asarray(refused))),
-            "line_hash": pc.if_else(pc.is_in(kind, _UNUSABLE), None, pa.array(self.cut.line_hash)),
+            "raw": _scattered(texts, shown),
+            "line_hash": pa.array(self.cut.line_hash, mask=unusable),
         }
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)
 
     def _pieces(self) -> pa.Array:
         edges = np.concatenate([[0], self.read.piece_end]).astype(np.int32)
-        data = self.read.pieces[: edges[-1]]
-        pieces = pa.Array.from_buffers(pa.binary(), len(self.codes), [None, pa.py_buffer(edges), pa.py_buffer(data)])
-        there = (self.codes == scan.FOLLOWER_FETCH) | (self.codes == scan.PRODUCE)
-        return pc.if_else(pa.array(there), pieces, None)
+        there = pa.array((self.codes == scan.FOLLOWER_FETCH) | (self.codes == scan.PRODUCE))
+        # A copy: the array that they are in has room for the whole lines.
+        data = self.read.pieces[: edges[-1]].copy()
+        buffers = [there.buffers()[1], pa.py_buffer(edges), pa.py_buffer(data)]
+        return pa.Array.from_buffers(pa.binary(), len(self.codes), buffers)
 
     def _versions(self) -> pa.Array:
         unknown = self.codes == scan.VERSION
@@ -240,6 +229,11 @@ def _client_ids(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
     return _scattered(unescaped(pa.Array.from_buffers(pa.string(), len(begins), buffers)), there)
 
 
+_FETCHED = _columns(
+    [*(name for name in REQUEST_COLUMNS if name != "session"), "client_id", "asked_session", "given_session"]
+)
+FETCHES = Query(f"SELECT {', '.join(_FETCHED.names)} FROM rows WHERE kind = '{FOLLOWER_FETCH}'", _FETCHED)
+"""Of requests: the followers' fetches."""
 HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _columns(("line_hash", *_SAME_LINE)),
@@ -260,6 +254,7 @@ def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> R
     repeated = engine.by_key(_LINE_KEY, _repeated, _columns(_LINE_KEY), lines=hashes)
     if not engine.count(repeated):
         return None
+    requests = engine.keep(requests)
     unhashed = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NULL", REQUESTS)
     lines_ = engine.sql(requests, "SELECT * FROM rows WHERE line_hash IS NOT NULL", REQUESTS)
     return engine.union(unhashed, engine.by_key(_LINE_KEY, _refuse_copies, REQUESTS, lines=lines_))
@@ -285,34 +280,3 @@ def _refuse_copies(sql: ArrowSql, lines: pa.Table) -> pa.Table:
         """,
         lines=lines,
     )
-
-
-def requests_in_sessions(engine: Engine, requests: Rows, stretch: str) -> Rows:
-    """Assign follower fetches to their fetch sessions.
-
-    Parameters
-    ----------
-    engine : Engine
-    requests : Rows
-        As `read_requests` gives them.
-    stretch : str
-        SQL of the number of the stretch of its broker's log that a request is in
-        (`isr_batch.ingest.kafka_logs.coverage`): what a session had before a gap may have changed in it.
-
-    Returns
-    -------
-    Rows
-        With ``session``; rows of a (broker_id, session) are together and sorted by `SESSION_ORDER`.
-    """
-    # A request without a session is one of its own.
-    fetches = engine.sql(
-        requests,
-        f"""
-        SELECT * EXCLUDE (asked_session, given_session),
-            coalesce(CASE WHEN session_epoch <= 0 THEN nullif(given_session, 0) ELSE asked_session END
-                + CAST({stretch} AS BIGINT) * {STRETCH_OF_SESSION}, -source_line) AS session
-        FROM rows WHERE kind = '{FOLLOWER_FETCH}'
-        """,
-        IN_SESSIONS,
-    )
-    return engine.ordered(fetches, SESSION_ORDER[:2], SESSION_ORDER)

@@ -30,7 +30,7 @@ def members_before(
     ----------
     engine : Engine
     sessions : Rows
-        As `isr_batch.ingest.kafka_logs.request_log.requests_in_sessions` gives them.
+        As `isr_batch.ingest.kafka_logs.fetch_log.requests_in_sessions` gives them.
     led : sequence of dict
         Terms, with ``assigned``.
     topic_names : pa.Table

@@ -5,6 +5,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from udfs.request_log.cut import MARK, count_requests
+
 REQUEST, SERVER, STATE_CHANGE, METADATA = "request", "server", "state-change", "metadata"
 KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA)
 BROKER_KINDS = KINDS[:3]
@@ -16,9 +18,8 @@ _NO_CODE = -1
 _STAMPED = r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:"
 _LOGGER = r" \([A-Za-z_$][\w$]*(?:\.[\w$]+)+\)\s*$"
 _ABOUT_STATE = r"^\[[^\]]*\] [A-Z]+ (?:\[(?:Broker|Controller) id=\d+[^\]]*\]|Broker \d+ |Controller \d+ epoch )"
-_NEWLINE, _MARK = ord("\n"), b" Completed request:"
 _MARK_AT = len("[2026-11-21 16:30:18,595] DEBUG")
-_REQUEST_MARK, _STATE_MARK = " Completed request:", "(state.change.logger)"
+_REQUEST_MARK, _STATE_MARK = MARK.decode(), "(state.change.logger)"
 
 
 class LogKindFinder:
@@ -36,15 +37,11 @@ class LogKindFinder:
 
     def all_requests(self, block: bytes) -> Codes | None:
         """Give the codes of a block of lines if each begins as a request in Kafka's own layout; else None."""
-        text = np.frombuffer(block, np.uint8)
-        starts = np.append(0, np.flatnonzero(text == _NEWLINE) + 1)
-        at = starts + _MARK_AT
-        if at[-1] + len(_MARK) > len(block):
-            return None
-        if not (text[at[:, None] + np.arange(len(_MARK))] == np.frombuffer(_MARK, np.uint8)).all():
+        lines = count_requests(np.frombuffer(block, np.uint8), _MARK_AT)
+        if lines < 0:
             return None
         self.last = _REQUEST
-        return np.full(len(starts), _REQUEST, np.int8)
+        return np.full(lines, _REQUEST, np.int8)
 
     def codes(self, values: pa.StringArray) -> Codes:
         """Find each line's log, as an index into `BROKER_KINDS`.

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.ingest import broker_logs
+from isr_batch.ingest.kafka_logs import in_spark
 from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, Rows, engine_for
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
@@ -72,6 +73,11 @@ def test_a_log_with_copies_and_one_that_begins_mid_term(spark_session: SparkSess
     (copied / "request.log.1").write_bytes(b"".join(text[: len(text) // 2]))
     found = assert_equal(spark_session, tmp_path)
     assert sum(found["quarantine"].values()) >= len(text) // 2
+
+
+def test_answers_of_few_rows_come_to_the_driver(spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_spark, "FEW_ROWS", 1_000)
+    assert_equal(spark_session, SAMPLES / "mid-term" / "long-running")
 
 
 @traces

@@ -92,7 +92,7 @@ def test_answers_come_along_with_the_rows_that_they_are_about() -> None:
     table = rows(2 * in_spark.PACKET_ROWS + 1, pa.int32())
     schema = pa.schema([("number", pa.int64())])
     asked = {"high": in_spark.Query("SELECT number FROM rows WHERE partition_id > 2", schema)}
-    packets = pa.Table.from_batches(in_spark._packed_with(asked, iter(table.to_batches())))
+    packets = pa.Table.from_batches(in_spark._packed_with(asked, iter(table.to_batches()), with_rows=True))
     assert packets.num_rows > len(asked) + 1
     found = {}
     for name, columns in (("", table.schema), ("high", schema)):
