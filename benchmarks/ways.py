@@ -19,11 +19,11 @@ from benchmarks.arrow_log import without_segments
 from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE
-from isr_batch.replay.event_stream import terms_of
+from isr_batch.replay.event_stream import stream_terms
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import ORDER, replay, rule_runs
-from isr_batch.replay.result_tables import scored_of
+from isr_batch.replay.result_tables import scored_result_tables
 from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.scores import write_scores
 from isr_batch.settings import ReplaySettings
@@ -65,7 +65,7 @@ def rows_of(lake: Lake) -> DataFrame:
     """Terms, fetches and appends as single rows of one stream: what a replay has to move without packed segments."""
     fetches = _events(lake.read("fetch_log"), FETCH, COLUMNS_OF_FETCHES)
     appends = _events(lake.read("append_log"), APPEND, COLUMNS_OF_APPENDS)
-    terms: DataFrame = terms_of(BySpark(lake), lake.read("leader_epochs"))
+    terms: DataFrame = stream_terms(BySpark(lake), lake.read("leader_epochs"))
     return terms.unionByName(fetches.unionByName(appends), allowMissingColumns=True)
 
 
@@ -121,7 +121,7 @@ def apply_in_pandas(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) ->
             rows = results.where(F.col("result") == kind).withColumnRenamed("isr_after", "isr")
             rows = rows.withColumns({"time": time, "event_date": time.cast("date")}).select(*table.column_names)
             rows.write.format("delta").mode("overwrite").partitionBy("event_date").save(str(lake / table.name))
-        for table, rows in scored_of(BySpark(Lake(spark, str(lake))), results).items():
+        for table, rows in scored_result_tables(BySpark(Lake(spark, str(lake))), results).items():
             Lake(spark, str(lake)).replace(table, rows, "true")
     finally:
         results.unpersist()

@@ -10,7 +10,7 @@ from isr_batch.lake.maintain import maintain_tables
 from isr_batch.lake.run_log import Run, RunCounts
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
 from isr_batch.lake.tables.timelines import Timelines
-from isr_batch.replay.days import mark
+from isr_batch.replay.days import mark_days
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replay
 from isr_batch.replay.timeline_tables import take_out_unnamed
@@ -82,7 +82,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
             counts = RunCounts(rows_out=written)
             run.add(counts)
             shown |= {"rows": counts.rows_out}
-        mark(lake, window, runs, summary.fingerprints)
+        mark_days(lake, window, runs, summary.fingerprints)
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:

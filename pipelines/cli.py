@@ -56,7 +56,7 @@ from pipelines.timeline_cli import timeline_command
 if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
     from isr_batch.incidents.own_shrinks import OwnShrinks
     from isr_batch.lake.run_log import Run
-    from isr_batch.scoring.broker_check import ValidationSummary
+    from isr_batch.scoring.broker_check import BrokerCheckSummary
     from isr_batch.scoring.scores import Rows
 
 app = typer.Typer(
@@ -88,7 +88,7 @@ MATCH_COLUMNS = (
 )  # fmt: skip
 
 
-def _validate(job: Job, done: "Run") -> "ValidationSummary":
+def _validate(job: Job, done: "Run") -> "BrokerCheckSummary":
     from isr_batch.lake.run_log import RunCounts
     from isr_batch.scoring.broker_check import validate
 
@@ -146,7 +146,7 @@ def _show_rules(job: Job, rows: "Rows") -> None:
     job.out.table("What each rule got right, and what it cost", rows, LEDGER_COLUMNS)
 
 
-def _show_match(job: Job, summary: "ValidationSummary") -> None:
+def _show_match(job: Job, summary: "BrokerCheckSummary") -> None:
     job.out.table("ISR changes of the replay beside those of the brokers", summary.rows, MATCH_COLUMNS)
 
 
@@ -294,7 +294,7 @@ def validate_command(
 ) -> None:  # fmt: skip
     """Compare the replay of the rule that the brokers ran with what they logged."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
-    from isr_batch.scoring.broker_check import predict, require_match
+    from isr_batch.scoring.broker_check import predict_broker_changes, require_match
 
     with recorded_job(job, "validate") as done:
         if _find_late_checks(job):
@@ -303,7 +303,7 @@ def validate_command(
         _show_match(job, matches)
         if without_pins:
             with job.out.step("replay without pins"):
-                predicted = predict(job.lake)
+                predicted = predict_broker_changes(job.lake)
             job.out.table("The same without times taken from logged changes", predicted.rows, MATCH_COLUMNS)
         require_match(matches, job.settings.validation.min_matched_ratio)
 

@@ -39,7 +39,7 @@ def status_command(
     """Tell which days are replayed, which are stale, and which are not replayed yet."""
     window = parse_window(day, start, end)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
-    from isr_batch.replay.days import status as of_days
+    from isr_batch.replay.days import days_status as of_days
 
     job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)
 
@@ -52,14 +52,14 @@ def backfill_command(
     """Replay each day that is not replayed yet, or is stale, one after the other; what was done stays done."""
     window, wanted = parse_window(None, start, end), timelines_of_job(timelines)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
-    from isr_batch.replay.days import status as of_days
-    from isr_batch.replay.days import undone
+    from isr_batch.replay.days import days_status as of_days
+    from isr_batch.replay.days import undone_days
     from isr_batch.replay.replay import rule_runs
 
     runs = rule_runs(job.settings.replay)
     with recorded_job(job, "backfill", window) as done:
         # Asked again each time: a day that is done may show the next to be as it was.
-        while days := undone(job.lake, window, runs, _fingerprints(job.lake)):
+        while days := undone_days(job.lake, window, runs, _fingerprints(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
             replay_window_of_job(job, done, Window.of_day(days[0]), runs, timelines=wanted)
         job.out.table("Days", of_days(job.lake, window, _fingerprints(job.lake)), COLUMNS)

@@ -27,7 +27,7 @@ from isr_batch.ingest.ingested_files import (
     time_of_gone_files,
 )
 from isr_batch.ingest.kafka_logs.assumptions import Note
-from isr_batch.ingest.kafka_logs.engine import Engine, Rows, engine_for
+from isr_batch.ingest.kafka_logs.engine import Engine, Rows, ingest_engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, packets_at_once
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total_lines
@@ -115,7 +115,7 @@ def _ingest(
 ) -> IngestOfBrokerLogs:  # fmt: skip
     lake = small.lake
     known = _known(lake, cluster_id)
-    engine = engine_for(lake, small.sql, text_bytes(folder))
+    engine = ingest_engine_for(lake, small.sql, text_bytes(folder))
     work = plan_files_to_ingest(
         survey_logs(engine, folder, lambda file: beginnings_of_file(known, file), options), known
     )
@@ -130,7 +130,7 @@ def _ingest(
     work.found.earlier = _before(lake, work, cluster_id)
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
-    engine = engine_for(lake, small.sql, sum(unpacked.values()))
+    engine = ingest_engine_for(lake, small.sql, sum(unpacked.values()))
     with packets_at_once(lake.spark) if isinstance(engine, InSpark) else nullcontext():
         return _read_and_write(small, engine, folder, work, cluster_id)
 

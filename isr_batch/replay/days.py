@@ -107,12 +107,12 @@ def _hash_of(kind: str, *columns: str) -> str:
     return f"CAST(conv(substr(md5(concat_ws('|', '{kind}', {values})), 1, 15), 16, 10) AS BIGINT)"
 
 
-def runs_key(runs: Sequence[RuleRun]) -> str:
+def states_key(runs: Sequence[RuleRun]) -> str:
     """What tells states of these runs, in this order and by this code, from others."""
     return _hash(digest_of_sources(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
-def kept_before(
+def states_kept_before(
     lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> tuple[Window, date | None]:
     """Find the latest states that a replay of a window can go on from.
@@ -127,7 +127,7 @@ def kept_before(
     lake.ensure(REPLAY_STATE)
     if not window.start:
         return window, None
-    rows = read_columns(lake, REPLAY_STATE.name, ["event_date", "line"], {"runs": runs_key(runs)})
+    rows = read_columns(lake, REPLAY_STATE.name, ["event_date", "line"], {"runs": states_key(runs)})
     kept = {(row["event_date"], row["line"]) for row in rows.to_pylist()}
     good = [day for day, line in kept if str(day) < window.start and line == known.at(day)]
     if not good:
@@ -137,7 +137,7 @@ def kept_before(
 
 def kept_states(engine: LakeEngine, runs: Sequence[RuleRun], day: date) -> Rows:
     """Rows of ``replay_state`` that were kept at the end of a day."""
-    where = f"runs = '{runs_key(runs)}' AND event_date = DATE'{day}'"
+    where = f"runs = '{states_key(runs)}' AND event_date = DATE'{day}'"
     return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
 
@@ -148,21 +148,21 @@ def keep_states(
     last = window.last_day
     if last is None:
         return {}
-    key = runs_key(runs)
+    key = states_key(runs)
     named = {"runs": f"'{key}'", "line": f"'{known.at(last)}'", "event_date": f"DATE'{last}'"}
     columns = ", ".join(f"{named[name]} AS {name}" if name in named else name for name in REPLAY_STATE.column_names)
     states = engine(f"SELECT {columns} FROM {{results}} AS results WHERE result = '{STATE}'", results=results)
     return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, f"runs = '{key}' AND event_date = DATE'{last}'")}
 
 
-def unmark(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
+def unmark_days(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
     """Before days are replayed: they are not, until it is done."""
     _mark(lake, [], window, runs)
 
 
-def mark(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> None:
+def mark_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> None:
     """After days were replayed, and all that is made of them was written."""
-    now, key = datetime.now(UTC), runs_key(runs)
+    now, key = datetime.now(UTC), states_key(runs)
     rows = [
         {"event_date": day, "rule": rule, "runs": key, "line": known.at(day), "run_id": lake.run_id,
          "replayed_time": now}
@@ -189,14 +189,14 @@ def of_rules(runs: Sequence[RuleRun]) -> str:
     return f"rule IN ({names})"
 
 
-def undone(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
+def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
     """Days of a window that are not replayed with these runs, or stale."""
-    marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": runs_key(runs)})
+    marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": states_key(runs)})
     done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
-def status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
+def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
     """Tell of each day and the rules that it was replayed with whether that still holds.
 
     Returns

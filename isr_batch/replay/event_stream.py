@@ -74,14 +74,14 @@ def event_stream(
     return engine.union(*parts)
 
 
-def facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
+def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
     """Rows of the stream that are neither fetches nor appends: few, and not packed.
 
     Unless ``pinned``, without those that the lines of shrinks give, or their absence: when a check ran, the log end
     that it saw, how long the ISR write took. ``late`` are rows of ``late_checks``, by default those of the lake.
     """
     tables = {
-        "terms": terms(engine),
+        "terms": joined_terms(engine),
         "broker_events": engine.table("broker_events"),
         "changes": engine.table("observed_isr_changes"),
         "late": engine.table(LATE_CHECKS.name) if late is None else late,
@@ -90,10 +90,10 @@ def facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) 
     if pinned:
         texts += [_VISITS, _CHECKS_LATER, _LATE_CHECKS, _ISR_WRITES]
     rest = engine(" UNION ALL ".join(texts), **tables)
-    return engine.union(terms_of(engine, tables["terms"]), rest)
+    return engine.union(stream_terms(engine, tables["terms"]), rest)
 
 
-def terms(engine: LakeEngine) -> Rows:
+def joined_terms(engine: LakeEngine) -> Rows:
     """Terms of leaders, those of one night's log joined with those of the next."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
@@ -105,7 +105,7 @@ def _rows(kind: object, source: str, *more: str, **columns: str) -> str:
     return f"SELECT {', '.join((_SET, *values, *more))} FROM {source}"
 
 
-def terms_of(engine: LakeEngine, terms: Rows) -> Rows:
+def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
     """Rows that begin terms, with what else is known of them."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
@@ -153,7 +153,7 @@ def _kept(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
     """
     known = engine(
         f"SELECT kept.*, ends.end_us, ends.ends_mid_term FROM {{kept}} AS kept JOIN {{ends}} AS ends USING ({_KEY})",
-        kept=kept, ends=engine(ends, terms=terms(engine)),
+        kept=kept, ends=engine(ends, terms=joined_terms(engine)),
     )  # fmt: skip
     state = engine.struct({name: name for name, _ in KEPT_FIELDS})
     return engine(_rows(GOES_ON, "{known} AS known", f"{state} AS kept", time_us=str(window.start_us)), known=known)

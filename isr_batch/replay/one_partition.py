@@ -12,9 +12,9 @@ from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.timelines import VIEWS
-from isr_batch.replay.event_stream import event_stream, facts, terms
+from isr_batch.replay.event_stream import event_stream, joined_terms, stream_facts
 from isr_batch.replay.packing import pack_stale_days
-from isr_batch.replay.replay import replayed
+from isr_batch.replay.replay import replayed_stream
 from isr_batch.window import Window
 from udfs.batches.replay import RuleRun
 
@@ -22,7 +22,9 @@ Partition = tuple[str | None, str, int]
 """Cluster, or None where one cluster has the topic; topic; partition."""
 
 
-def timelines_of(lake: Lake, runs: Sequence[RuleRun], partition: Partition, window: Window) -> dict[str, pa.Table]:
+def timelines_of_one_partition(
+    lake: Lake, runs: Sequence[RuleRun], partition: Partition, window: Window
+) -> dict[str, pa.Table]:
     """Replay one partition, from its first day to the end of a window, on all its leaders.
 
     Parameters
@@ -49,13 +51,13 @@ def timelines_of(lake: Lake, runs: Sequence[RuleRun], partition: Partition, wind
     with engine_for_a_partition(lake) as engine:
         same = " AND ".join(f"{name} = {engine.literal(value)}" for name, value in named.items() if value is not None)
         text = f"SELECT DISTINCT cluster_id FROM {{terms}} AS terms WHERE {same}"
-        clusters = sorted(row["cluster_id"] for row in engine.listed(engine(text, terms=terms(engine))))
+        clusters = sorted(row["cluster_id"] for row in engine.listed(engine(text, terms=joined_terms(engine))))
         if len(clusters) != 1:
             raise _not_one(lake, partition, clusters)
         of_partition = f"{same} AND cluster_id = {engine.literal(clusters[0])}"
-        stream = event_stream(engine, facts(engine), where=of_partition)
+        stream = event_stream(engine, stream_facts(engine), where=of_partition)
         kinds = [name.removesuffix("_timeline") for name in VIEWS]
-        results = replayed(engine, stream, runs, kinds, window)
+        results = replayed_stream(engine, stream, runs, kinds, window)
         in_window = f"SELECT * FROM {{results}} AS results WHERE {window.within('time_us')}"
         found = engine.arrow(engine(in_window, results=results))
     return {name: _rows(name, found) for name in VIEWS}

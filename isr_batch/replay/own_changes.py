@@ -7,14 +7,14 @@ import pyarrow as pa
 from isr_batch.lake.arrow_rows import arrow_schema, cast_rows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.outputs import ISR_CHANGES, LATE_CHECKS
-from isr_batch.replay.event_stream import event_stream, facts
-from isr_batch.replay.replay import engine_of_replay, ready_to_replay, replayed
-from isr_batch.replay.result_tables import scored_of
+from isr_batch.replay.event_stream import event_stream, stream_facts
+from isr_batch.replay.replay import engine_of_replay, ready_to_replay, replayed_stream
+from isr_batch.replay.result_tables import scored_result_tables
 from udfs.batches.replay import RuleRun
 from udfs.batches.results import SET_COLUMNS
 
 
-def changes_of(
+def own_changes(
     lake: Lake,
     runs: Sequence[RuleRun],
     *,
@@ -29,7 +29,7 @@ def changes_of(
     lake : Lake
     runs : sequence of RuleRun
     pinned : bool
-        Whether with what the lines of shrinks tell (`isr_batch.replay.event_stream.facts`).
+        Whether with what the lines of shrinks tell (`isr_batch.replay.event_stream.stream_facts`).
     late : pa.Table, optional
         Rows of ``late_checks``, by default those of the lake.
     sets : pa.Table, optional
@@ -43,10 +43,10 @@ def changes_of(
     ready_to_replay(lake)
     with engine_of_replay(lake) as engine:
         checks = None if late is None else engine.rows(cast_rows(late, arrow_schema(LATE_CHECKS)))
-        stream = event_stream(engine, facts(engine, pinned=pinned, late=checks))
+        stream = event_stream(engine, stream_facts(engine, pinned=pinned, late=checks))
         if sets is not None:
             same = " AND ".join(f"stream.{name} = sets.{name}" for name in SET_COLUMNS)
             text = f"SELECT * FROM {{stream}} AS stream WHERE EXISTS (SELECT 1 FROM {{sets}} AS sets WHERE {same})"
             stream = engine(text, stream=stream, sets=engine.rows(sets))
-        changes = scored_of(engine, replayed(engine, stream, runs, ["change"]))[ISR_CHANGES]
+        changes = scored_result_tables(engine, replayed_stream(engine, stream, runs, ["change"]))[ISR_CHANGES]
         return cast_rows(engine.arrow(changes), arrow_schema(ISR_CHANGES))

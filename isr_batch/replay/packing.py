@@ -109,7 +109,7 @@ def pack_stale_days(lake: Lake) -> int:
 
 
 @contextmanager
-def damage_told() -> Iterator[None]:
+def damaged_segments_explained() -> Iterator[None]:
     """Say of a damaged segment what to do about it.
 
     Raises

@@ -25,15 +25,15 @@ from isr_batch.replay.days import (
     InputFingerprints,
     fingerprints,
     keep_states,
-    kept_before,
     kept_states,
     of_rules,
-    unmark,
+    states_kept_before,
+    unmark_days,
 )
-from isr_batch.replay.event_stream import event_stream, facts
+from isr_batch.replay.event_stream import event_stream, stream_facts
 from isr_batch.replay.kernel_cache import keep_compiled
-from isr_batch.replay.packing import damage_told, pack_stale_days
-from isr_batch.replay.result_tables import replace_together, restore, scored_of
+from isr_batch.replay.packing import damaged_segments_explained, pack_stale_days
+from isr_batch.replay.result_tables import replace_together, restore_in_results, scored_result_tables
 from isr_batch.replay.timeline_files import FILE, SCHEMA, timelines_kept
 from isr_batch.replay.timeline_tables import commit_timelines, stores_of_timelines
 from isr_batch.settings import ReplaySettings
@@ -72,10 +72,10 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
     """Choose by the number of events in a window."""
-    return InProcess(lake) if events_in(lake, window) <= FEW_EVENTS else BySpark(lake)
+    return InProcess(lake) if events_to_replay(lake, window) <= FEW_EVENTS else BySpark(lake)
 
 
-def replayed(  # noqa: PLR0913 four of them have a default
+def replayed_stream(  # noqa: PLR0913 four of them have a default
     engine: LakeEngine,
     stream: Rows,
     runs: Sequence[RuleRun],
@@ -107,7 +107,7 @@ def replayed(  # noqa: PLR0913 four of them have a default
         results = replay_batches(batches, runs, kinds, window.end_us, shared, around_shrinks=around_shrinks)
         return timelines_kept(results, shared, window.start_us, replay_id)
 
-    with damage_told():
+    with damaged_segments_explained():
         return engine.stream(stream, SET_COLUMNS, ORDER, replay, SCHEMA)
 
 
@@ -127,7 +127,7 @@ def ready_to_replay(lake: Lake) -> None:
     pack_stale_days(lake)
 
 
-def events_in(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
+def events_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
     """Fetches and appends of a window."""
     with engine_for_a_partition(lake) as engine:
         segments = engine.table("fetch_segments", ("events", "event_date"))
@@ -161,31 +161,31 @@ def replay(
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
     stores, chosen, written = _stores(lake, window, timelines)
-    unmark(lake, window, runs)
-    from_state, kept_on = kept_before(lake, window, runs, known)
+    unmark_days(lake, window, runs)
+    from_state, kept_on = states_kept_before(lake, window, runs, known)
     kinds = (*SCORED, STATE) if window.end else SCORED
     where = f"{of_rules(runs)} AND {window.condition}"
     with engine_of_replay(lake, from_state) as engine:
         states = kept_states(engine, runs, kept_on) if kept_on else None
-        stream = event_stream(engine, engine.keep(facts(engine)), from_state, states)
+        stream = event_stream(engine, engine.keep(stream_facts(engine)), from_state, states)
         around_shrinks = chosen == "around-shrinks"
-        results = replayed(engine, stream, runs, kinds, window, stores=stores, around_shrinks=around_shrinks)
+        results = replayed_stream(engine, stream, runs, kinds, window, stores=stores, around_shrinks=around_shrinks)
         of_files = engine(f"SELECT {FILE} FROM {{results}} AS results WHERE result = '{FILE}'", results=results)
         files = [json.loads(row[FILE]) for row in engine.listed(of_files)]
         rows_out = commit_timelines(lake, stores, files, where)
         in_window = f"SELECT * FROM {{rows}} AS in_table WHERE {window.condition}"
-        scored = {table: engine(in_window, rows=rows) for table, rows in scored_of(engine, results).items()}
+        scored = {table: engine(in_window, rows=rows) for table, rows in scored_result_tables(engine, results).items()}
         rows_out |= replace_together(engine, scored, where)
         rows_out |= keep_states(engine, results, window, runs, known)
-        restore(engine, of_rules(runs), window)
-    return ReplaySummary(events_in(lake, window), rows_out, known, written)
+        restore_in_results(engine, of_rules(runs), window)
+    return ReplaySummary(events_to_replay(lake, window), rows_out, known, written)
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
     """Where timelines are written to, by kind of result; which are; and that in words."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
-    events = events_in(lake, window)
+    events = events_to_replay(lake, window)
     try:
         stores = stores_of_timelines(lake)
     except UsageError as error:

@@ -24,7 +24,7 @@ _RESTORED: Final = f"""
 """When a dropped follower was back under the same rule, within the same term."""
 
 
-def scored_of(engine: LakeEngine, results: Rows) -> dict[Table, Rows]:
+def scored_result_tables(engine: LakeEngine, results: Rows) -> dict[Table, Rows]:
     """Return the rows of the tables that scores are made of, with their time and day."""
     changes = engine(_CHANGES, results=results)
     verdicts = {"restored_time": _RESTORED, **_DATED}
@@ -62,7 +62,7 @@ def replace_together(engine: LakeEngine, rows: Mapping[Table, Rows], where: str)
         return dict(zip((table.name for table in rows), written, strict=True))
 
 
-def restore(engine: LakeEngine, of_runs: str, window: Window) -> None:
+def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
     """Tell shrinks of some runs when their followers were back, where that is beyond an edge of the window."""
     if window == Window():
         return

@@ -22,7 +22,7 @@ from isr_batch.lake.lease import leased
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import DEPENDS_ON, ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
-from isr_batch.replay.own_changes import changes_of
+from isr_batch.replay.own_changes import own_changes
 from isr_batch.replay.terms import JOINED
 from isr_batch.scoring.scores import write_scores
 from udfs.batches.replay import RuleRun
@@ -59,7 +59,7 @@ _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change
 
 
 @dataclass(frozen=True)
-class ValidationSummary:
+class BrokerCheckSummary:
     """A row a cluster, leader and kind of change, all of them counts.
 
     ``races`` are changes without a twin whose order the log cannot tell; ``unknown`` are those for which the log cannot
@@ -80,7 +80,7 @@ class ValidationSummary:
         return self.matched / total if total else 1.0
 
 
-def validate(lake: Lake) -> ValidationSummary:
+def validate(lake: Lake) -> BrokerCheckSummary:
     """Match the leaders' own logged ISR changes with the replayed ones, and write ``replay_check``.
 
     A change of the brokers' own rule that their logs do not have is not certain, whatever the stamps leave open; nor is
@@ -94,7 +94,7 @@ def validate(lake: Lake) -> ValidationSummary:
     with engine_for(lake, HELD) as engine:
         engine.replace(REPLAY_CHECK, matched(engine, lake))
         tables = {name: engine.table(name) for name in ("isr_changes", REPLAY_CHECK.name)}
-        refuted = engine.keep(ask(engine, "refuted", tables))
+        refuted = engine.keep(ask_broker_check(engine, "refuted", tables))
         if engine.listed(engine("SELECT count(*) AS n FROM {refuted}", refuted=refuted))[0]["n"]:
             _doubt(engine, lake, refuted)
         return _summary(engine)
@@ -109,7 +109,7 @@ def _doubt(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
         write_scores(lake)
 
 
-def predict(lake: Lake) -> ValidationSummary:
+def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
     """Match the logged changes with those of a replay without pins, which is made here and written nowhere.
 
     Raises
@@ -118,9 +118,9 @@ def predict(lake: Lake) -> ValidationSummary:
         As `validate`.
     """
     with engine_for(lake, HELD) as engine:
-        changes = changes_of(lake, own_rules(engine), pinned=False)
+        changes = own_changes(lake, own_rules(engine), pinned=False)
         compared = matched(engine, lake, engine.rows(changes))
-        return ValidationSummary(engine.listed(ask(engine, "summary", {"replay_check": compared})))
+        return BrokerCheckSummary(engine.listed(ask_broker_check(engine, "summary", {"replay_check": compared})))
 
 
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
@@ -135,7 +135,7 @@ def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows
     tables["races"] = _races(engine, tables)
     words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}
     tables["words"] = engine.rows(pa.table(words))
-    return ask(engine, "replay_check", tables)
+    return ask_broker_check(engine, "replay_check", tables)
 
 
 def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dict[str, Rows]:
@@ -150,27 +150,29 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
             f"no log in {lake.root} says which release its brokers ran", "there is nothing to compare with"
         )
     _require_replayed(engine, lake, ran)
-    tables["leaders"] = engine.keep(ask(engine, "leaders", tables))
-    tables["own_terms"] = engine.keep(ask(engine, "own_terms", tables))
+    tables["leaders"] = engine.keep(ask_broker_check(engine, "leaders", tables))
+    tables["own_terms"] = engine.keep(ask_broker_check(engine, "own_terms", tables))
     tables["parameters"] = _parameters(engine, tables)
-    tables |= {name: engine.keep(ask(engine, name, tables)) for name in ("logged", "replayed")}
+    tables |= {name: engine.keep(ask_broker_check(engine, name, tables)) for name in ("logged", "replayed")}
     for name in ("late_spans", "pairs", "side_by_side"):
-        tables[name] = ask(engine, name, tables)
-    tables["doubted"] = engine.keep(ask(engine, "doubted", tables))
+        tables[name] = ask_broker_check(engine, name, tables)
+    tables["doubted"] = engine.keep(ask_broker_check(engine, "doubted", tables))
     return tables
 
 
-def summary(lake: Lake) -> ValidationSummary:
+def summary(lake: Lake) -> BrokerCheckSummary:
     """Count ``replay_check`` by cluster, leader and kind."""
     with engine_for(lake, [REPLAY_CHECK.name]) as engine:
         return _summary(engine)
 
 
-def _summary(engine: LakeEngine) -> ValidationSummary:
-    return ValidationSummary(engine.listed(ask(engine, "summary", {"replay_check": engine.table(REPLAY_CHECK.name)})))
+def _summary(engine: LakeEngine) -> BrokerCheckSummary:
+    return BrokerCheckSummary(
+        engine.listed(ask_broker_check(engine, "summary", {"replay_check": engine.table(REPLAY_CHECK.name)}))
+    )
 
 
-def ask(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
+def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
     """Answer a query of the folder ``sql``."""
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
@@ -209,17 +211,17 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
     """Of logged shrinks that are not replayed: what came at the same moment."""
-    unexplained = ask(engine, "unexplained", tables)
+    unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))
     first, last = (date(1970, 1, 1) + timedelta(microseconds=us or 0) for us in (span["from_us"], span["until_us"]))
     # A fetch has the day on which it was handled, which need not be that on which it came or was answered.
     days = (first - timedelta(days=1), last + timedelta(days=1))
     near = {"fetches": engine.fetches(unexplained, days), "appends": engine.appends(unexplained, days)}
-    return ask(engine, "races", near)
+    return ask_broker_check(engine, "races", near)
 
 
-def require_match(summary: ValidationSummary, min_matched_ratio: float) -> None:
+def require_match(summary: BrokerCheckSummary, min_matched_ratio: float) -> None:
     """Fail when too few ISR changes of brokers and replay are the same.
 
     Raises

@@ -15,8 +15,8 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.lease import leased
 from isr_batch.lake.tables.outputs import LATE_CHECKS
-from isr_batch.replay.own_changes import changes_of
-from isr_batch.scoring.broker_check import HELD, ask, compared, own_rules
+from isr_batch.replay.own_changes import own_changes
+from isr_batch.scoring.broker_check import HELD, ask_broker_check, compared, own_rules
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
@@ -39,7 +39,7 @@ def find_late_checks(lake: Lake) -> int:
         known, changes, found = engine.table(LATE_CHECKS.name), None, 0
         for _ in range(ROUNDS):
             tables = compared(engine, lake, changes) | {LATE_CHECKS.name: known}
-            new = engine.keep(ask(engine, "late_checks", tables))
+            new = engine.keep(ask_broker_check(engine, "late_checks", tables))
             moved = engine.listed(engine("SELECT count(*) AS n FROM {new}", new=new))[0]["n"]
             if not moved:
                 break
@@ -56,4 +56,4 @@ def find_late_checks(lake: Lake) -> int:
 def _changes_with(engine: LakeEngine, lake: Lake, known: Rows, new: Rows) -> pa.Table:
     """Changes of the partitions in which a check was moved just now, with all that were moved."""
     sets = engine(f"SELECT DISTINCT {', '.join(SET_COLUMNS)} FROM {{new}} AS new", new=new)
-    return changes_of(lake, own_rules(engine), late=engine.arrow(known), sets=engine.arrow(sets))
+    return own_changes(lake, own_rules(engine), late=engine.arrow(known), sets=engine.arrow(sets))

@@ -18,7 +18,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine
 from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
-from isr_batch.replay.result_tables import scored_of
+from isr_batch.replay.result_tables import scored_result_tables
 from isr_batch.scoring.notified_changes import with_notified
 from udfs.rules import REGISTRY
 
@@ -147,7 +147,7 @@ TABLES: Final = tuple(field.name for field in fields(Results))
 
 def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
     """All that is among rows of ``udfs.batches.results.RESULT_SCHEMA`` of the kinds SCORED."""
-    return Results(**{table.name: rows for table, rows in scored_of(engine, replayed).items()})
+    return Results(**{table.name: rows for table, rows in scored_result_tables(engine, replayed).items()})
 
 
 Facts = Mapping[str, EngineRows]

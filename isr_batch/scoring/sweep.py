@@ -16,9 +16,8 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.scores import SWEEP_ADVICE, SWEEP_SCORES
-from isr_batch.replay.event_stream import event_stream
-from isr_batch.replay.event_stream import facts as event_facts
-from isr_batch.replay.replay import engine_of_replay, events_in, ready_to_replay, replayed
+from isr_batch.replay.event_stream import event_stream, stream_facts
+from isr_batch.replay.replay import engine_of_replay, events_to_replay, ready_to_replay, replayed_stream
 from isr_batch.scoring.eligible_leaders import Elr, eligible_leaders
 from isr_batch.scoring.lag_time_advice import Row, curve_of_advice, lag_time_advice, with_mistake_rates
 from isr_batch.scoring.scores import Results, results_in, score_inputs, scores
@@ -52,7 +51,7 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
     """
     ready_to_replay(lake)
     with engine_of_replay(lake) as engine:
-        results = replayed(engine, event_stream(engine, event_facts(engine)), named.runs, SCORED)
+        results = replayed_stream(engine, event_stream(engine, stream_facts(engine)), named.runs, SCORED)
         tables = {name: rows for name, rows in vars(results_in(engine, results)).items() if rows is not None}
         tables["eligible_leaders"] = eligible_leaders(engine, elr, tables)
         if "min_insync_replicas" not in named.grid.grid:
@@ -68,7 +67,7 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
     answers = [{"sweep": named.name, **row} for row in lag_time_advice(rows, named.grid.budgets)]
     _write(lake, SWEEP_SCORES, rows, named.name)
     _write(lake, SWEEP_ADVICE, answers, named.name)
-    return Sweep(events_in(lake), rows, answers)
+    return Sweep(events_to_replay(lake), rows, answers)
 
 
 def swept_params(params_json: str, grid: SweepGrid) -> str:

@@ -20,9 +20,9 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG
 from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES
-from isr_batch.replay.days import InputFingerprints, mark
+from isr_batch.replay.days import InputFingerprints, mark_days
 from isr_batch.replay.replay import ReplaySummary
-from isr_batch.scoring.broker_check import ValidationSummary, require_match, summary
+from isr_batch.scoring.broker_check import BrokerCheckSummary, require_match, summary
 from isr_batch.scoring.scores import rules_side_by_side
 from isr_batch.window import Window
 from pipelines import cli
@@ -136,7 +136,7 @@ def test_summaries(lake: Lake) -> None:
     require_match(match, 0.6)
     with pytest.raises(QualityGateError, match=r"66\.67%"):
         require_match(match, 0.7)
-    require_match(ValidationSummary([]), 1.0)
+    require_match(BrokerCheckSummary([]), 1.0)
 
 
 def test_clusters_are_found_and_named(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_run_ends_with_tables_report_and_exit_code(
 
 def test_sql_answers_and_tells_mistakes(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(lake)
-    mark(lake, Window(), [RuleRun("kafka-3.7")], InputFingerprints({date(2026, 1, 1): "line"}))
+    mark_days(lake, Window(), [RuleRun("kafka-3.7")], InputFingerprints({date(2026, 1, 1): "line"}))
     for query, code, told in (
         ("SELECT rule FROM spurious_shrinks", 0, '"rule": "kafka-3.7"'),
         ("SELECT rule FROM spurious_shrink", 2, "spurious_shrinks"),

@@ -120,7 +120,7 @@ MOST_BYTES = 512 << 20
 """Log text. It takes 1.3 GB of memory; in Spark, on two cores, several times the CPU time."""
 
 
-def engine_for(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:
+def ingest_engine_for(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:
     """Choose by the size of the log text."""
     return Here(sql) if size_bytes <= MOST_BYTES else InSpark(lake.spark)
 

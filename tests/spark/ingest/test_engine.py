@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.kafka_logs import in_spark
-from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, Rows, engine_for
+from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, Rows, ingest_engine_for
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs
@@ -89,8 +89,8 @@ def test_recorded_clusters(run: str, spark_session: SparkSession) -> None:
 
 def test_few_bytes_are_read_in_the_driver_and_many_in_spark(lake: Lake) -> None:
     with log_sql() as sql:
-        assert isinstance(engine_for(lake, sql, MOST_BYTES), Here)
-        assert isinstance(engine_for(lake, sql, MOST_BYTES + 1), InSpark)
+        assert isinstance(ingest_engine_for(lake, sql, MOST_BYTES), Here)
+        assert isinstance(ingest_engine_for(lake, sql, MOST_BYTES + 1), InSpark)
 
 
 def test_what_counts_is_the_size_of_the_unpacked_logs(
@@ -101,9 +101,9 @@ def test_what_counts_is_the_size_of_the_unpacked_logs(
 
     def chosen(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:
         sizes.append(size_bytes)
-        return engine_for(lake, sql, size_bytes)
+        return ingest_engine_for(lake, sql, size_bytes)
 
-    monkeypatch.setattr(broker_logs, "engine_for", chosen)
+    monkeypatch.setattr(broker_logs, "ingest_engine_for", chosen)
     logs = tmp_path / "logs"
     shutil.copytree(SAMPLES / "mid-term" / "long-running", logs)
     blank = b"\n" * 1_000_000

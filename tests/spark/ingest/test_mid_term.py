@@ -20,7 +20,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.nightly import replay_window
 from isr_batch.replay.replay import replay
 from isr_batch.report import write_report
-from isr_batch.scoring.broker_check import predict, validate
+from isr_batch.scoring.broker_check import predict_broker_changes, validate
 from tests.log_cuts import ALL_LOGS, REQUEST, Keep, after, before, copy_of, span, without
 from tests.spark.broker_logs import TRACES, traces
 from udfs.batches.replay import RuleRun
@@ -201,7 +201,7 @@ def test_the_sample_begins_in_the_middle_of_everything(
     found = replayed(spark_session, SAMPLE, tmp_path / "lake", "k3.9.1")
     assert {status: n for status, n in found.checked.items() if n} == {"matched": 28}
     # No line of a change gives a time then, and the phase of the check is from the broker's start, or unknown.
-    predicted = predict(found.lake)
+    predicted = predict_broker_changes(found.lake)
     assert sum(row["matched"] + row["missing"] for row in predicted.rows) == 28
     assert predicted.matched >= 20
     # What `run` makes of it beside: who could lead, scores, the page.

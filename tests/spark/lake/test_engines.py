@@ -14,7 +14,7 @@ from isr_batch.lake import arrow_read, engines
 from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine
-from isr_batch.replay.days import fingerprints, status
+from isr_batch.replay.days import days_status, fingerprints
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.scoring.broker_check import summary
 from isr_batch.scoring.scores import rules_side_by_side
@@ -32,7 +32,7 @@ def no_spark() -> SparkSession:
 def test_what_commands_show_takes_no_spark(sample_lake: Lake) -> None:
     lake = Lake(no_spark, sample_lake.root)
     assert pack_stale_days(lake) == 0
-    assert [row["status"] for row in status(lake, Window(), fingerprints(lake))] == ["done"]
+    assert [row["status"] for row in days_status(lake, Window(), fingerprints(lake))] == ["done"]
     assert summary(lake).matched_ratio > 0.95
     assert len({row["rule"] for row in rules_side_by_side(lake)}) == len(REGISTRY)
     story = explain_shrink(lake, "busy", 3, AT_US, "kafka-3.7")

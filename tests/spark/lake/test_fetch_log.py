@@ -11,9 +11,9 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
-from isr_batch.replay.event_stream import event_stream, facts
+from isr_batch.replay.event_stream import event_stream, stream_facts
 from isr_batch.replay.packing import pack_stale_days
-from isr_batch.replay.replay import replayed, rule_runs
+from isr_batch.replay.replay import replayed_stream, rule_runs
 from isr_batch.settings import ReplaySettings
 
 DAY = "2026-01-01"
@@ -103,8 +103,8 @@ def test_a_replay_of_runs_is_one_of_fetches(lake: Lake) -> None:
         put(lake, FETCH_LOG, query)
         assert pack_stale_days(lake)
         with InProcess(lake) as engine:
-            stream = event_stream(engine, facts(engine))
-            rows = replayed(engine, stream, rule_runs(ReplaySettings(rules=["kafka-0.9", "kafka-3.7"])))
+            stream = event_stream(engine, stream_facts(engine))
+            rows = replayed_stream(engine, stream, rule_runs(ReplaySettings(rules=["kafka-0.9", "kafka-3.7"])))
             return sorted(map(str, engine.listed(rows)))
 
     singly = results(AS_FETCHES)

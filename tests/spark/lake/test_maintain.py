@@ -10,7 +10,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import FETCH_LOG
 from isr_batch.lake.tables.outputs import REPLAY_STATE
 from isr_batch.nightly import maintain_and_pack
-from isr_batch.replay.days import fingerprints, mark, undone
+from isr_batch.replay.days import fingerprints, mark_days, undone_days
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.settings import ReplaySettings
 from isr_batch.simulation.generate_scenario import generate_scenario
@@ -27,7 +27,7 @@ FIRST = Window("2023-12-31", "2024-01-01")
 def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 20_000)
     generate_scenario(lake, FleetOfGroups("kip-501-example"))
-    mark(lake, FIRST, RUNS, replay(lake, RUNS, FIRST).fingerprints)
+    mark_days(lake, FIRST, RUNS, replay(lake, RUNS, FIRST).fingerprints)
     kept = lake.read("replay_state")
     (day,) = {row["event_date"] for row in kept.collect()}
     assert day == date(2023, 12, 31)
@@ -47,4 +47,4 @@ def test_tables_say_what_they_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     before["replay_state"] = [row for row in before["replay_state"] if "2023, 12, 31" in row]
     assert len(before["replay_state"]) == 1
     assert rows() == before
-    assert undone(lake, FIRST, RUNS, fingerprints(lake)) == []
+    assert undone_days(lake, FIRST, RUNS, fingerprints(lake)) == []

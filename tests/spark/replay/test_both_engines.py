@@ -9,8 +9,8 @@ import pytest
 from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.timelines import VIEWS
-from isr_batch.replay.event_stream import facts
-from isr_batch.replay.own_changes import changes_of
+from isr_batch.replay.event_stream import stream_facts
+from isr_batch.replay.own_changes import own_changes
 from isr_batch.replay.replay import engine_of_replay, replay, rule_runs
 from isr_batch.settings import ReplaySettings
 from isr_batch.simulation.generate_scenario import generate_scenario
@@ -32,8 +32,8 @@ def rows_of(lake: Lake, name: str) -> Counter[str]:
 @pytest.mark.parametrize("pinned", [True, False])
 def test_facts(sample_lake: Lake, *, pinned: bool) -> None:
     with InProcess(sample_lake) as here, BySpark(sample_lake) as spark:
-        found = Counter(str(sorted(row.items())) for row in here.listed(facts(here, pinned=pinned)))
-        rows = facts(spark, pinned=pinned).collect()
+        found = Counter(str(sorted(row.items())) for row in here.listed(stream_facts(here, pinned=pinned)))
+        rows = stream_facts(spark, pinned=pinned).collect()
         assert found == Counter(str(sorted(row.asDict(recursive=True).items())) for row in rows)
         assert found.total() > 1000
 
@@ -42,7 +42,7 @@ def test_changes(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for most in (-1, 10**9):
         monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", most)
-        found.append(Counter(map(str, changes_of(sample_lake, [RuleRun("kafka-3.7")]).to_pylist())))
+        found.append(Counter(map(str, own_changes(sample_lake, [RuleRun("kafka-3.7")]).to_pylist())))
     assert found[0] == found[1]
     assert found[0].total() > 100
 

@@ -13,7 +13,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LARGE_ROWS_AT_A_TIME
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
 from isr_batch.replay.packing import pack_stale_days
-from isr_batch.replay.replay import events_in, ready_to_replay, replay, rule_runs
+from isr_batch.replay.replay import events_to_replay, ready_to_replay, replay, rule_runs
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
 from tests.spark.replay.test_replay import DAY, stopped_follower
@@ -61,8 +61,8 @@ def test_days_that_changed_are_packed_again_and_no_others(lake: Lake) -> None:
     of_day = f"event_date = DATE'{DAY}'"
     lake.replace(APPEND_LOG, lake.read("append_log").where("base_offset < 100"), of_day)
     ready_to_replay(lake)
-    assert events_in(lake) == 800
-    assert events_in(lake, Window(NEXT_DAY)) == 350
+    assert events_to_replay(lake) == 800
+    assert events_to_replay(lake, Window(NEXT_DAY)) == 350
     assert days(lake) == {DAY: (350, 100), NEXT_DAY: (350, 0)}
 
     of_next = f"event_date = DATE'{NEXT_DAY}'"

@@ -13,9 +13,9 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
-from isr_batch.replay.event_stream import event_stream, facts
+from isr_batch.replay.event_stream import event_stream, stream_facts
 from isr_batch.replay.packing import pack_stale_days
-from isr_batch.replay.replay import replay, replayed, rule_runs
+from isr_batch.replay.replay import replay, replayed_stream, rule_runs
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
 
@@ -80,8 +80,8 @@ def stopped_follower(spark: SparkSession, folder: Path, min_isr: Mapping[str, in
 def test_plan_has_one_exchange_and_one_sort(lake: Lake) -> None:
     pack_stale_days(lake)
     with BySpark(lake) as engine:
-        few = engine.rows(engine.arrow(facts(engine)))
-        results = replayed(engine, event_stream(engine, few), rule_runs(ReplaySettings()))
+        few = engine.rows(engine.arrow(stream_facts(engine)))
+        results = replayed_stream(engine, event_stream(engine, few), rule_runs(ReplaySettings()))
         plan = results._jdf.queryExecution().executedPlan().toString()
     exchanges = [line for line in plan.splitlines() if "Exchange" in line and "BroadcastExchange" not in line]
     assert len(exchanges) == 1, plan

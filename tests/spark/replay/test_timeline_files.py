@@ -20,9 +20,9 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.maintain import maintain_tables
 from isr_batch.lake.tables.timelines import REPLICA_STATES, TIMELINES, VIEWS
 from isr_batch.nightly import replay_window
-from isr_batch.replay.event_stream import event_stream, facts
-from isr_batch.replay.one_partition import timelines_of
-from isr_batch.replay.replay import replay, replayed, rule_runs
+from isr_batch.replay.event_stream import event_stream, stream_facts
+from isr_batch.replay.one_partition import timelines_of_one_partition
+from isr_batch.replay.replay import replay, replayed_stream, rule_runs
 from isr_batch.replay.timeline_tables import take_out_unnamed
 from isr_batch.settings import ReplaySettings
 from isr_batch.simulation.generate_scenario import generate_scenario
@@ -78,7 +78,7 @@ def of_kernel(lake: Lake) -> dict[str, Counter[tuple[Any, ...]]]:
     """Rows as the kernel gives them to each run, which naive model and releases are held against."""
     found: dict[str, Counter[tuple[Any, ...]]] = {view: Counter() for view in VIEWS}
     with InProcess(lake) as engine:
-        made = engine.listed(replayed(engine, event_stream(engine, facts(engine)), RUNS))
+        made = engine.listed(replayed_stream(engine, event_stream(engine, stream_facts(engine)), RUNS))
     for row in made:
         view = f"{row['result']}_timeline"
         if view in VIEWS:
@@ -214,7 +214,7 @@ def test_the_recipe_of_the_cookbook_for_other_engines(replayed_lake: Lake) -> No
 @pytest.mark.parametrize("window", [Window(), SECOND], ids=str)
 def test_those_of_one_partition_when_somebody_asks(replayed_lake: Lake, window: Window) -> None:
     topic, partition_id = replayed_lake.read("leader_epochs").select("topic", "partition_id").first() or ("", 0)
-    made = timelines_of(replayed_lake, RUNS, (None, topic, partition_id), window)
+    made = timelines_of_one_partition(replayed_lake, RUNS, (None, topic, partition_id), window)
     for view, rows in made.items():
         of_partition = replayed_lake.read(view).where(window.condition).where(F.col("topic") == topic)
         written = of_partition.where(F.col("partition_id") == partition_id)
@@ -223,7 +223,7 @@ def test_those_of_one_partition_when_somebody_asks(replayed_lake: Lake, window: 
             map(str, written.collect())
         )
     with pytest.raises(NoInputError, match="knows nothing of other-3"):
-        timelines_of(replayed_lake, RUNS, (None, "other", 3), window)
+        timelines_of_one_partition(replayed_lake, RUNS, (None, "other", 3), window)
 
 
 def test_a_table_that_is_laid_out_otherwise_is_refused(lake: Lake) -> None:

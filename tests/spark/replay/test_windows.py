@@ -15,8 +15,8 @@ from isr_batch.lake.run_log import Run
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAY_STATE, REPLAYED_DAYS, RUN_LEASE, RUN_LOG
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES, VIEWS
-from isr_batch.replay.days import DONE, MISSING, STALE, fingerprints, mark, status, undone
-from isr_batch.replay.event_stream import _kept, facts
+from isr_batch.replay.days import DONE, MISSING, STALE, days_status, fingerprints, mark_days, undone_days
+from isr_batch.replay.event_stream import _kept, stream_facts
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import ORDER, rule_runs
 from isr_batch.settings import ReplaySettings, Settings
@@ -65,7 +65,7 @@ def tables(lake: Lake) -> dict[str, list[str]]:
 
 
 def told(lake: Lake) -> list[tuple[object, object]]:
-    return [(row["event_date"], row["status"]) for row in status(lake, Window(), fingerprints(lake))]
+    return [(row["event_date"], row["status"]) for row in days_status(lake, Window(), fingerprints(lake))]
 
 
 def test_day_by_day_is_as_in_one_go(stories: Lake, tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ def test_day_by_day_is_as_in_one_go(stories: Lake, tmp_path: Path) -> None:
     pack_stale_days(by_day)
     assert told(by_day) == [(FIRST, STALE), (SECOND, STALE)]
     runs = rule_runs(job(by_day).settings.replay)
-    mark(by_day, days[0], runs, fingerprints(by_day))
-    assert undone(by_day, Window(), runs, fingerprints(by_day)) == [SECOND]
+    mark_days(by_day, days[0], runs, fingerprints(by_day))
+    assert undone_days(by_day, Window(), runs, fingerprints(by_day)) == [SECOND]
     other_rules = runs[:1]
-    assert undone(by_day, Window(), other_rules, fingerprints(by_day)) == [FIRST, SECOND]
+    assert undone_days(by_day, Window(), other_rules, fingerprints(by_day)) == [FIRST, SECOND]
 
 
 def test_one_run_at_a_time(lake: Lake) -> None:
@@ -135,7 +135,7 @@ def test_recorded_brokers_cut_anywhere(sample_lake: Lake, cluster: str) -> None:
     """The law of tests/unit/test_windows.py, of brokers: the window's edges fall on any instants of some partitions."""
     of_cluster = f"cluster_id = '{cluster}' AND partition_id < 2"
     with InProcess(sample_lake) as engine:
-        of_facts = engine(f"SELECT * FROM {{facts}} WHERE {of_cluster}", facts=facts(engine))
+        of_facts = engine(f"SELECT * FROM {{facts}} WHERE {of_cluster}", facts=stream_facts(engine))
         rows = engine.listed(of_facts)
     for segment in (row.asDict() for row in sample_lake.read("fetch_segments").where(of_cluster).collect()):
         of_segment = {name: segment[name] for name in (*SET_COLUMNS, "leader_epoch")}
@@ -161,6 +161,6 @@ def test_a_state_is_of_the_last_term_before_the_window(lake: Lake, monkeypatch: 
     )
     kept = lake.spark.sql(f"SELECT {of_set}, array(1, 2) assigned, array('{{}}') params, X'00' state")
     with BySpark(lake) as engine:
-        monkeypatch.setattr("isr_batch.replay.event_stream.terms", lambda _: terms)
+        monkeypatch.setattr("isr_batch.replay.event_stream.joined_terms", lambda _: terms)
         (row,) = engine.listed(_kept(engine, kept, Window.of_day(SECOND)))
     assert row["kept"]["end_us"] == (1_703_980_800 + 30 * 3600) * 1_000_000

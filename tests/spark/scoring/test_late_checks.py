@@ -14,7 +14,7 @@ from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.replay.days import fingerprints
 from isr_batch.replay.replay import replay
-from isr_batch.scoring.broker_check import ask, validate
+from isr_batch.scoring.broker_check import ask_broker_check, validate
 from isr_batch.scoring.late_checks import find_late_checks
 from isr_batch.scoring.scores import write_scores
 from tests.spark.scoring.test_broker_check import START, at, fetch, of_set, term, write
@@ -74,13 +74,13 @@ def test_how_far_a_check_is_moved(lake: Lake, engine_of: type[InProcess | BySpar
         tables = {
             name: engine.rows(pa.Table.from_pylist(rows, arrow_schema(table))) for name, (table, rows) in given.items()
         }
-        tables["late_spans"] = ask(engine, "late_spans", tables)
+        tables["late_spans"] = ask_broker_check(engine, "late_spans", tables)
         tables["doubted"] = engine.rows(pa.Table.from_pylist(EDGES))
         rows = engine.listed(
             engine(
                 "SELECT partition_id, replica_ids, unix_micros(due_time) AS due, unix_micros(ran_time) AS ran, "
                 "unix_micros(latest_time) AS latest FROM {rows}",
-                rows=ask(engine, "late_checks", tables),
+                rows=ask_broker_check(engine, "late_checks", tables),
             )
         )
     start_us = round(START.timestamp() * 1_000_000)

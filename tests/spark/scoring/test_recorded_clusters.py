@@ -14,7 +14,7 @@ from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay
-from isr_batch.scoring.broker_check import ValidationSummary, validate
+from isr_batch.scoring.broker_check import BrokerCheckSummary, validate
 from tests.spark.broker_logs import TRACES, traces
 from udfs.batches.replay import RuleRun
 
@@ -48,7 +48,7 @@ class Found(NamedTuple):
     name: str
     lake: Lake
     account: list[Tally]
-    match: ValidationSummary
+    match: BrokerCheckSummary
 
 
 pytestmark = [traces, pytest.mark.traces]
