@@ -31,7 +31,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     step("write_disagreements", 4)
     step("write_eligible_leaders", 3)
     step("write_scores", 5)
-    step("mark", None)
+    step("mark_days", None)
     return names
 
 
@@ -42,7 +42,7 @@ def lake() -> SimpleNamespace:
 def test_days_are_marked_last(called: list[str]) -> None:
     run = Run()
     nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
-    assert called == ["leased", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "mark"]
+    assert called == ["leased", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "mark_days"]
     assert run.counts == RunCounts(7, 15)
 
 
@@ -53,5 +53,5 @@ def test_a_step_that_fails_leaves_the_days_unmarked_and_what_was_done_counted(
     run = Run()
     with pytest.raises(ZeroDivisionError):
         nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
-    assert "mark" not in called
+    assert "mark_days" not in called
     assert run.counts == RunCounts(7, 3)
