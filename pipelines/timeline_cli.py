@@ -23,14 +23,14 @@ def timeline_command(
     """Compute replica_timeline and partition_timeline of one partition, without replaying the others."""
     window = parse_window(day, None, None)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
-    from isr_batch.replay.one_partition import timelines_of_one_partition, write_parquet
+    from isr_batch.replay.one_partition import timelines_of_one_partition, write_parquet_of_one_partition
     from isr_batch.replay.replay import rule_runs
 
     with job.out.step(f"replay {topic}-{partition}") as facts:
         made = timelines_of_one_partition(job.lake, rule_runs(job.settings.replay), (cluster, topic, partition), window)
         facts |= {"rows": sum(rows.num_rows for rows in made.values())}
     if file:
-        write_parquet(made, file)
+        write_parquet_of_one_partition(made, file)
         job.out.say(timelines=file)
         return
     for name, rows in made.items():

@@ -10,8 +10,8 @@ from udfs.batches.event_chunks import (
     COLUMNS_OF_APPENDS,
     COLUMNS_OF_FETCHES,
     PIECES,
-    pieces_of_appends,
-    pieces_of_fetches,
+    event_chunks_of_appends,
+    event_chunks_of_fetches,
 )
 from udfs.batches.replay import TERM_FIELDS
 from udfs.batches.results import SET_COLUMNS
@@ -42,7 +42,7 @@ def segments_of(rows: Sequence[dict[str, Any]], cuts: Sequence[int] = ()) -> lis
     """Rows of SEGMENTS, of what is a fetch or an append among these rows; cut as files, and as Spark's batches."""
     fetches = _as_in_table([row for row in rows if row["kind"] == FETCH], COLUMNS_OF_FETCHES, cuts)
     appends = _as_in_table([row for row in rows if row["kind"] == APPEND], COLUMNS_OF_APPENDS, cuts)
-    pieces = pa.Table.from_batches([*pieces_of_fetches(fetches), *pieces_of_appends(appends)], PIECES)
+    pieces = pa.Table.from_batches([*event_chunks_of_fetches(fetches), *event_chunks_of_appends(appends)], PIECES)
     by_set = pieces.sort_by([(name, "ascending") for name in (*SET_COLUMNS, "first_us")]).to_pylist()
     return [segment for batch in pack_segments(in_pieces(by_set, cuts, PIECES)) for segment in batch.to_pylist()]
 

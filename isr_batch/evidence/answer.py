@@ -48,7 +48,7 @@ def evidence_answer(evidence: pa.Table, *, request_log: bool = False) -> list[st
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
     lines += [_about(storm) for storm in largest]
     lines += filter(None, (
-        answer_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
+        answer_line_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
         answer_under_min_isr(rows), _others(every),
     ))  # fmt: skip
     end = "What the followers had fetched, and what other rules would have done, is in the replay's tables."
@@ -90,7 +90,7 @@ def _about(storm: Storm) -> str:
     )
 
 
-def answer_how_far_behind(rows: Sequence[Row]) -> str:
+def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
     """Say how far behind the replicas were as their leaders saw it; empty without rows."""
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]

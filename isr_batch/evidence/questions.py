@@ -11,7 +11,7 @@ from isr_batch.evidence.answer import (
     SUSPICION,
     answer_avoiding_lag_time,
     answer_back_in_isr,
-    answer_how_far_behind,
+    answer_line_how_far_behind,
     answer_under_min_isr,
     count_in_answer,
 )
@@ -138,10 +138,10 @@ def _behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQues
         answer = (
             f"By their own fetches they lagged {least_to_largest(lags)} ms; {none} of {len(lags)} had all the records"
         )
-        return AnsweredQuestion(question, f"{answer}. {answer_how_far_behind(rows)}", REPLAYED, _places(printed))
+        return AnsweredQuestion(question, f"{answer}. {answer_line_how_far_behind(rows)}", REPLAYED, _places(printed))
     if not printed:
         return _unknown(question, "records behind are printed since 2.2, the time since 3.6")
-    return AnsweredQuestion(question, answer_how_far_behind(rows), PRINTED, _places(printed))
+    return AnsweredQuestion(question, answer_line_how_far_behind(rows), PRINTED, _places(printed))
 
 
 def _of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:

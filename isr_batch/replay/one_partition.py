@@ -74,7 +74,7 @@ def _not_one(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInp
     )
 
 
-def write_parquet(timelines: Mapping[str, pa.Table], folder: Path) -> None:
+def write_parquet_of_one_partition(timelines: Mapping[str, pa.Table], folder: Path) -> None:
     """Write each to a file of its name."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in timelines.items():

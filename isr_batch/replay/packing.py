@@ -38,8 +38,8 @@ from udfs.batches.event_chunks import (
     COLUMNS_OF_FETCHES,
     KEY,
     PIECES,
-    pieces_of_appends,
-    pieces_of_fetches,
+    event_chunks_of_appends,
+    event_chunks_of_fetches,
 )
 from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import DamagedSegmentError, pack_segments
@@ -53,8 +53,8 @@ FEW_BYTES = 1 << 24
 
 _DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 _OF = {
-    FETCH_LOG.name: (pieces_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
-    APPEND_LOG.name: (pieces_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
+    FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
+    APPEND_LOG.name: (event_chunks_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
 }
 """How pieces are made of a table, and of which columns."""
 

@@ -51,7 +51,7 @@ PIECE_US = 600_000_000
 Ints = npt.NDArray[np.int64]
 
 
-def pieces_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Bring fetches together in pieces of a chunk; memory is bounded by CHUNK_ROWS and a batch.
 
     Parameters
@@ -68,7 +68,7 @@ def pieces_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     yield from _pieces(one_row_a_fetch(events), FETCH)
 
 
-def pieces_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def event_chunks_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Bring appends together, but for those that were refused: KEY and COLUMNS_OF_APPENDS."""
     yield from _pieces((_events(_taken(batch), COLUMNS_OF_APPENDS, {}) for batch in batches), APPEND)
 

@@ -24,7 +24,7 @@ _INSTANTS = {
 }
 
 
-def conformed(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> Rows:
+def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> Rows:
     """Select exactly the table's columns.
 
     Parameters

@@ -105,7 +105,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=ACCEPTED)
 
 
-def partly_read(lines: pa.Table) -> pa.Table:
+def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     """List the requests some of whose partitions cannot be read: they are passed over, and the others count.
 
     Returns

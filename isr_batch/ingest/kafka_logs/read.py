@@ -34,7 +34,7 @@ from isr_batch.ingest.kafka_logs import (
 from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions
 from isr_batch.ingest.kafka_logs.broker_ids import Refused
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from isr_batch.ingest.kafka_logs.input_rows import conformed
+from isr_batch.ingest.kafka_logs.input_rows import with_input_columns
 from isr_batch.ingest.kafka_logs.line_account import Tally, line_account, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
@@ -256,7 +256,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         of_produced["again"],
         of_fetches["back"],
         fetch_log.fetchers_not_assigned(engine, of_fetches["followers"], led),
-        leader_and_isr.partly_read(controller_lines),
+        leader_and_isr.partly_read_leader_and_isr(controller_lines),
     ]
     refused = refused_lines(sql, of_interest)
     tables = {
@@ -283,7 +283,10 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     }  # fmt: skip
     constants = {"cluster_id": cluster_id, "ingest_run": run_id}
     return KafkaLogs(
-        {table.name: conformed(engine, tables[table.name], table, constants) for table in contracts.INPUT_TABLES},
+        {
+            table.name: with_input_columns(engine, tables[table.name], table, constants)
+            for table in contracts.INPUT_TABLES
+        },
         found, by_file, of_interest, refused, assumptions(stretches, rows, _unnamed(rows, sources.topics)),
     )  # fmt: skip
 

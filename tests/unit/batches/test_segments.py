@@ -16,7 +16,7 @@ from tests.segments import in_pieces, packed_stream, segments_of
 from tests.strategies import Log, Setting, cases_of_all_rules, logs
 from tests.unit.batches.test_fetch_runs import stream
 from udfs.batches import event_chunks, segments
-from udfs.batches.event_chunks import COLUMNS_OF_FETCHES, pieces_of_fetches
+from udfs.batches.event_chunks import COLUMNS_OF_FETCHES, event_chunks_of_fetches
 from udfs.batches.replay import RuleRun, replay_batches
 from udfs.batches.results import SET_COLUMNS, STATES
 from udfs.batches.segments import (
@@ -167,7 +167,7 @@ def test_times_are_read_whatever_their_unit_and_text_as_dictionaries(unit: pa.Da
             "later_by": pa.nulls(1),
         }
     )
-    (piece,) = [row for each in pieces_of_fetches(iter([batch])) for row in each.to_pylist()]
+    (piece,) = [row for each in event_chunks_of_fetches(iter([batch])) for row in each.to_pylist()]
     assert (piece["cluster_id"], piece["topic"], piece["first_us"]) == ("c", "t", 1_000)
     found = {name: np.frombuffer(piece[name], np.int64).tolist() for name in COLUMNS_OF_FETCHES}
     assert found == {

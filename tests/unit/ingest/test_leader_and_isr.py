@@ -9,7 +9,7 @@ from isr_batch.ingest.kafka_logs.leader_and_isr import (
     LEADER_AND_ISR_LINES,
     accepted_requests,
     are_leader_and_isr,
-    partly_read,
+    partly_read_leader_and_isr,
 )
 
 TIMES = "from connection 127.0.0.1:9092-127.0.0.1:4-5;totalTime:4.8,requestQueueTime:3.0,localTime:1.5,remoteTime:0.0"
@@ -117,10 +117,10 @@ def test_a_number_that_no_broker_prints_ends_nothing() -> None:
 
 def test_what_is_passed_over_is_in_quarantine() -> None:
     every = [OLD, ANSWERED, BY_TOPIC, JSON, UNGROUPED]
-    assert partly_read(lines_of(*every)).num_rows == 0
+    assert partly_read_leader_and_isr(lines_of(*every)).num_rows == 0
     damaged = [OLD.replace("isr=[2,1]", "isr=[2;1]"), BY_TOPIC.replace("leader=-1", "leader=x")]
     damaged += [JSON.replace('"replicas":', '"assigned":')]
-    rows = partly_read(lines_of(*every, *damaged)).to_pylist()
+    rows = partly_read_leader_and_isr(lines_of(*every, *damaged)).to_pylist()
     assert [(row["source_line"], row["detail"]) for row in rows] == [
         (6, "1 of 2 partitions"), (7, "1 of 2 partitions"), (8, "2 of 2 partitions")
     ]  # fmt: skip
