@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from isr_batch.ingest.kafka_logs.in_spark import Spread, frame_of, here_if_few, reported_by_workers, worker_sql
+from isr_batch.ingest.kafka_logs.in_spark import (
+    Spread,
+    here_if_few,
+    reported_by_workers,
+    spark_frame_of_spread,
+    worker_sql,
+)
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.fetch_log import take_runs_apart
@@ -225,7 +231,7 @@ def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
 
 def _in_spark(lake: Lake, rows: Given) -> DataFrame:
     if isinstance(rows, Spread):
-        return frame_of(rows)
+        return spark_frame_of_spread(rows)
     if not isinstance(rows, pa.Table):
         return rows
     # By name only: a row that lacks a value which it must have is looked for later.

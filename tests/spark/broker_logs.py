@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from isr_batch.ingest.kafka_logs.engine import Rows as TableRows
-from isr_batch.ingest.kafka_logs.in_spark import Spread, frame_of
+from isr_batch.ingest.kafka_logs.in_spark import Spread, spark_frame_of_spread
 
 START = datetime(2026, 11, 21, 16, 30)  # noqa: DTZ001 log lines carry no zone
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
@@ -23,7 +23,7 @@ Rows = Callable[..., list[tuple[Any, ...]]]
 
 def rows_of(table: TableRows | DataFrame) -> list[dict[str, Any]]:
     """Rows of a table that an ingest made, whichever engine holds it."""
-    held = frame_of(table) if isinstance(table, Spread) else table
+    held = spark_frame_of_spread(table) if isinstance(table, Spread) else table
     rows: list[dict[str, Any]] = (held if isinstance(held, pa.Table) else held.toArrow()).to_pylist()
     return rows
 

@@ -198,7 +198,7 @@ def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.
     return reports.toArrow()
 
 
-def frame_of(rows: Spread) -> DataFrame:
+def spark_frame_of_spread(rows: Spread) -> DataFrame:
     """Give the rows as Spark writes them."""
     return rows.frame.mapInArrow(partial(_worked, rows.work), from_arrow_schema(rows.schema))
 

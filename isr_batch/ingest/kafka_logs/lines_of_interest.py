@@ -18,7 +18,7 @@ from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
 from isr_batch.ingest.kafka_logs.metadata_log import METADATA_LINES
-from isr_batch.ingest.kafka_logs.request_log import stamps_and_hashes
+from isr_batch.ingest.kafka_logs.request_log import request_stamps_and_hashes
 from isr_batch.ingest.kafka_logs.server_log import SERVER_LINES, SETTING, STATE_CHANGE_LINES
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
@@ -104,7 +104,7 @@ def _choose(overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch
 def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Give the columns that `_chosen` takes: message of lines of interest; stamp_us and line_hash of those with one."""
     kind, value = batch["log"], batch["value"]
-    stamps, hashes = stamps_and_hashes(value)
+    stamps, hashes = request_stamps_and_hashes(value)
     stamps = pc.if_else(pc.equal(kind, METADATA), None, stamps)
     has_stamp = pc.is_valid(stamps)
     of_interest = pc.or_(

@@ -91,7 +91,7 @@ def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
     return _Block(block).rows()
 
 
-def stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
+def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Give the time at the start of each log line, in epoch microseconds (null if there is none), and its XXH64."""
     load_kernels()
     found = cut.room_for_cut_lines(len(text))

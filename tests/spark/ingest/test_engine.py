@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.kafka_logs import in_spark
 from isr_batch.ingest.kafka_logs.engine import MOST_BYTES, Engine, Here, Rows, ingest_engine_for
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, spark_frame_of_spread
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs
 from isr_batch.ingest.log_files.content import text_bytes
@@ -34,7 +34,7 @@ def tables(spark: SparkSession, engine: Engine, folder: Path) -> dict[str, Count
     found: dict[str, Rows | DataFrame] = dict(logs.tables)
     fetches = found["fetch_log"]
     if isinstance(fetches, Spread):
-        fetches = frame_of(fetches)
+        fetches = spark_frame_of_spread(fetches)
     else:
         fetches = spark.createDataFrame(pa.Table.from_arrays(fetches.columns, names=fetches.column_names))
     # A run of identical fetches ends where a batch of requests ends.

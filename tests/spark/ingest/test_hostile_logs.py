@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.ingest.kafka_logs import lines as reading
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, spark_frame_of_spread
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad, total_lines
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
 from isr_batch.ingest.kafka_logs.request_log import read_requests
@@ -76,7 +76,7 @@ def test_rows_of_mutated_lines_keep_every_constraint(
         broken = {name: f"count_if(NOT coalesce({text}, true))" for name, text in table.constraints.items()}
         broken |= {c.name: f"count_if({c.name} IS NULL)" for c in table.columns if not c.nullable}
         made = hostile[0].tables[table.name]
-        frame = frame_of(made) if isinstance(made, Spread) else spark_session.createDataFrame(made)
+        frame = spark_frame_of_spread(made) if isinstance(made, Spread) else spark_session.createDataFrame(made)
         found = frame.agg(F.count("*").alias("rows"), *(F.expr(text).alias(name) for name, text in broken.items()))
         row = found.collect()[0].asDict()
         rows = row.pop("rows")
@@ -147,7 +147,7 @@ def test_a_folder_of_bad_copies(spark: SparkSession, tmp_path: Path) -> None:
     assert account["state-change", "skipped", "of no interest"] == 1
     fetched = logs.tables["fetch_log"]
     assert isinstance(fetched, Spread)
-    assert single_fetches(frame_of(fetched)).count() == 21
+    assert single_fetches(spark_frame_of_spread(fetched)).count() == 21
     assert len(rows_of(logs.tables["leader_epochs"])) == 3
     whole = [row for row in rows_of(logs.tables["quarantine"]) if row["source_line"] is None]
     assert sorted((row["source_file"], row["reason"]) for row in whole) == [

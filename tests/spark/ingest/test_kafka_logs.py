@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, frame_of
+from isr_batch.ingest.kafka_logs.in_spark import InSpark, Spread, spark_frame_of_spread
 from isr_batch.ingest.kafka_logs.line_account import refused_as_bad
 from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -58,7 +58,7 @@ def ingested(spark: SparkSession, folder: Path) -> Iterator[tuple[KafkaLogs, dic
 def in_spark(logs: KafkaLogs, name: str) -> DataFrame:
     rows = logs.tables[name]
     assert isinstance(rows, Spread)
-    return frame_of(rows)
+    return spark_frame_of_spread(rows)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_tables_have_the_contracted_columns(cases: tuple[KafkaLogs, Any]) -> Non
     for table in INPUT_TABLES:
         made = cases[0].tables[table.name]
         if isinstance(made, Spread):
-            made = frame_of(made)
+            made = spark_frame_of_spread(made)
             assert made.columns == table.column_names
             assert [kind.upper() for _, kind in made.dtypes] == [column.type for column in table.columns]
         else:
