@@ -1,5 +1,6 @@
 """What a machine and its users do to a lake: each ends in its exit code, says what to do, and leaves the tables be."""
 
+import os
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -53,14 +54,17 @@ def lake(sample_lake: Lake, tmp_path: Path) -> Path:
 
 @contextmanager
 def no_room(spark: SparkSession, file_bytes: int) -> Iterator[None]:
-    """Let the JVM write no file longer than this, as if the disk were full."""
+    """Let neither this process nor the JVM write a file longer than this, as if the disk were full."""
     jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    processes = jvm, os.getpid()
     soft, hard = resource.prlimit(jvm, resource.RLIMIT_FSIZE)
-    resource.prlimit(jvm, resource.RLIMIT_FSIZE, (file_bytes, hard))
+    for process in processes:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (file_bytes, hard))
     try:
         yield
     finally:
-        resource.prlimit(jvm, resource.RLIMIT_FSIZE, (soft, hard))
+        for process in processes:
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def content(lake: Path, *but: str) -> dict[str, list[str]]:

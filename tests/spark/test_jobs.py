@@ -172,8 +172,8 @@ def test_run_ends_with_tables_report_and_exit_code(
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr("isr_batch.scoring.broker_check.validate", summary)
     found = LogsOfCommand({"c": (tmp_path, LogFolder())}, None, LogOptions())
-    monkeypatch.setattr(cli, "find_logs_of_clusters", lambda *_, **__: found)
-    monkeypatch.setattr(cli, "nothing_to_replay", lambda *_: None)
+    monkeypatch.setattr(cli, "find_logs_of_command", lambda *_, **__: found)
+    monkeypatch.setattr(cli, "say_nothing_to_replay", lambda *_: None)
     monkeypatch.setattr(
         broker_logs,
         "ingest_kafka_logs",

@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from udfs.jit import entry, inlined, kernel
-from udfs.request_log.fields import NULL
+from udfs.request_log.fields import MARK, NULL
 from udfs.request_log.words import BYTES, filled_with, word_at, word_without
 
-MARK = b" Completed request:"
 BLANK, WITHOUT_REQUEST, JSON, TEXT = range(4)
 """Classes of lines."""
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+MARK = b" Completed request:"
 NULL = -(1 << 63)
 """Of a value that is null or absent."""
 

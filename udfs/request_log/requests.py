@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from udfs.jit import entry, inlined, kernel
 from udfs.request_log import fields as f
-from udfs.request_log.cut import MARK
-from udfs.request_log.fields import NULL
+from udfs.request_log.fields import MARK, NULL
 from udfs.request_log.json_line import FoundInJsonLine, read_json_line
 from udfs.request_log.pieces import write_name_piece, write_signed_piece, write_unsigned_piece
 from udfs.request_log.words import BYTES, filled_with, word_without

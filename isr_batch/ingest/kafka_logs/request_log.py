@@ -22,7 +22,7 @@ from udfs.batches.partitions_read import REQUEST_COLUMNS
 from udfs.batches.sessions import INSTANTS
 from udfs.request_log import cut, json_line
 from udfs.request_log import requests as scan
-from udfs.request_log.fields import NULL
+from udfs.request_log.fields import MARK, NULL
 from udfs.request_log.unpacked import unescaped
 
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = "follower fetch", "other fetch", "produce", "other"
@@ -130,7 +130,7 @@ class _Block:
             body = whole[self.cut.begin[i] : self.ends[i]]
             as_json, problem = request_text_as_json(body.decode())
             if problem is None:
-                parts.append(as_json.encode() + (cut.MARK if cut.MARK in body else b""))
+                parts.append(as_json.encode() + (MARK if MARK in body else b""))
                 self.begins[i], self.ends[i] = size, size + len(parts[-1])
                 size += len(parts[-1])
             elif self.cut.stamp_us[i] == NULL:

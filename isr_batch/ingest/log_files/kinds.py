@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from udfs.request_log.cut import MARK, count_requests
+from udfs.request_log.fields import MARK
 
 REQUEST, SERVER, STATE_CHANGE, METADATA = "request", "server", "state-change", "metadata"
 KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA)
@@ -37,6 +37,8 @@ class LogKindFinder:
 
     def all_requests(self, block: bytes) -> Codes | None:
         """Give the codes of a block of lines if each begins as a request in Kafka's own layout; else None."""
+        from udfs.request_log.cut import count_requests  # numba, which `look` does without
+
         lines = count_requests(np.frombuffer(block, np.uint8), _MARK_AT)
         if lines < 0:
             return None
