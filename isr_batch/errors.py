@@ -90,7 +90,7 @@ _NOT_ALLOWED = re.compile(r"Permission denied|Read-only file system")
 _NOT_READ = re.compile(
     r"(?:\[FAILED_READ_FILE\.\w+\] Encountered error while reading file|UnreadableFileError:) (\S+?)[.:]?\s"
 )
-_OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*", re.MULTILINE)
+_OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*|.*\(os error \d+\).*", re.MULTILINE)
 
 
 def unreadable_file_error(path: str) -> SchemaError:

@@ -35,6 +35,12 @@ COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.
 """Folders and files of unit tests that need compiled kernels, or draw many pages; `make check` leaves them out."""
 
 LONG = {
+    "spark/lake/test_engines.py": "explains each kind of shrink by Spark, and without it",
+    "spark/lake/test_small_tables.py": "writes every input table in two ways",
+    "spark/ingest/test_own_table.py": "exports logs as three kinds of table, and replays them again",
+    "spark/replay/test_both_engines.py": "replays in this process and in Spark",
+    "spark/scoring/test_broker_check.py": "compares with the brokers in this process and in Spark",
+    "spark/scoring/test_eligible_leaders.py": "finds who could lead in this process and in Spark",
     "spark/lake/test_lake_sql.py": "has Spark plan each query of the report",
     "spark/report/test_browser.py": "opens the report in Chromium, which test-all installs where it may",
     "spark/ingest/test_engine.py": "ingests recorded clusters in the driver and in Spark",
@@ -52,8 +58,8 @@ LONG = {
 """Files whose tests take a minute or more, and why: `make test-all` runs them."""
 
 LONGEST_FIRST = (
-    "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_generate_scenario.py", "test_kafka_logs.py",
-    "test_timeline_files.py", "test_own_table.py", "test_engines.py",
+    "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_own_table.py", "test_broker_check.py",
+    "test_engines.py", "test_small_tables.py", "test_timeline_files.py", "test_kafka_logs.py",
 )  # fmt: skip
 """Files whose tests take minutes in all."""
 

@@ -124,6 +124,11 @@ def test_error_for_programs(isr_batch: Run) -> None:
             "a disk is full",
         ),
         (
+            OSError("Generic LocalFileSystem error: Unable to copy data: No space left on device (os error 28)"),
+            2,
+            "a disk is full",
+        ),
+        (
             RuntimeError("Job aborted: java.io.FileNotFoundException: /a (Permission denied)"),
             2,
             "/a (Permission denied)",
