@@ -64,13 +64,17 @@ def timelines_kept(
         Of SCHEMA.
     """
     files = _Files(stores, replay_id)
-    for batch in results:
-        kind = batch.column("result")[0].as_py()
-        if kind in stores:
-            files.add(kind, batch, since_us)
-        else:
-            yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
-    told = [{"result": FILE, FILE: json.dumps(each)} for each in files.close()]
+    try:
+        for batch in results:
+            kind = batch.column("result")[0].as_py()
+            if kind in stores:
+                files.add(kind, batch, since_us)
+            else:
+                yield batch.append_column(SCHEMA.field(FILE), pa.nulls(batch.num_rows, pa.string()))
+        told = [{"result": FILE, FILE: json.dumps(each)} for each in files.close()]
+    except BaseException:
+        files.abandon()
+        raise
     if told:
         yield pa.RecordBatch.from_pylist(told, SCHEMA)
 
@@ -135,6 +139,11 @@ class _Files:
             yield file.close()
         for run_set, days in self.days_of.items():
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
+
+    def abandon(self) -> None:
+        """Leave the files as they are, in no table: a disk that is full would take no more of them."""
+        for file in self.files.values():
+            file.writer.is_open = False  # else its end is written when nobody is there to hear of the failure
 
 
 def _date(day: int) -> str:
