@@ -25,15 +25,13 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 def address(spark_session: SparkSession, tmp_path: Path) -> Iterator[str]:
     jar = Releases(spark_session).jar(MINICLUSTER)
     command = ["java", "-cp", f"{JARS}/*:{jar}", str(SOURCE), str(tmp_path / "hdfs")]
-    with (tmp_path / "hdfs.log").open("w") as log:
-        cluster = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert cluster.stdin
+    # It ends when its standard input does.
+    with (
+        (tmp_path / "hdfs.log").open("w") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as cluster,
+    ):
         assert cluster.stdout
-        try:
-            yield f"hdfs://127.0.0.1:{cluster.stdout.readline().strip()}"
-        finally:
-            cluster.stdin.close()
-            cluster.wait()
+        yield f"hdfs://127.0.0.1:{cluster.stdout.readline().strip()}"
 
 
 def exit_code(*arguments: str) -> object:
