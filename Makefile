@@ -47,11 +47,11 @@ $(BIN)/python:
 $(VENV)/run.stamp: requirements/run.lock | $(BIN)/python java
 	$(PIP) install --quiet --require-hashes -r requirements/run.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m isr_batch.replay.kernel_cache & compiled=$$!; \
-		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm && \
-		$(BIN)/python -m isr_batch.ingest.kafka_logs.kernels && wait $$compiled
+	$(COMPILE) & compiled=$$!; \
+		$(BIN)/python -m isr_batch.session --fetch-jars && $(BIN)/python -m isr_batch.jvm && wait $$compiled
 	@touch $@
-# While one core compiles the kernels of the replay, the other has Java's share, and then those of the ingest.
+# While Java has one core, the kernels of `run` are compiled on another.
+COMPILE = { $(BIN)/python -m isr_batch.ingest.kafka_logs.kernels && $(BIN)/python -m isr_batch.replay.kernel_cache; }
 
 $(VENV)/test.stamp: requirements/test.lock $(VENV)/run.stamp
 	$(PIP) install --quiet --require-hashes -r requirements/test.lock
