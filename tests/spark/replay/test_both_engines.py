@@ -66,18 +66,3 @@ def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in WRITTEN:
         assert found[0][name], name
         assert found[0][name] == found[1][name], name
-
-
-def test_simulated_fleets(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = FleetOfGroups("mixed-fleet", partitions=4, hours=0.05, seed=4, partitions_a_group=2)
-    found = []
-    for few in (-1, 10**9):
-        monkeypatch.setattr("isr_batch.simulation.generate_scenario.FEW_PARTITION_HOURS", few)
-        made = Lake(lake.spark, str(tmp_path / str(few)), "test")
-        generate_scenario(made, fleet)
-        found.append({name: rows_of(made, name) for name in GENERATED})
-    assert found[0] == found[1]
-    assert found[0]["fetch_log"].total() > 1000
-
-
-GENERATED = ("fetch_log", "append_log", "leader_epochs", "observed_isr_changes", "broker_events", "planted_faults")
