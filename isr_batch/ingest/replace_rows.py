@@ -114,9 +114,11 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
             days = days if time else None
             if table.name in given.files:
                 return small.replace(table, arrow_schema(table).empty_table(), whole, days, given.files[table.name])
-            rows = small.select(few[table.name], others)
+            rows = few[table.name]
+            if table.name in left_alone:
+                rows = small.select(rows, others)
             if small.takes(table, days, whole):
-                return small.replace(table, rows, whole, days)
+                return small.replace(table, rows, whole, days, checked=table is not QUARANTINE)
             return lake.replace(table, _in_spark(lake, rows), whole)
 
         cuts.append((QUARANTINE, ""))

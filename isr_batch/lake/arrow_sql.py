@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
-    "threads": 2,
     "temp_directory": "",  # no files: the tables are in memory anyway
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -63,12 +62,14 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
     ----------
     macros : iterable of str
         More functions, as ``name(parameters) AS expression``.
+    threads : int
+        That answer a query together.
     """
 
-    def __init__(self, macros: Iterable[str] = ()) -> None:
+    def __init__(self, macros: Iterable[str] = (), threads: int = 2) -> None:
         import duckdb  # a large library, which most processes that import this module do not use
 
-        self._engine = duckdb.connect(":memory:", config=_OPTIONS)
+        self._engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
         for text in (*_SPARKS, *macros):
             self._engine.execute(f"CREATE MACRO {text}")
 

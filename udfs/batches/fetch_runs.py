@@ -108,14 +108,19 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
         begins[1:] |= column[1:] != column[:-1]
     start = np.flatnonzero(begins)
     length = np.diff(start, append=len(order))
-    last = request[start + length - 1]
-    later_by = requests.later_by[request[~begins]]
     waited_us = np.maximum.reduceat(requests.waited_us[request], start) if len(start) else start
-    runs = FetchRuns(
+    # Rows of one request beside each other have the same instants, which take less room on disk.
+    by_request = np.argsort(order[start])
+    start, length, waited_us = start[by_request], length[by_request], waited_us[by_request]
+    last = request[start + length - 1]
+    ends = np.cumsum(length - 1)
+    later = np.arange(len(order) - len(start)) + np.repeat(start + length - ends, length - 1)
+    later_by = requests.later_by[request[later]]
+    return FetchRuns(
         order[start],
         run_length=pa.array(length.astype(np.int32)),
         later_by=pa.ListArray.from_arrays(
-            pa.array(np.concatenate([[0], np.cumsum(len(LATER) * (length - 1))]).astype(np.int32)),
+            pa.array((len(LATER) * np.concatenate([[0], ends])).astype(np.int32)),
             pa.array(later_by.ravel()),
             mask=pa.array(length == 1),
         ),
@@ -123,9 +128,6 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
         last_read_us=pa.array(requests.read_us[last]),
         last_waited_us=pa.array(waited_us, mask=waited_us < 0),
     )
-    # Rows of one request beside each other have the same instants, which take less room on disk.
-    by_request = np.argsort(runs.first)
-    return FetchRuns(*(column.take(by_request) for column in runs))
 
 
 def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

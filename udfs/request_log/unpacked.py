@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from udfs.request_log import pieces
 
 Ints = npt.NDArray[np.int64]
 
 _MORE = 128
+_ESCAPE = ord("\\")
 
 
 class UnpackedPartitions(NamedTuple):
@@ -146,8 +146,8 @@ def _partitions(lists: pieces.PieceLists) -> UnpackedPartitions:
 
 def unescaped(names: pa.Array) -> pa.Array:
     """Replace the escapes of JSON in unpacked strings, if there are any."""
-    escaped = pc.match_substring(names, "\\")
-    if not pc.any(escaped).as_py():
+    text = names.buffers()[2]
+    if text is None or not (np.frombuffer(text, np.uint8) == _ESCAPE).any():
         return names
     # Half of a surrogate pair by itself is no character: Spark has a question mark in its place.
     return pa.array([json.loads(f'"{name}"').encode("utf-8", "replace").decode() for name in names.to_pylist()])
