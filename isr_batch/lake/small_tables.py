@@ -79,7 +79,7 @@ class SmallTables:
             files = [file for file in files if 0 < self._replaced(folder, table, file, where) < file["num_records"]]
         return not (files and table.change_feed) and _size(files) <= MOST_BYTES
 
-    def replace(  # noqa: PLR0913, PLR0917 three of them have a default
+    def replace(  # noqa: PLR0913 three of them have a default
         self,
         table: Table,
         rows: pa.Table,

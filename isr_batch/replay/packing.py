@@ -46,6 +46,9 @@ from udfs.batches.segments import DamagedSegmentError, pack_segments
 
 PIECES_AT_A_TIME = 1024
 """Rows that are read from a file at a time, and that go to a worker: a piece has 70 kB at most."""
+PIECES_HERE = 64
+"""The same of pieces that are packed in the driver: all columns of as many events are put in order at once, and few of
+them stay in the processor's cache."""
 SHARE_BYTES = 1 << 25
 """What a task reads of tables' files."""
 FEW_BYTES = 1 << 24
@@ -178,7 +181,7 @@ def _pieces_of_few(paths: Mapping[str, list[str] | None]) -> list[pa.RecordBatch
         made += make(batch for path in of_table for batch in _rows_of(Part(path, 0, 1), columns))
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(made, PIECES).sort_by(order).combine_chunks()
-    return list(pieces.to_batches(max_chunksize=PIECES_AT_A_TIME))
+    return list(pieces.to_batches(max_chunksize=PIECES_HERE))
 
 
 def _pieces(lake: Lake, table: Table, where: str, paths: Mapping[str, list[str] | None]) -> DataFrame:

@@ -178,13 +178,15 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
     return f"CAST(CASE {' '.join(passed)} ELSE 0 END AS INTEGER)" if passed else "CAST(0 AS INTEGER)"
 
 
-def with_stretch_number(table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str) -> pa.Table:
-    """Add ``log_stretch``, the number of the stretch, as `stretch_number` does in SQL."""
+def with_stretch_number(
+    table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
+) -> pa.Table:  # fmt: skip
+    """Add a column with the number of the stretch, as `stretch_number` does in SQL."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _holes(stretches).items():
         numbers[brokers == broker_id] = np.searchsorted(ends, times[brokers == broker_id], side="right")
-    return table.append_column("log_stretch", pa.array(numbers))
+    return table.append_column(name, pa.array(numbers))
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:

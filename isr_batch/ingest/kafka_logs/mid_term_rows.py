@@ -4,7 +4,7 @@ Only small data comes to the driver: terms, lines about ISRs, and one row per fo
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import mid_term
-from isr_batch.ingest.kafka_logs.coverage import GAP_US, Stretch, stretch_number
+from isr_batch.ingest.kafka_logs.coverage import GAP_US, Stretch, with_stretch_number
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION, Sources
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED, LOGGED, Begun, partition_of
@@ -26,10 +26,6 @@ BEGUN = pa.schema([
     ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
     ("stamp_us", pa.int64()), ("term_source", pa.string()), ("source_line", pa.int64()),
 ])  # fmt: skip
-_FETCHES = arrow_columns(
-    "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, stretch INT, error_code INT, "
-    "partitions BINARY"
-)
 _COUNTED = arrow_columns(
     "broker_id INT, stretch INT, topic STRING, partition_id INT, leader_epoch INT, replica_id INT, first_us BIGINT, "
     "last_us BIGINT, fetches BIGINT"
@@ -59,18 +55,19 @@ def followers_seen(sources: Sources, stretches: Sequence[Stretch]) -> list[dict[
         broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches`` that were served without an
         error, and of these first_us and last_us.
     """
-    stretch = stretch_number(stretches, "broker_id", "completed_us")
-    fetches = sources.engine.sql(
-        sources.fetches,
-        f"SELECT {', '.join(FETCHED)}, {stretch} AS stretch, error_code, partitions FROM rows",
-        _FETCHES,
-    )
-    counted = sources.engine.map(fetches, seen_in_fetches, SEEN)
+    counted = sources.engine.map(sources.fetches, partial(_seen, stretches=stretches), SEEN)
     seen = sources.engine.by_key(
         ["broker_id", "partition_id"], partial(_counted, topics=sources.topics), _COUNTED, parts=counted
     )
     found: list[dict[str, Any]] = sources.engine.collect(seen).to_pylist()
     return found
+
+
+def _seen(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
+    names = [*FETCHED, "error_code", "partitions"]
+    for batch in batches:
+        rows = with_stretch_number(pa.table(batch.select(names)), stretches, "broker_id", "completed_us", "stretch")
+        yield from seen_in_fetches(iter(rows.to_batches()))
 
 
 def _counted(sql: ArrowSql, parts: pa.Table, topics: pa.Table) -> pa.Table:

@@ -203,11 +203,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
             return read_kafka_logs(engine, folder, cluster_id, run_id, found=found, sql=own)
     found = found or survey_logs(engine, folder)
 
-    read_lines = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
-    said = engine.answers(read_lines, _OF_REQUESTS)
-    without_copies = request_log.refuse_duplicate_requests(engine, read_lines, said["hashes"])
-    if without_copies is not None:
-        said = engine.answers(without_copies, _OF_REQUESTS)
+    said = _said_by_requests(engine, found)
     of_interest = read_lines_of_interest(engine, sql, found)
     by_file = request_summary.requests_by_file(engine, sql, said["files"])
     controller_lines = engine.collect(said["controller"])
@@ -289,6 +285,14 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         },
         found, by_file, of_interest, refused, assumptions(stretches, rows, _unnamed(rows, sources.topics)),
     )  # fmt: skip
+
+
+def _said_by_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
+    """Read the requests, and answer what is asked of them; they themselves are not kept."""
+    requests = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
+    said = engine.answers(requests, _OF_REQUESTS)
+    without_copies = request_log.refuse_duplicate_requests(engine, requests, said.pop("hashes"))
+    return said if without_copies is None else engine.answers(without_copies, _OF_REQUESTS)
 
 
 def _sources(  # noqa: PLR0913, PLR0917 all that is read
