@@ -1,14 +1,20 @@
 """What the other tables need of the request logs: few rows, aggregated from all requests."""
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs.coverage import GAP_US
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.in_spark import Query
 from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
 from isr_batch.ingest.kafka_logs.request_log import FOLLOWER_FETCH, OTHER_FETCH
+from isr_batch.lake.arrow_rows import cast_rows
 from isr_batch.lake.arrow_sql import ArrowSql
-from udfs.arrow_types import arrow_columns
+from udfs.arrow_types import arrow_columns, int64_array
 
 SILENCE_US = 500_000
 WAITED_US = 100_000
@@ -22,20 +28,24 @@ _BUCKETS = arrow_columns(
     "broker_id INT, bucket BIGINT, first_us BIGINT, last_us BIGINT, since_us BIGINT, done_us BIGINT, "
     "last_done_us BIGINT"
 )
+_LATE, _EARLY = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+"""In place of an instant that is not known, where the least or the greatest is looked for."""
 _PAUSES = arrow_columns(
     "broker_id INT, first_us BIGINT, last_us BIGINT, done_us BIGINT, process INT, before_us BIGINT, "
     "process_before INT, before_done_us BIGINT, is_last BOOLEAN, waiting_since_us BIGINT"
 )
 
 
-_DAYS = ", ".join(
-    f"CAST(({us} - positive_modulo({us}, {_DAY_US})) // {_DAY_US} AS INTEGER)" for us in ("handled_us", "processed_us")
+# Requests are of 2010 and later, so that a quotient need not be rounded down.
+_DAYS = " || ".join(
+    f"list(DISTINCT CAST({us} // {_DAY_US} AS INTEGER)) FILTER (completed_us IS NOT NULL)"
+    for us in ("handled_us", "processed_us")
 )
 FILES = Query(
     f"""
     SELECT broker_id, source_file, kind, reason, count(*) AS lines,
         min(completed_us) AS first_us, max(completed_us) AS last_us,
-        list_distinct(flatten(list([{_DAYS}]) FILTER (completed_us IS NOT NULL))) AS days,
+        list_distinct({_DAYS}) AS days,
         max(api_version) AS api_version
     FROM rows GROUP BY broker_id, source_file, kind, reason
     """,
@@ -82,7 +92,7 @@ BUCKETS = Query(
             unnest([false, false, true, false, false]) AS is_done
         FROM rows WHERE arrival_us IS NOT NULL AND reason IS NULL
     )
-    SELECT broker_id, (at_us - positive_modulo(at_us, {BUCKET_US})) // {BUCKET_US} AS bucket,
+    SELECT broker_id, at_us // {BUCKET_US} AS bucket,
         min(at_us) AS first_us, max(at_us) AS last_us, min(since_us) AS since_us,
         min(at_us) FILTER (is_done) AS done_us, max(at_us) FILTER (is_done) AS last_done_us
     FROM steps GROUP BY ALL
@@ -114,33 +124,39 @@ def request_pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Tabl
         process; is_last; waiting_since_us: since when a request has waited for its broker that is processed or answered
         after the pause (null if none waited for `WAITED_US`).
     """
-
-    def found(sql: ArrowSql, parts: pa.Table) -> pa.Table:
-        return sql(_OF_BUCKETS, parts=parts, settings=started)
-
-    started = settings.select(["broker_id", "starts_us"])
-    return engine.collect(engine.by_key(["broker_id"], found, _PAUSES, parts=buckets))
+    starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
+    return engine.collect(engine.by_key(["broker_id"], partial(_pauses, starts=starts), _PAUSES, parts=buckets))
 
 
-_OF_BUCKETS = f"""
-    WITH buckets AS (
-        SELECT broker_id, bucket, min(first_us) AS first_us, max(last_us) AS last_us, min(since_us) AS since_us,
-            min(done_us) AS done_us, max(last_done_us) AS last_done_us
-        FROM parts GROUP BY broker_id, bucket
-    ), every AS (
-        SELECT *, CAST(len(list_filter(starts_us, lambda start:
-            (start - positive_modulo(start, {BUCKET_US})) // {BUCKET_US} <= bucket)) AS INTEGER) AS process
-        FROM buckets JOIN settings USING (broker_id)
-    ), found AS (
-        SELECT broker_id, first_us, last_us, done_us, process,
-            lag(last_us) OVER of_broker AS before_us, lag(process) OVER of_broker AS process_before,
-            last_value(last_done_us IGNORE NULLS) OVER (of_broker ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-                AS before_done_us,
-            lead(bucket) OVER of_broker IS NULL AS is_last,
-            min(since_us) OVER (of_broker ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS waiting_since_us
-        FROM every WINDOW of_broker AS (PARTITION BY broker_id ORDER BY bucket)
+def _pauses(_sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]]) -> pa.Table:
+    by_broker = [(parts.filter(pc.equal(parts["broker_id"], broker_id)), us) for broker_id, us in starts.items()]
+    return pa.concat_tables(
+        [_PAUSES.empty_table(), *(_pauses_of_broker(rows.sort_by("bucket"), us) for rows, us in by_broker if len(rows))]
     )
-    SELECT * FROM found
-    WHERE first_us - before_us >= {SILENCE_US} OR done_us - before_done_us >= {GAP_US} OR process_before != process
-        OR is_last
-    """
+
+
+def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
+    bucket = int64_array(rows["bucket"])
+    begins = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1))
+    bucket = bucket[begins]
+    least = {name: np.minimum.reduceat(int64_array(rows[name], _LATE), begins)
+             for name in ("first_us", "since_us", "done_us")}  # fmt: skip
+    most = {name: np.maximum.reduceat(int64_array(rows[name], _EARLY), begins) for name in ("last_us", "last_done_us")}
+    process = np.searchsorted(np.array(starts_us, np.int64) // BUCKET_US, bucket, side="right")
+    # Of each bucket the last one before it in which a request was completed.
+    done_in = np.maximum.accumulate(np.where(most["last_done_us"] != _EARLY, np.arange(len(bucket)), -1))
+    done_in = np.append(-1, done_in[:-1])
+    before_done_us = np.where(done_in >= 0, most["last_done_us"][done_in], _LATE)
+    before_us, process_before = np.append(_LATE, most["last_us"][:-1]), np.append(_LATE, process[:-1])
+    found = (least["first_us"] - before_us >= SILENCE_US) | ((process != process_before) & (process_before != _LATE))
+    found |= (least["done_us"] != _LATE) & (least["done_us"] - before_done_us >= GAP_US)
+    found[-1] = True
+    kept = np.flatnonzero(found)
+    columns = {
+        "first_us": least["first_us"], "last_us": most["last_us"], "done_us": least["done_us"], "process": process,
+        "before_us": before_us, "process_before": process_before, "before_done_us": before_done_us,
+        "waiting_since_us": np.minimum.accumulate(least["since_us"][::-1])[::-1],
+    }  # fmt: skip
+    known = {name: pa.array(column[kept], mask=column[kept] == _LATE) for name, column in columns.items()}
+    known |= {"broker_id": rows["broker_id"].take(kept), "is_last": pa.array(kept == len(bucket) - 1)}
+    return cast_rows(pa.table(known), _PAUSES)

@@ -28,8 +28,16 @@ class Recorded(SmallTables):
         return True
 
     def replace(
-        self, table: Table, rows: pa.Table, where: str, days: Days | None = None, files: Sequence[FileOfWorker] = ()
+        self,
+        table: Table,
+        rows: pa.Table,
+        where: str,
+        days: Days | None = None,
+        files: Sequence[FileOfWorker] = (),
+        *,
+        checked: bool = False,
     ) -> int:
+        assert checked is (table.name != "quarantine")
         assert not files
         assert self.count_broken(table, rows, where) == 0
         self.writes[table.name] = rows.num_rows, where, days
