@@ -12,6 +12,7 @@ import numpy as np
 from udfs.jit import inlined, kernel
 from udfs.kernel import append_history, doubts, follower_truth, ledger, misses, shared_runs
 from udfs.kernel.active_runs import active_run
+from udfs.kernel.families import families
 from udfs.kernel.isr import isr_calls
 from udfs.kernel.rule_calls import rule_calls
 from udfs.kernel.timers import await_rule_timer, first_rule_timer, rule_timers, set_timer_anew, timer_bits
@@ -70,6 +71,7 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
     install, relinquish, advance_high_watermark = isr.install, isr.relinquish, isr.advance_high_watermark
     show_followers, show_all, after_fetch = isr.show_followers, isr.show_all, isr.after_fetch
     note_returns, settle_doubts = isr.note_returns, isr.settle_doubts
+    families_of_rules = families(rules)
     give_up = timer_bits(rule.gives_up_at_us is not never_gives_up for rule in rules)
     heed_appends = timer_bits(rule.on_append is not nothing for rule in rules)
 
@@ -91,7 +93,7 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
         for p in range(term.replicas):
             follower_truth.begin_truth(state.fetches[p], term)
         ledger.begin_ledger(state, isr_at_start)
-        shared_runs.form_shared_runs(state, give_up)
+        shared_runs.form_shared_runs(state, families_of_rules, give_up)
         term.highest_high_watermark = high_watermark
         for p in range(term.replicas):
             state.fetches[p].outsider_in = state.fetches[p].doubt_until_us = 0
@@ -230,6 +232,8 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
             doubts.note_lateness_for_doubts(state.term[0], fetch.arrival_us, fetch.processed_us, now_us)
             if fetch.is_back == 0:
                 note_returns(state, p, now_us)
+            if shared_runs.is_irregular(fetch, state.term[0]):
+                shared_runs.part_shared_runs(state)
             on_recorded(state, p, now_us, out)
             if fetch.arrival_us <= fetch.doubt_until_us:
                 settle_doubts(state, p, now_us, out)
