@@ -244,6 +244,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
     @kernel
     def relinquish(state, r, now_us, out):
         """The next member of the ISR takes over: an epoch of its own begins, with the ISR as it stands."""
+        part_shared_run(state, r)
         leader = state.leaders[r]
         term = state.term[0]
         leader.give_up_us = NEVER_US
@@ -289,7 +290,6 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         if isr != leader.isr:
             todo = at_shrink(state.codes[r], leader, remaining, params)
             if todo == GIVE_UP_LEADERSHIP:
-                part_shared_run(state, r)
                 relinquish(state, r, now_us, out)
                 return
             if todo != SHRINK_ISR:

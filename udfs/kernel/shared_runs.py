@@ -50,11 +50,8 @@ def _may_share(state, families, r, other):
 
 
 @kernel
-def form_shared_runs(state, families, by_itself):
-    """Every run by itself, and which may go along with each other: those of one family by their codes.
-
-    Not those whose codes are bits of ``by_itself``.
-    """
+def form_shared_runs(state, families):
+    """Every run by itself, and which may go along with each other: those of one family by their codes, with checks."""
     term = state.term[0]
     term.active = term.runs
     groups = term.runs
@@ -66,20 +63,12 @@ def form_shared_runs(state, families, by_itself):
     for group in range(term.runs, len(state.leaders)):
         forget_ack_waits(state.ledger.waits, group)
     for r in range(term.runs):
-        if (
-            state.leaders[r].group != NO_GROUP
-            or by_itself >> state.codes[r] & 1
-            or state.params[r].check_period_ms == 0
-        ):
+        if state.leaders[r].group != NO_GROUP or state.params[r].check_period_ms == 0:
             continue
         # A row of a timeline tells of so many runs, and a group writes one.
         end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)
         for other in range(r + 1, end):
-            if (
-                state.params[other].check_period_ms != 0
-                and not by_itself >> state.codes[other] & 1
-                and _may_share(state, families, r, other)
-            ):
+            if state.params[other].check_period_ms != 0 and _may_share(state, families, r, other):
                 if state.leaders[r].group == NO_GROUP:
                     state.leaders[r].group = groups
                     state.codes[groups] = state.codes[r]
