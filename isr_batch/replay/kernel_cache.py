@@ -5,8 +5,11 @@
 
 from functools import lru_cache
 
+import numpy as np
+
 from isr_batch import numba_cache
 from udfs.batches.replay import NO_ROWS
+from udfs.batches.segments import spread_steps
 from udfs.kernel.replay import replay_kernels
 from udfs.kernel.state import new_state
 from udfs.records import new_kernel_output
@@ -21,7 +24,7 @@ def digest_of_sources() -> str:
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
     """Let the entry points of this process load their machine code, and save what they compile."""
-    numba_cache.keep_compiled((*replay_kernels(), simulation_loop()), digest_of_sources())
+    numba_cache.keep_compiled((*replay_kernels(), simulation_loop(), spread_steps), digest_of_sources())
 
 
 def compile_replay() -> None:
@@ -34,6 +37,7 @@ def compile_replay() -> None:
     replay.advance(state, NO_ROWS, 0, out)
     replay.close_day(state, out)
     replay.end_term(state, out)
+    spread_steps(np.empty((4, 0), np.int64), np.empty((6, 0), np.int64), np.empty((10, 0), np.int64))
 
 
 if __name__ == "__main__":

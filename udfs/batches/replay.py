@@ -348,7 +348,9 @@ def replay_batches(
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
     rows = Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
-    new_set = set_changes(batch, SET_COLUMNS)
+    # Rows of a set come together, so that most batches need no look at each row.
+    alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
+    new_set = np.zeros(batch.num_rows, np.bool_) if alone else set_changes(batch, SET_COLUMNS)
     _check_order(batch, rows, new_set)
     terms = rows.kind <= TERM_STARTS
     new_set[0] = set_of(batch, 0) != current.key

@@ -9,6 +9,7 @@ tells what the numbers are. ``checksum`` is the CRC-32 of the binaries one after
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from udfs.batches.event_chunks import Events, events_of, joined_events, sorted_events
 from udfs.batches.results import SET_COLUMNS
 from udfs.batches.set_order import in_set_order, set_of
+from udfs.jit import entry
 from udfs.kernel.ledger import DAY_US
 from udfs.records import FETCH, UNKNOWN, Rows
 
@@ -92,27 +94,23 @@ def packed_for_segment(values: Ints) -> bytes:
     return head + (steps.astype(f"<i{width}").tobytes() if width else b"")
 
 
-def unpacked_of_segment(binary: bytes, count: int) -> Ints:
-    """So many numbers of a segment's binary.
+def unpack_steps(binary: bytes, steps: Ints) -> None:
+    """Write the first of a segment's numbers, and the difference of each from the one before.
 
     Raises
     ------
     DamagedSegmentError
-        When they are not there.
+        When there are not as many as ``steps`` has room for.
     """
+    count = len(steps)
     if not count and not binary:
-        return np.empty(0, np.int64)
+        return
     width = binary[8] if len(binary) > 8 else -1
     if width not in (0, 1, 2, 4, 8) or len(binary) != 9 + width * (count - 1):
         message = f"{count} numbers are not in {len(binary)} bytes of width {width}"
         raise DamagedSegmentError(message)
-    first = np.frombuffer(binary, "<i8", 1)[0]
-    if not width:
-        return np.full(count, first, np.int64)
-    values = np.empty(count, np.int64)
-    values[0] = first
-    values[1:] = np.frombuffer(binary, f"<i{width}", offset=9)
-    return np.cumsum(values, out=values)
+    steps[:1] = np.frombuffer(binary, "<i8", 1)
+    steps[1:] = np.frombuffer(binary, f"<i{width}", offset=9) if width else 0
 
 
 def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -229,15 +227,60 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
         message = "the checksum differs"
         raise DamagedSegmentError(message)
     events, fetches = segment["events"], segment["fetches"]
-    columns = {name: unpacked_of_segment(segment[name], fetches if name in OF_FETCHES else events) for name in PACKED}
-    of_fetch = columns["kind"] == FETCH
-    instants = np.cumsum([columns["time_us"][of_fetch], *(columns[name] for name in _INSTANTS[1:])], axis=0)
-    columns |= dict(zip(_INSTANTS[1:], instants[1:], strict=True))
-    for name in OF_FETCHES:
-        of_row = np.full(events, UNKNOWN)
-        of_row[of_fetch] = columns[name]
-        columns[name] = of_row
-    return columns
+    of_events = np.empty((len(PACKED) - len(OF_FETCHES), events), np.int64)
+    of_fetches = np.empty((len(OF_FETCHES), fetches), np.int64)
+    for steps, name in zip((*of_events, *of_fetches), PACKED, strict=True):
+        unpack_steps(segment[name], steps)
+    columns = np.empty((len(PACKED), events), np.int64)
+    if spread_steps(of_events, of_fetches, columns) != fetches:
+        message = f"it should have {fetches} fetches"
+        raise DamagedSegmentError(message)
+    return dict(zip(PACKED, columns, strict=True))
+
+
+@entry
+def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
+    """Sum up the steps of a segment: columns of PACKED, an event each, without what appends lack.
+
+    Parameters
+    ----------
+    of_events, of_fetches : int64 of shapes (4, events) and (6, fetches)
+        Steps of ``unpack_segment``, in the order of PACKED.
+    columns : int64 of shape (10, events)
+        What comes out.
+
+    Returns
+    -------
+    int
+        How many events are fetches; what ``of_fetches`` has not is not filled in.
+    """
+    time_us = kind = offset = code = np.int64(0)
+    replica_id = log_end_offset = handled_us = processed_us = released_us = until_us = np.int64(0)
+    fetches = 0
+    for i in range(of_events.shape[1]):
+        time_us += of_events[0, i]
+        kind += of_events[1, i]
+        offset += of_events[2, i]
+        code += of_events[3, i]
+        columns[0, i], columns[1, i], columns[2, i], columns[3, i] = time_us, kind, offset, code
+        if kind != FETCH:
+            for column in range(4, 10):
+                columns[column, i] = UNKNOWN
+            continue
+        if fetches < of_fetches.shape[1]:
+            replica_id += of_fetches[0, fetches]
+            log_end_offset += of_fetches[1, fetches]
+            handled_us += of_fetches[2, fetches]
+            processed_us += of_fetches[3, fetches]
+            released_us += of_fetches[4, fetches]
+            until_us += of_fetches[5, fetches]
+            columns[4, i], columns[5, i] = replica_id, log_end_offset
+            columns[6, i] = time_us + handled_us
+            columns[7, i] = columns[6, i] + processed_us
+            columns[8, i] = columns[7, i] + released_us
+            columns[9, i] = columns[8, i] + until_us
+        fetches += 1
+    return fetches
 
 
 def one_row_an_event(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -277,6 +320,11 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield rows.slice(first, end - first)
 
 
+@lru_cache
+def _nulls(type_: pa.DataType, count: int) -> pa.Array:
+    return pa.nulls(count, type_)
+
+
 def _unpacked_rows(rows: pa.RecordBatch, place: int, segment: dict[str, Any]) -> pa.RecordBatch:
     try:
         columns = unpack_segment(segment)
@@ -291,7 +339,7 @@ def _unpacked_rows(rows: pa.RecordBatch, place: int, segment: dict[str, Any]) ->
             if field.name in Rows._fields
             else pa.repeat(rows.column(field.name)[place], events)
             if field.name in SET_COLUMNS
-            else pa.nulls(events, field.type)
+            else _nulls(field.type, 1 << events.bit_length()).slice(0, events)
             for field in rows.schema
         ],
         schema=rows.schema,

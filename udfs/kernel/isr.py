@@ -74,9 +74,9 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
     begin_rule_term = calls.begin_term
 
     @inlined
-    def has_to_leave(state, r, p, now_ms, params):
-        """It is out of sync, and nothing about the others speaks for it."""
-        code, leader = state.codes[r], state.leaders[r]
+    def has_to_leave(state, r, code, p, now_ms, params):
+        """It is out of sync by the rule of this code, and nothing about the others speaks for it."""
+        leader = state.leaders[r]
         return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
             code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
         )
@@ -183,7 +183,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
         leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
         follower.in_isr = 1
         clock_us = max(fetch.handled_us, 2 * mine.dropped_us - mine.order_until_us)
-        late = has_to_leave(state, r, p, clock_us // 1000, state.params[r])
+        late = has_to_leave(state, r, state.codes[r], p, clock_us // 1000, state.params[r])
         leader.last_isr_change_time_ms, leader.last_isr_write_time_ms = changed_ms, written_ms
         follower.in_isr = in_isr
         if not late:
@@ -244,6 +244,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
     @kernel
     def relinquish(state, r, now_us, out):
         """The next member of the ISR takes over: an epoch of its own begins, with the ISR as it stands."""
+        part_shared_run(state, r)
         leader = state.leaders[r]
         term = state.term[0]
         leader.give_up_us = NEVER_US
@@ -282,14 +283,13 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
             if (
                 p != state.term[0].leader
                 and state.followers[place, p].in_isr != 0
-                and has_to_leave(state, place, p, now_us // 1000, params)
+                and has_to_leave(state, place, state.codes[r], p, now_us // 1000, params)
             ):
                 isr &= ~(1 << p)
                 remaining -= 1
         if isr != leader.isr:
             todo = at_shrink(state.codes[r], leader, remaining, params)
             if todo == GIVE_UP_LEADERSHIP:
-                part_shared_run(state, r)
                 relinquish(state, r, now_us, out)
                 return
             if todo != SHRINK_ISR:
@@ -311,7 +311,7 @@ def isr_calls(calls: RuleCalls) -> IsrCalls:
                 error_us = doubts.check_error_us(leader, state.term[0], params, now_us)
                 _write_change(out, r, p, now_us, SHRINK, BY_RULE, isr, follower, leader, fetch, causes, error_us)
                 earliest_us = now_us - doubts.error_us(state.term[0], now_us)
-                ran_late = not has_to_leave(state, r, p, earliest_us // 1000, params)
+                ran_late = not has_to_leave(state, r, state.codes[r], p, earliest_us // 1000, params)
                 depends_on = doubts.begin_doubt(mine, follower, leader, state.term[0], fetch, params, now_us, ran_late)
                 if depends_on != doubts.NOTHING:
                     doubts.write_doubt(out, mine, r, p, depends_on)

@@ -12,6 +12,7 @@ import numpy as np
 from udfs.jit import inlined, kernel
 from udfs.kernel import append_history, doubts, follower_truth, ledger, misses, shared_runs
 from udfs.kernel.active_runs import active_run
+from udfs.kernel.families import families
 from udfs.kernel.isr import isr_calls
 from udfs.kernel.rule_calls import rule_calls
 from udfs.kernel.timers import await_rule_timer, first_rule_timer, rule_timers, set_timer_anew, timer_bits
@@ -70,6 +71,7 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
     install, relinquish, advance_high_watermark = isr.install, isr.relinquish, isr.advance_high_watermark
     show_followers, show_all, after_fetch = isr.show_followers, isr.show_all, isr.after_fetch
     note_returns, settle_doubts = isr.note_returns, isr.settle_doubts
+    families_of_rules = families(rules)
     give_up = timer_bits(rule.gives_up_at_us is not never_gives_up for rule in rules)
     heed_appends = timer_bits(rule.on_append is not nothing for rule in rules)
 
@@ -79,10 +81,8 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
         term = state.term[0]
         shared_runs.part_shared_runs(state)
         term.log_end_offset = term.start_offset
-        term.silent_from_us = term.silent_until_us = 0
-        term.awaited_offset = term.awaited_until_us = 0
-        term.write_asked_us = term.write_answered_us = 0
-        term.late_us = term.late_at_us = 0
+        term.silent_from_us = term.silent_until_us = term.awaited_offset = term.awaited_until_us = 0
+        term.write_asked_us = term.write_answered_us = term.late_us = term.late_at_us = 0
         term.rules_due_us = NEVER_US
         term.rules = 0
         for r in range(term.runs):
@@ -91,7 +91,7 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
         for p in range(term.replicas):
             follower_truth.begin_truth(state.fetches[p], term)
         ledger.begin_ledger(state, isr_at_start)
-        shared_runs.form_shared_runs(state, give_up)
+        shared_runs.form_shared_runs(state, families_of_rules)
         term.highest_high_watermark = high_watermark
         for p in range(term.replicas):
             state.fetches[p].outsider_in = state.fetches[p].doubt_until_us = 0
@@ -107,15 +107,11 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
             # Where the epoch began is not in a log that begins later; what is committed lies behind it.
             leader.leader_epoch_start_offset = term.start_offset if term.begins_mid_term == 0 else high_watermark
             leader.replicas = term.replicas
-            leader.acknowledged_offset = 0
-            leader.last_append_time_ms = 0
+            leader.acknowledged_offset = leader.last_append_time_ms = 0
             leader.shown_log_end_offset = -2
-            leader.check_us = NEVER_US
-            leader.check_due_us = LONG_AGO
-            state.due_us[r] = NEVER_US
+            leader.check_us = leader.give_up_us = state.due_us[r] = NEVER_US
+            leader.check_due_us = leader.last_isr_write_time_ms = LONG_AGO
             leader.epoch_start_us = term.start_us
-            leader.give_up_us = NEVER_US
-            leader.last_isr_write_time_ms = LONG_AGO
             for p in range(term.replicas):
                 follower = state.followers[r, p]
                 follower.shown_log_end_offset = -2
@@ -230,6 +226,8 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
             doubts.note_lateness_for_doubts(state.term[0], fetch.arrival_us, fetch.processed_us, now_us)
             if fetch.is_back == 0:
                 note_returns(state, p, now_us)
+            if shared_runs.is_irregular(fetch, state.term[0]):
+                shared_runs.part_shared_runs(state)
             on_recorded(state, p, now_us, out)
             if fetch.arrival_us <= fetch.doubt_until_us:
                 settle_doubts(state, p, now_us, out)

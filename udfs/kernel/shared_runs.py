@@ -1,9 +1,10 @@
-"""Runs of one rule that differ by their lag time are one while all followers are in their ISRs.
+"""Runs of one rule, or of rules that know the same of followers, are one while all followers are in their ISRs.
 
 What such runs know of a follower does not depend on the lag time, and their high watermark waits for everybody. So
 their state is kept once, in the place of a group, which comes after those of the runs; they go along with it. A run
 parts from its group, and takes over its state, before it has something of its own: a follower to drop, one that is
-about to be late by its lag time, a page to close. It goes along again when nothing tells it from the group.
+about to be late by its lag time, a page to close; all do where a fetch is irregular, since then rules of a family
+(``udfs.kernel.families``) may differ. It goes along again when nothing tells it from the group.
 
 What they count is counted once as well: the page of a run that goes along has what the run counted beyond its group.
 A group has the least lag time of those that go along with it.
@@ -15,14 +16,14 @@ from numba import literal_unroll
 from udfs.jit import inlined, kernel
 from udfs.kernel import ledger, timeline_rows
 from udfs.kernel.ack_latency import ack_waits_alike, forget_ack_waits, take_over_ack_waits
+from udfs.kernel.families import params_of_knowing
 from udfs.kernel.follower_truth import truly_late_at_us
-from udfs.kernel.state import PARAMS
 from udfs.records import FOLLOWER, LEADER, NEVER_US, RUNS_A_ROW
+from udfs.rules import REGISTRY
 
 NO_GROUP = np.int64(-1)
-OWN_PARAMS = ("replica_lag_time_max_ms", "check_period_ms", "check_phase_ms", "isr_write_latency_ms")
-"""In which runs of a group may differ: when they look at a follower, and when an ISR write is answered."""
-_ALIKE_IN = tuple(name for name in PARAMS.names or () if name not in OWN_PARAMS)
+_ALIKE_IN = ("min_insync_replicas", *params_of_knowing(tuple(REGISTRY.values())))
+"""In which parameters runs of a group agree: those of its ledger, and of what changes its followers."""
 OWN = (
     "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
     "check_us", "check_logged", "runs", "group", "along",
@@ -41,16 +42,16 @@ def shared_runs_part_at_us(fetch, lag_time_ms):
 
 
 @kernel
-def _may_share(state, r, other):
+def _may_share(state, families, r, other):
     for name in literal_unroll(_ALIKE_IN):
         if state.params[r][name] != state.params[other][name]:
             return False
-    return state.codes[r] == state.codes[other]
+    return families[state.codes[r]] == families[state.codes[other]]
 
 
 @kernel
-def form_shared_runs(state, by_itself):
-    """Every run by itself, and which may go along with each other; not those whose codes are bits of ``by_itself``."""
+def form_shared_runs(state, families):
+    """Every run by itself, and which may go along with each other: those of one family by their codes, with checks."""
     term = state.term[0]
     term.active = term.runs
     groups = term.runs
@@ -62,16 +63,12 @@ def form_shared_runs(state, by_itself):
     for group in range(term.runs, len(state.leaders)):
         forget_ack_waits(state.ledger.waits, group)
     for r in range(term.runs):
-        if (
-            state.leaders[r].group != NO_GROUP
-            or by_itself >> state.codes[r] & 1
-            or state.params[r].check_period_ms == 0
-        ):
+        if state.leaders[r].group != NO_GROUP or state.params[r].check_period_ms == 0:
             continue
         # A row of a timeline tells of so many runs, and a group writes one.
         end = min(term.runs, (r // RUNS_A_ROW + 1) * RUNS_A_ROW)
         for other in range(r + 1, end):
-            if state.params[other].check_period_ms != 0 and _may_share(state, r, other):
+            if state.params[other].check_period_ms != 0 and _may_share(state, families, r, other):
                 if state.leaders[r].group == NO_GROUP:
                     state.leaders[r].group = groups
                     state.codes[groups] = state.codes[r]
@@ -174,6 +171,13 @@ def _part(state, r):
     state.params[g].replica_lag_time_max_ms = _least_lag_time_ms(state, g)
 
 
+@inlined
+def is_irregular(fetch, term):
+    """The fetch failed, or found a shorter log than one before did: rules of a family may differ in what they note."""
+    known = max(fetch.previous_leader_log_end_offset, term.start_offset)
+    return fetch.error_code != 0 or fetch.leader_log_end_offset < known
+
+
 @kernel
 def part_shared_runs(state):
     """From here on every run is replayed by itself."""
@@ -256,9 +260,18 @@ def _settle(state, place, now_us):
 
 @kernel
 def _has_nothing_of_its_own(state, r, now_us):
-    """No ISR write is under way, nothing is at risk, and every follower is judged, not late, and surely back."""
-    term = state.term[0]
-    if state.leaders[r].commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
+    """No ISR write is under way, nothing is at risk, and every follower is judged, not late, and surely back.
+
+    And the high watermark cannot rise: some releases leave it behind until a follower moves, others do not.
+    """
+    term, leader = state.term[0], state.leaders[r]
+    if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
+        return False
+    least = leader.log_end_offset
+    for p in range(term.replicas):
+        if p != term.leader:
+            least = min(least, state.followers[r, p].log_end_offset)
+    if least > leader.high_watermark:
         return False
     if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # nothing is counted yet
         return False

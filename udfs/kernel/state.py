@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from udfs.kernel.append_history import AppendHistory, new_append_history
+from udfs.kernel.families import FAMILIES
 from udfs.kernel.ledger import Ledger, new_ledger
 from udfs.records import FETCH_STATE, FOLLOWER, LEADER, TERM
 from udfs.rules import COMMON_PARAMS, REGISTRY
@@ -51,7 +52,7 @@ PARAMS = np.dtype(
 
 def new_state(codes: Sequence[int], replicas: int) -> State:
     """State for rule runs of the given codes and an assignment of ``replicas``, before any term."""
-    groups = sum(runs // 2 for runs in Counter(codes).values())
+    groups = sum(runs // 2 for runs in Counter(FAMILIES[code] for code in codes).values())
     state = empty_state(len(codes) + groups, replicas)
     state.term["runs"] = len(codes)
     state.codes[: len(codes)] = codes

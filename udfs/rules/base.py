@@ -143,8 +143,8 @@ KINDS = ("released", "proposed", "elsewhere", "reference")
 class Rule:
     """One rule: its functions, which the replay calls, and some facts. Its module's docstring describes it.
 
-    While all followers are in the ISR, the high watermark must wait for each of them, and only the results of
-    ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, the checks or the latency of ISR writes.
+    While all followers are in the ISR, the high watermark must wait for each of them and be free to move. Only the
+    results of ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, checks or the latency of writes then.
 
     Attributes
     ----------
@@ -187,6 +187,10 @@ class Rule:
     isr_write_in_background : bool
         The leader goes on while its ISR write is under way (releases since 2.7); its duration is then the
         broker's, where the log shows it.
+    knows_as : str
+        Id of a rule with the same knowledge of followers: as long as fetches are regular (read without error, the
+        leader's log no shorter than before), ``on_recorded`` changes a follower as that rule's does, and the high
+        watermark comes to the same. Runs of both then share their state. Rules with equal functions need not say so.
     params : dict
         The rule's own parameters, beyond COMMON_PARAMS.
     """
@@ -213,6 +217,7 @@ class Rule:
     advances_on_commit: Function = after_shrink
     gives_up_at_us: Function = never_gives_up
     isr_write_in_background: bool = False
+    knows_as: str = ""
     params: dict[str, Param] = field(default_factory=dict)
     doc: str = ""
 

@@ -98,5 +98,6 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     checks_per_lag_time=2,
+    knows_as="kafka-0.10.2",
     params={"errors_change_nothing": Param("true: 2.4.0 to 2.6.3", 0, NO_YES)},
 )

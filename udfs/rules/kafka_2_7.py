@@ -97,5 +97,6 @@ RULE = Rule(
     advances_on_commit=advances_on_commit,
     checks_per_lag_time=2,
     isr_write_in_background=True,
+    knows_as="kafka-0.10.2",
     params={"advances_on_commit": Param("true: 3.1.0 to 3.2.3", 0, NO_YES)},
 )

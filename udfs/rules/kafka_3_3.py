@@ -117,5 +117,6 @@ RULE = Rule(
     advances_on_commit=after_any_write,
     checks_per_lag_time=2,
     isr_write_in_background=True,
+    knows_as="kafka-0.10.2",
     params={"only_eligible_hold_high_watermark": Param("true: 3.6.0 to 3.6.2", 0, NO_YES)},
 )

@@ -1,0 +1,60 @@
+"""Which rules know the same of followers: what a fetch or an append changes is the same under each of them.
+
+Rules of one family have the same functions, each in its own file, or say so themselves (``Rule.knows_as``).
+"""
+
+from collections.abc import Callable, Sequence
+from dis import get_instructions
+from typing import Any
+
+from udfs.jit import compiled_text
+from udfs.rules import REGISTRY
+from udfs.rules.base import Rule
+
+OTHER_INSTANTS = ("on_arrival", "on_read", "on_completed", "on_append", "outvoted")
+INSTANTS = ("on_recorded", *OTHER_INSTANTS)
+"""Functions that change what is known of a follower, and the one by which the high watermark passes it."""
+
+
+def families(rules: Sequence[Rule]) -> tuple[int, ...]:
+    """Family of each rule, by its position in ``rules``: the position of the first of its kind.
+
+    Raises
+    ------
+    ValueError
+        When a rule says that it knows the same as another one that looks at other instants.
+    """
+    by_id = {rule.id: rule for rule in rules}
+    same = {}
+    for rule in rules:
+        model = by_id.get(rule.knows_as, rule)
+        if _texts(rule, OTHER_INSTANTS) != _texts(model, OTHER_INSTANTS):
+            message = f"{rule.id} cannot know the same as {model.id}, which looks at other instants"
+            raise ValueError(message)
+        if model is not rule:
+            same[_texts(rule, INSTANTS)] = _texts(model, INSTANTS)
+    found = [same.get(texts, texts) for texts in (_texts(rule, INSTANTS) for rule in rules)]
+    return tuple(found.index(texts) for texts in found)
+
+
+def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
+    """Names of parameters that such functions read."""
+    names = {name for rule in rules for name in rule.params}
+    read = set().union(*(_attributes(getattr(rule, name)) for rule in rules for name in INSTANTS))
+    return tuple(sorted(names & read))
+
+
+def _texts(rule: Rule, names: Sequence[str]) -> tuple[object, ...]:
+    return tuple(compiled_text(getattr(rule, name)) for name in names)
+
+
+def _attributes(function: Callable[..., Any]) -> set[str]:
+    python = getattr(function, "py_func", None)
+    if python is None:
+        return set()
+    steps = list(get_instructions(python.__code__))
+    called = [python.__globals__.get(step.argval) for step in steps if step.opname == "LOAD_GLOBAL"]
+    return set().union({step.argval for step in steps if step.opname == "LOAD_ATTR"}, *map(_attributes, called))
+
+
+FAMILIES = families(tuple(REGISTRY.values()))
