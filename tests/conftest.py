@@ -60,8 +60,9 @@ LONG = {
 LONGEST_FIRST = (
     "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_own_table.py", "test_broker_check.py",
     "test_engines.py", "test_small_tables.py", "test_timeline_files.py", "test_kafka_logs.py",
+    "test_operators_cases.py", "test_cli.py",
 )  # fmt: skip
-"""Files whose tests take minutes in all."""
+"""Files whose tests take longest in all."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -90,7 +91,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Of several processes one takes all Spark tests of a file, and one those of the releases, which fetch jars."""
+    """Of several processes one takes all tests of a file, and one those of the releases, which fetch jars.
+
+    Tests of kernels take long, and share nothing but what is on disk: each goes to whichever process is free.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False  # as `pytest_collection_modifyitems` has put them
@@ -98,7 +102,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class Together(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = Path(nodeid.partition("::")[0])
-            return {"unit": nodeid, "conformance": "conformance"}.get(path.parts[1], str(path))
+            if path.parts[1] == "conformance":
+                return "conformance"
+            return nodeid if path.parts[1] == "unit" and path.parts[2] in COMPILES else str(path)
 
     return Together(config, log)
 
