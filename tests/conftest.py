@@ -117,15 +117,19 @@ def _no_spark_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.
 
 
 @pytest.fixture(scope="session")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """Start the one session of this run, at its first use."""
     from isr_batch.session import start_session
     from isr_batch.settings import SparkSettings
 
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "local")
-    # No test has a heap for a collector of several threads.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+    # No test has a heap for a collector of several threads. Of a test that takes seconds the JVM's second compiler took
+    # a third; the long ones have rows enough to be worth it.
+    little = not any(item.get_closest_marker("long") for item in request.session.items)
+    os.environ["SPARK_SUBMIT_OPTS"] = (
+        f"{'-XX:TieredStopAtLevel=1 ' if little else ''}-XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+    )
     session = start_session(
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
         **{
@@ -133,7 +137,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
             # Tests have a handful of rows: planning again between stages costs more than it saves.
             "spark.sql.adaptive.enabled": "false",
             # Nor are they worth a Java class a query, nor one an expression; `make sample`, the processes that tests
-            # start, and the tests with `compiled_expressions` compile them.
+            # start, and the tests with `compiled_...` do.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # A wrong Arrow type from a function fails there instead of being read as something else.
@@ -160,6 +164,16 @@ def compiled_expressions(spark_session: "SparkSession") -> "Iterator[None]":
     """Compile expressions after all: of some hundred thousand rows, Delta's statistics took most of a test's time."""
     spark_session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     yield
+    spark_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+
+
+@pytest.fixture
+def compiled_queries(spark_session: "SparkSession") -> "Iterator[None]":
+    """Compile whole queries after all: of all columns, or of joined and sorted timelines, they took half a minute."""
+    spark_session.conf.set("spark.sql.codegen.wholeStage", "true")
+    spark_session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    yield
+    spark_session.conf.set("spark.sql.codegen.wholeStage", "false")
     spark_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
