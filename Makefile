@@ -24,7 +24,7 @@ run: setup ## replay the sample logs: which shrinks were spurious, Delta tables,
 
 check: $(VENV)/test.stamp ## style, layers, types, and the tests that need neither Spark nor compiled kernels
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint type
-	$(BIN)/python -m pytest -q --numprocesses=2 -m "not spark and not compiles and not nightly"
+	$(BIN)/python -m pytest -q --numprocesses=2 -m "not spark and not compiles and not long and not nightly"
 
 # Of two cores each has one of the two that take minutes, and the types fill in what the shorter one leaves.
 test: $(VENV)/test.stamp java ## style, layers, types, the main job on the sample logs, and all tests but the long ones

@@ -60,8 +60,9 @@ LONG = {
 LONGEST_FIRST = (
     "test_recorded_clusters.py", "test_windows.py", "test_kills.py", "test_own_table.py", "test_broker_check.py",
     "test_engines.py", "test_small_tables.py", "test_timeline_files.py", "test_kafka_logs.py",
+    "test_operators_cases.py", "test_cli.py",
 )  # fmt: skip
-"""Files whose tests take minutes in all."""
+"""Files whose tests take longest in all."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -90,7 +91,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Of several processes one takes all Spark tests of a file, and one those of the releases, which fetch jars."""
+    """Of several processes one takes all tests of a file, and one those of the releases, which fetch jars.
+
+    Tests of kernels take long, and share nothing but what is on disk: each goes to whichever process is free.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False  # as `pytest_collection_modifyitems` has put them
@@ -98,7 +102,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class Together(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = Path(nodeid.partition("::")[0])
-            return {"unit": nodeid, "conformance": "conformance"}.get(path.parts[1], str(path))
+            if path.parts[1] == "conformance":
+                return "conformance"
+            return nodeid if path.parts[1] == "unit" and path.parts[2] in COMPILES else str(path)
 
     return Together(config, log)
 
@@ -111,15 +117,19 @@ def _no_spark_in_unit_tests(request: pytest.FixtureRequest, monkeypatch: pytest.
 
 
 @pytest.fixture(scope="session")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """Start the one session of this run, at its first use."""
     from isr_batch.session import start_session
     from isr_batch.settings import SparkSettings
 
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch / "local")
-    # No test has a heap for a collector of several threads.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+    # No test has a heap for a collector of several threads. Of a test that takes seconds the JVM's second compiler took
+    # a third; the long ones have rows enough to be worth it.
+    little = not any(item.get_closest_marker("long") for item in request.session.items)
+    os.environ["SPARK_SUBMIT_OPTS"] = (
+        f"{'-XX:TieredStopAtLevel=1 ' if little else ''}-XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
+    )
     session = start_session(
         SparkSettings(master="local[2]", shuffle_partitions=2, driver_memory="2g"),
         **{
@@ -127,7 +137,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSe
             # Tests have a handful of rows: planning again between stages costs more than it saves.
             "spark.sql.adaptive.enabled": "false",
             # Nor are they worth a Java class a query, nor one an expression; `make sample`, the processes that tests
-            # start, and the tests with `compiled_expressions` compile them.
+            # start, and the tests with `compiled_...` do.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # A wrong Arrow type from a function fails there instead of being read as something else.
@@ -154,6 +164,16 @@ def compiled_expressions(spark_session: "SparkSession") -> "Iterator[None]":
     """Compile expressions after all: of some hundred thousand rows, Delta's statistics took most of a test's time."""
     spark_session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     yield
+    spark_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+
+
+@pytest.fixture
+def compiled_queries(spark_session: "SparkSession") -> "Iterator[None]":
+    """Compile whole queries after all: of all columns, or of joined and sorted timelines, they took half a minute."""
+    spark_session.conf.set("spark.sql.codegen.wholeStage", "true")
+    spark_session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    yield
+    spark_session.conf.set("spark.sql.codegen.wholeStage", "false")
     spark_session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 

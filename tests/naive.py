@@ -135,28 +135,28 @@ class Leader:
     # -- what falls due
 
     def _pass_time(self, until_us: int) -> None:
-        while steps := [step for step in self._steps() if step[0] <= until_us]:
-            now_us = self.now_us
+        while steps := self._steps(until_us):
             # No two of one order have the same position, so no two callables are compared.
-            steps = [(max(due_us, now_us), order, position, step) for due_us, order, position, step in steps]
             self.now_us, _, _, step = min(steps)
             step()
             self.write()
 
-    def _steps(self) -> list[Step]:
-        """All that is due at some time if nothing else happens."""
+    def _steps(self, until_us: int) -> list[Step]:
+        """All that is due until then if nothing else happens; what is overdue, now."""
         steps: list[Step] = []
-        if (check_us := self._next_check_us()) is not None:
-            steps.append((check_us, CHECK_STEP, 0, self._check))
-        if self.under_way is not None:
-            steps.append((self.under_way.commit_us, COMMIT, 0, self._commit))
+        now_us = self.now_us
+        if (check_us := self._next_check_us()) is not None and check_us <= until_us:
+            steps.append((max(check_us, now_us), CHECK_STEP, 0, self._check))
+        if self.under_way is not None and self.under_way.commit_us <= until_us:
+            steps.append((max(self.under_way.commit_us, now_us), COMMIT, 0, self._commit))
         for replica, fetch in self.waiting.items():
             position = self.term.replicas.index(replica)
-            order = COMPLETION if fetch.recorded else READ_OR_RECORD
-            steps.append((fetch.next_us, order, position, partial(self._go_on, fetch)))
+            if (next_us := fetch.next_us) <= until_us:
+                order = COMPLETION if fetch.recorded else READ_OR_RECORD
+                steps.append((max(next_us, now_us), order, position, partial(self._go_on, fetch)))
             gives_up_us = self.rule.gives_up_us(fetch)
-            if gives_up_us is not None and self._may_relinquish(fetch, gives_up_us):
-                steps.append((gives_up_us, RELINQUISHMENT, position, partial(self._relinquish, fetch)))
+            if gives_up_us is not None and gives_up_us <= until_us and self._may_relinquish(fetch, gives_up_us):
+                steps.append((max(gives_up_us, now_us), RELINQUISHMENT, position, partial(self._relinquish, fetch)))
         return steps
 
     def _scheduled_from(self, time_us: int) -> int:

@@ -156,12 +156,13 @@ class Bookkeeper(Leader):
         if len(self.changes) > changes:
             self.isr_writes.append(self.now_us)
 
-    def _steps(self) -> list[Step]:
+    def _steps(self, until_us: int) -> list[Step]:
         looks: list[Step] = [
-            (due_us, LOOK, self.term.replicas.index(replica), partial(self._look, replica))
+            (max(due_us, self.now_us), LOOK, self.term.replicas.index(replica), partial(self._look, replica))
             for replica, due_us in self.to_look_at.items()
+            if due_us <= until_us
         ]
-        return super()._steps() + looks
+        return super()._steps(until_us) + looks
 
     def _look(self, replica: int) -> None:
         """See whether a follower that failed long ago is still in the ISR."""

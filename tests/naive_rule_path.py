@@ -45,6 +45,8 @@ class World:
         self.isr: frozenset[int] = frozenset()
         self.pending: frozenset[int] = frozenset()
         self.due_us: int | None = None
+        self.moved = True
+        """Whether anything has changed that `now` depends on."""
         self.unknown, self.unknown_if_on = True, True
         self.by_log, self.if_on = Partition(set(), leader=None), Partition(set(), leader=None)
         at_us = FIRST_US
@@ -65,6 +67,7 @@ class World:
             "made_by": "controller", "elr": None,
         })  # fmt: skip
         row = self.rows[-1]
+        self.moved = True
         for at_us in range(start_us, end_us):
             if draw.random() < 0.02 or at_us == start_us:
                 self.say(at_us)
@@ -82,11 +85,14 @@ class World:
                 self.commit(self.pending)
             if draw.random() < 0.03 and at_us > start_us:
                 self.decide(at_us, key, write_us)
-            self.instants[epoch, at_us] = self.now()
+            if self.moved:
+                now, self.moved = self.now(), False
+            self.instants[epoch, at_us] = now
         return end_us
 
     def say(self, at_us: int) -> None:
         """The controller says something."""
+        self.moved = True
         draw = self.draw
         kind = draw.choice(["elr_version", "min_isr", "cleared", "active", "inactive", "unclean_restart"])
         value = broker = topic = None
@@ -146,7 +152,7 @@ class World:
                 self.commit(after)
 
     def commit(self, isr: frozenset[int], *, unclean: bool = False) -> None:
-        self.isr, self.due_us = isr, None
+        self.isr, self.due_us, self.moved = isr, None, True
         for partition, on in ((self.by_log, bool(self.enabled)), (self.if_on, True)):
             partition.leader = self.leader
             change = Change(isr, frozenset(REPLICAS), min_isr=self.min_isr, elr_enabled=on)

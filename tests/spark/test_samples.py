@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -104,6 +105,7 @@ def test_shrinks_of_every_rule_are_those_of_the_golden_table(sample_lake: Lake) 
         assert found == [tuple(row) for row in csv.reader(file)]
 
 
+@pytest.mark.usefixtures("compiled_queries")
 def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
     """Every integral again, in SQL: a state lasts until the next one, the last one until the term ends."""
     costs = ("exposure_us", "under_min_isr_us", "leader_alone_us", "under_replicated_us", "high_watermark_stalled_us")

@@ -22,7 +22,7 @@ ASKED = {
 ASKED["INT"] = ASKED["BIGINT"]
 
 
-@pytest.mark.usefixtures("compiled_expressions")
+@pytest.mark.usefixtures("compiled_queries")
 def test_every_table(sample_lake: Lake) -> None:
     read = []
     for table in TABLES.values():

@@ -14,6 +14,7 @@ def asked(sample_lake: Lake) -> Lake:
     return sample_lake
 
 
+@pytest.mark.usefixtures("compiled_queries")
 def test_there_are_enough(asked: Lake) -> None:
     assert len(QUERIES) >= 20
     different = []

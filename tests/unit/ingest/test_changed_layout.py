@@ -4,14 +4,16 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from isr_batch.ingest.kafka_logs.engine import Here
-from isr_batch.ingest.kafka_logs.line_account import SKIPPED, USED
-from isr_batch.ingest.kafka_logs.lines_of_interest import OTHER_LAYOUT
-from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs
+from isr_batch.ingest.kafka_logs.line_account import SKIPPED, USED, Tally, line_account, require_balance
+from isr_batch.ingest.kafka_logs.lines_of_interest import OTHER_LAYOUT, read_lines_of_interest
+from isr_batch.ingest.kafka_logs.quarantine import refused_lines
+from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
 from isr_batch.ingest.kafka_logs.request_log import REFUSED
 from isr_batch.ingest.log_files.look import LAYOUT_LINES
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -20,6 +22,7 @@ from tests.log_lines import SERVER_LOG_ONLY
 
 ENTRY = re.compile(r"^\[(\S+) (\S+),(\d+)\] (\w+) (.*) \(([\w.$]+)\)$")
 LINES = list(filter(ENTRY.match, (SERVER_LOG_ONLY / "broker-1" / "server.log").read_text().splitlines()))
+QUIET = f"{LINES[0][:25]} INFO nothing (kafka.server.Quiet)"
 
 
 def without_brackets(line: str) -> str:
@@ -49,10 +52,25 @@ def own(line: str) -> str:
     return line
 
 
-def read(sql: ArrowSql, folder: Path, lines: list[str]) -> KafkaLogs:
+def write(folder: Path, lines: list[str]) -> None:
     (folder / "broker-1").mkdir()
     (folder / "broker-1" / "server.log").write_text("".join(f"{line}\n" for line in lines))
-    return read_kafka_logs(Here(sql), folder, "c", "run", sql=sql)
+
+
+def read(sql: ArrowSql, folder: Path) -> tuple[list[Tally], pa.Table]:
+    """Account for the lines, and give those that are refused, without the tables that an ingest makes of the others."""
+    found = survey_logs(Here(sql), folder)
+    lines = read_lines_of_interest(Here(sql), sql, found)
+    refused = refused_lines(sql, lines)
+    account = line_account(found, pa.table({}), lines, refused)
+    require_balance(account)
+    return account, refused
+
+
+def rows_of_other_layout(refused: pa.Table) -> list[dict[str, Any]]:
+    rows = [row for row in refused.to_pylist() if row["reason"] == OTHER_LAYOUT]
+    assert {row["source_file"] for row in rows} <= {"broker-1/server.log"}
+    return rows
 
 
 @pytest.mark.parametrize("after", [without_brackets, with_t, logger_first, as_event, by_kubectl, own])
@@ -60,27 +78,38 @@ def read(sql: ArrowSql, folder: Path, lines: list[str]) -> KafkaLogs:
 def test_no_line_is_lost_without_a_word(
     sql: ArrowSql, tmp_path: Path, before: Callable[[str], str], after: Callable[[str], str]
 ) -> None:
-    quiet = f"{LINES[0][:25]} INFO nothing (kafka.server.Quiet)"
-    first = [before(quiet)] * LAYOUT_LINES
-    logs = read(sql, tmp_path, [*first, *map(after, LINES)])
-    server = {(tally.became, tally.what): tally.lines for tally in logs.account() if tally.log == "server"}
+    write(tmp_path, [*[before(QUIET)] * LAYOUT_LINES, *map(after, LINES)])
+    account, lines = read(sql, tmp_path)
+    server = {(tally.became, tally.what): tally.lines for tally in account if tally.log == "server"}
     used, refused = server[USED, "of interest"], server.get((REFUSED, OTHER_LAYOUT), 0)
     assert used + refused == len(LINES)
     assert server[SKIPPED, "of no interest"] == LAYOUT_LINES
     if before is after:
         assert not refused
+    rows = rows_of_other_layout(lines)
+    assert len(rows) == refused
+    for row in rows:
+        assert row["detail"]
+        assert row["detail"] in after(LINES[row["source_line"] - LAYOUT_LINES - 1])
+
+
+def test_an_ingest_refuses_these_lines(sql: ArrowSql, tmp_path: Path) -> None:
+    write(tmp_path, [*[QUIET] * LAYOUT_LINES, *map(as_event, LINES)])
+    account, lines = read(sql, tmp_path)
+    logs = read_kafka_logs(Here(sql), tmp_path, "c", "run", sql=sql)
+    assert logs.account() == account
     table = logs.tables[QUARANTINE.name]
     assert isinstance(table, pa.Table)
-    rows = [row for row in table.to_pylist() if row["reason"] == OTHER_LAYOUT]
-    assert len(rows) == refused
-    assert {row["source_file"] for row in rows} <= {"broker-1/server.log"}
-    for row in rows:
-        line = after(LINES[row["source_line"] - LAYOUT_LINES - 1])
+    rows = rows_of_other_layout(table)
+    assert [row["source_line"] for row in rows] == list(range(LAYOUT_LINES + 1, LAYOUT_LINES + 1 + len(LINES)))
+    assert len(rows) == len(rows_of_other_layout(lines))
+    for row, line in zip(rows, map(as_event, LINES), strict=True):
         assert row["detail"]
         assert row["detail"] in line
 
 
 def test_stack_traces_are_not_refused(sql: ArrowSql, tmp_path: Path) -> None:
     trace = ["java.lang.IllegalStateException: no", "\tat kafka.utils.Log4jController.get(Log4jController.scala:9)"]
-    logs = read(sql, tmp_path, [*LINES, *trace])
-    assert not [tally for tally in logs.account() if tally.became == REFUSED]
+    write(tmp_path, [*LINES, *trace])
+    account, _ = read(sql, tmp_path)
+    assert not [tally for tally in account if tally.became == REFUSED]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from isr_batch.evidence.evidence_table import evidence_rows
@@ -10,7 +11,7 @@ from isr_batch.evidence.lines import FoundLines
 from isr_batch.ingest.kafka_logs.engine import Here
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_lines_of_interest
-from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
+from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs, survey_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables.inputs import OBSERVED_ISR_CHANGES, QUARANTINE
 from tests.log_lines import SERVER_LOG_ONLY, evidence_table, of_folder
@@ -62,28 +63,41 @@ TERM = (
 )
 
 
-@pytest.mark.parametrize(
-    ("end", "is_read"),
-    [
-        (TAIL, True),
-        (f"{DROPPED}5).{TAIL}", True),
-        (f"{DROPPED}unknown, lastCaughtUpTimeMs: unknown).{TAIL}", True),
-        (f"{DROPPED}5, lastCaughtUpTimeMs: 1795278645000).{TAIL}", True),
-        (LEADER[:-4], False),
-        (f"{DROPPED}?).{TAIL}", False),
-    ],
-)
-def test_a_shrink_is_evidence_if_it_is_an_observed_change(
-    sql: ArrowSql, tmp_path: Path, end: str, *, is_read: bool
-) -> None:
-    write(tmp_path, server=[HEAD + end], **{"state-change": [TERM]})
-    logs = read_kafka_logs(Here(sql), tmp_path, "c", "run", sql=sql)
-    observed, refused = (logs.tables[table.name] for table in (OBSERVED_ISR_CHANGES, QUARANTINE))
+ENDS = {
+    TAIL: True,
+    f"{DROPPED}5).{TAIL}": True,
+    f"{DROPPED}unknown, lastCaughtUpTimeMs: unknown).{TAIL}": True,
+    f"{DROPPED}5, lastCaughtUpTimeMs: 1795278645000).{TAIL}": True,
+    LEADER[:-4]: False,
+    f"{DROPPED}?).{TAIL}": False,
+}
+"""How a line of a shrink ends, and whether it can be read; each is the line of a partition of its own."""
+
+
+@pytest.fixture(scope="module")
+def ingested(sql: ArrowSql, tmp_path_factory: pytest.TempPathFactory) -> KafkaLogs:
+    folder = tmp_path_factory.mktemp("ends")
+    shrinks = [HEAD.replace("t-0", f"t-{partition}") + end for partition, end in enumerate(ENDS)]
+    terms = [TERM.replace("t-0", f"t-{partition}") for partition in range(len(ENDS))]
+    write(folder, server=shrinks, **{"state-change": terms})
+    return read_kafka_logs(Here(sql), folder, "c", "run", sql=sql)
+
+
+@pytest.mark.parametrize("partition", range(len(ENDS)), ids=list(ENDS))
+def test_a_shrink_is_evidence_if_it_is_an_observed_change(ingested: KafkaLogs, partition: int) -> None:
+    observed, refused = (ingested.tables[table.name] for table in (OBSERVED_ISR_CHANGES, QUARANTINE))
     assert isinstance(observed, pa.Table)
     assert isinstance(refused, pa.Table)
-    changes = [row for row in observed.to_pylist() if row["kind"] == "shrink"]
-    rows = evidence_rows(find_evidence(logs.lines), "c").to_pylist()
+    changes, rows = (
+        [row for row in table.to_pylist() if row["partition_id"] == partition]
+        for table in (observed.filter(pc.field("kind") == "shrink"), evidence_rows(find_evidence(ingested.lines), "c"))
+    )
     printed = "follower_log_end_offset", "last_caught_up_time_ms", "high_watermark", "isr_after"
     assert [[row[name] for name in printed] for row in rows] == [[row[name] for name in printed] for row in changes]
+    is_read = list(ENDS.values())[partition]
     assert len(rows) == is_read
-    assert any(row["source_line"] for row in refused.to_pylist()) != is_read
+    assert any(row["source_line"] == partition + 1 for row in refused.to_pylist()) != is_read
+
+
+def test_each_of_these_shrinks_is_of_one_of_these_partitions(ingested: KafkaLogs) -> None:
+    assert evidence_rows(find_evidence(ingested.lines), "c").num_rows == sum(ENDS.values())

@@ -1,6 +1,7 @@
 """Folders as operators have them, each with the right answer beside it: ``expected.md`` of ../shared/cases."""
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ _PLACE = {"source_file", "source_line", "lag_time_source", "broker_version", "la
 _COMPARED = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, BROKER_EVENTS, LEADER_EPOCHS)
 
 
+@cache
 def read(folder: Path) -> KafkaLogs:
+    """Of several tests each looks at something else of the same ingest."""
     with log_sql() as sql:
         return read_kafka_logs(Here(sql), folder, "c", "run", sql=sql)
 
