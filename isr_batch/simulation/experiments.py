@@ -1,10 +1,11 @@
 """Run experiments: simulate a scenario under a grid of rules and parameters, with the rule in the loop.
 
-Each cell of the grid is simulated by one task, and scored like a replay: the simulation has the same counters.
+Each cell of the grid is simulated by itself, and scored like a replay: the simulation has the same counters. Few cells
+are simulated in this process, many by Spark's workers.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,16 +14,13 @@ from typing import Any, Final
 import pyarrow as pa
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pyspark.sql import DataFrame
-from pyspark.sql import Window as Over
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.storagelevel import StorageLevel
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.engines import BySpark
+from isr_batch.lake.engines import BySpark, InProcess
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
 from isr_batch.phrases import did_you_mean
 from isr_batch.replay.kernel_cache import keep_compiled
@@ -36,6 +34,8 @@ from udfs.rules import REGISTRY
 from udfs.simulation.groups import score_group
 
 SIMULATED: Final = (*LOOPED, *FLEETS)
+FEW_HOURS: Final = 10
+"""Of all cells together, and of fleets partition hours, that this process simulates by itself in some seconds."""
 
 
 class Experiment(BaseModel):
@@ -119,6 +119,12 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
     return found
 
 
+def engine_of_experiment(lake: Lake, grid: Sequence[ExperimentCell]) -> LakeEngine:
+    """Choose by what is simulated."""
+    hours = sum(of.hours * (of.partitions if of.scenario in FLEETS else 1) for of in (cell.fleet for cell in grid))
+    return InProcess(lake) if hours <= FEW_HOURS else BySpark(lake)
+
+
 def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[str, Any]]:
     """Simulate every cell, and replace the experiment's rows in ``experiment_results``.
 
@@ -128,29 +134,29 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
         Its rows, in the order of the cells.
     """
     grid = experiment_cells(experiment)
-    simulated = _simulated(lake, grid).persist(StorageLevel.DISK_ONLY)
-    try:
-        simulated.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
-        spark = BySpark(lake)
-        results = results_in(spark, simulated)
-        scored = scores(spark, score_inputs(spark, results), [("cluster_id",)])
-        scored = scored.join(_course(results.isr_changes), "cluster_id", "left")
-        of_cells = lake.spark.createDataFrame(
-            [(str(cell.number), cell.fleet.scenario, cell.fleet.seed, cell.fleet.hours) for cell in grid],
-            "cluster_id STRING, scenario STRING, seed BIGINT, simulated_hours DOUBLE",
-        )
-        partitions = F.col("under_replicated_seconds") / (F.col("simulated_hours") * 3600)
-        rows = scored.join(of_cells, "cluster_id").withColumns(
-            {"experiment": F.lit(name), "under_replicated_partitions": partitions}
-        )
-        lake.replace(EXPERIMENT_RESULTS, rows, f"experiment = {sql_literal(name)}")
-    finally:
-        simulated.unpersist()
-    written = lake.read(EXPERIMENT_RESULTS.name).where(F.col("experiment") == name).collect()
+    cells = pa.table({
+        "cluster_id": [str(cell.number) for cell in grid],
+        "scenario": [cell.fleet.scenario for cell in grid],
+        "seed": [cell.fleet.seed for cell in grid],
+        "simulated_hours": pa.array([cell.fleet.hours for cell in grid], pa.float64()),
+    })  # fmt: skip
+    with engine_of_experiment(lake, grid) as engine:
+        results = results_in(engine, _simulated(engine, lake, grid))
+        scored = scores(engine, score_inputs(engine, results), [("cluster_id",)])
+        of_score = ", ".join(f"scored.{column}" for column in engine.columns(scored) if column != "cluster_id")
+        text = f"""
+            SELECT {engine.literal(name)} AS experiment, scenario, seed, simulated_hours, last_change_seconds,
+              shrink_interval_ms_p50, {of_score},
+              under_replicated_seconds / (simulated_hours * 3600) AS under_replicated_partitions
+            FROM {{scored}} AS scored JOIN {{cells}} AS cells ON scored.cluster_id = cells.cluster_id
+            LEFT JOIN {{course}} AS course ON scored.cluster_id = course.cluster_id
+        """
+        course = engine(_COURSE, isr_changes=results.isr_changes)
+        rows = engine.keep(engine(text, scored=scored, cells=engine.rows(cells), course=course))
+        engine.replace(EXPERIMENT_RESULTS, rows, f"experiment = {sql_literal(name)}")
+        written = engine.listed(rows)
     order = {rule: position for position, rule in enumerate(experiment.rules)}
-    return sorted(
-        (row.asDict() for row in written), key=lambda row: (order[row["rule"]], row["seed"], row["params_json"])
-    )
+    return sorted(written, key=lambda row: (order[row["rule"]], row["seed"], row["params_json"]))
 
 
 def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
@@ -158,8 +164,8 @@ def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
     return experiment.outcome.format(**{name: 0 if value is None else value for name, value in row.items()})
 
 
-def _simulated(lake: Lake, grid: list[ExperimentCell]) -> DataFrame:
-    """Simulate the cells, one task each, to rows of ``udfs.batches.results.RESULT_SCHEMA``; a cluster per cell."""
+def _simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Rows:
+    """Simulate the cells, in Spark a task each, to rows of ``udfs.batches.results.RESULT_SCHEMA``; a cluster a cell."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
@@ -167,20 +173,29 @@ def _simulated(lake: Lake, grid: list[ExperimentCell]) -> DataFrame:
             for plan, _ in plan_groups(grid[number].fleet):
                 yield from score_group(plan, str(number))
 
-    numbers = lake.spark.range(0, len(grid), 1, len(grid))
-    return numbers.mapInArrow(simulate, from_arrow_schema(RESULT_SCHEMA))
+    if isinstance(engine, InProcess):
+        numbers = pa.record_batch({"id": range(len(grid))})
+        return pa.Table.from_batches(simulate(iter([numbers])), RESULT_SCHEMA)
+    simulated = lake.spark.range(0, len(grid), 1, len(grid)).mapInArrow(simulate, from_arrow_schema(RESULT_SCHEMA))
+    kept = engine.keep(simulated)
+    kept.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
+    return kept
 
 
-def _course(changes: DataFrame) -> DataFrame:
-    """Compute the time of the last change, and the time between shrinks."""
-    follower = Over.partitionBy("cluster_id", "topic", "partition_id", "replica_id").orderBy("change_time")
-    shrink_us = F.when(F.col("kind") == "shrink", F.unix_micros("change_time"))
-    before_us = F.last(shrink_us, ignorenulls=True).over(follower.rowsBetween(Over.unboundedPreceding, -1))
-    return (
-        changes.withColumn("interval_ms", (shrink_us - before_us) / 1e3)
-        .groupBy("cluster_id")
-        .agg(
-            ((F.unix_micros(F.max("change_time")) - START_MS * 1000) / 1e6).alias("last_change_seconds"),
-            F.percentile("interval_ms", 0.5).alias("shrink_interval_ms_p50"),
-        )
-    )
+_COURSE: Final = f"""
+    SELECT cluster_id, (max(change_us) - {START_MS * 1000}) / 1e6 AS last_change_seconds,
+      percentile(interval_ms, 0.5) AS shrink_interval_ms_p50
+    FROM (
+      SELECT cluster_id, change_us, (shrink_us - max(shrink_us) OVER (
+        PARTITION BY cluster_id, topic, partition_id, replica_id ORDER BY change_us
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      )) / 1e3 AS interval_ms
+      FROM (
+        SELECT *, unix_micros(change_time) AS change_us,
+          CASE WHEN kind = 'shrink' THEN unix_micros(change_time) END AS shrink_us
+        FROM {{isr_changes}}
+      ) AS changes
+    ) AS shrinks
+    GROUP BY cluster_id
+"""
+"""By cell, the time of the last change, and the time between shrinks of a follower."""

@@ -1,5 +1,6 @@
 """The shipped experiments: every proposal's story, as it goes under the rules that it argues about."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,19 @@ def test_a_story_goes_as_told(lake: Lake, file: Path, record_property: Any) -> N
     STORIES[file.stem]({row["rule"]: row for row in found})
     record_property("story", file.stem)
     record_property("outcomes", [(row["rule"], experiment_outcome(experiment, row).strip()) for row in found])
+
+
+def test_this_process_and_spark_find_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file,) = (file for file in SHIPPED if file.stem == "kip-501-thrash")
+    experiment = load_experiment(file)
+    found = []
+    for number, most in enumerate((-1, 10**9)):
+        monkeypatch.setattr("isr_batch.simulation.experiments.FEW_HOURS", most)
+        returned = run_experiment(lake, f"run-{number}", experiment)
+        written = lake.read("experiment_results").where(f"experiment = 'run-{number}'").drop("experiment")
+        found.append((Counter(map(str, written.collect())), [{**row, "experiment": None} for row in returned]))
+    assert found[0] == found[1]
+    assert found[0][0].total() == len(experiment.rules)
 
 
 def idle_churn(rows: Rows) -> None:
