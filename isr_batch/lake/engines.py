@@ -4,6 +4,7 @@ A query of Spark's takes a tenth of a second or more, however few its rows. Of f
 DuckDB has the answer in milliseconds.
 """
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
@@ -79,7 +80,8 @@ class InProcess(LakeEngine):
     def fetches(self, spans: Rows, days: Days) -> Rows:
         """As `LakeEngine.fetches`."""
         if not self.reads(FETCH_LOG.name):
-            return without_zones(BySpark(self._lake).fetches(self._lake.spark.createDataFrame(spans), days).toArrow())
+            with BySpark(self._lake) as spark:
+                return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
         # Of a run only its first and last fetch are looked at until it is known to be near.
         names = [*_FOLLOWER, *(f"{name}_time" for name in _INSTANTS), *_FIGURES, "run_length", "later_by", "event_date"]
         runs = self(
@@ -108,7 +110,8 @@ class InProcess(LakeEngine):
     def appends(self, spans: Rows, days: Days) -> Rows:
         """As `LakeEngine.appends`."""
         if not self.reads(APPEND_LOG.name):
-            return without_zones(BySpark(self._lake).appends(self._lake.spark.createDataFrame(spans), days).toArrow())
+            with BySpark(self._lake) as spark:
+                return without_zones(spark.arrow(spark.appends(spark.rows(spans), days)))
         names = [*_FOLLOWER[:-1], "append_time", "event_date"]
         return self(_appends(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
 
@@ -200,10 +203,13 @@ class BySpark(LakeEngine):
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._kept: list[DataFrame] = []
+        self._views: list[str] = []
 
     def __exit__(self, *_: object) -> None:
         for frame in self._kept:
             frame.unpersist()
+        for view in self._views:
+            self._lake.spark.catalog.dropTempView(view)
 
     def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
         """As `LakeEngine.table`."""
@@ -261,8 +267,14 @@ class BySpark(LakeEngine):
 
     def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
         """As `LakeEngine.__call__`."""
-        used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
-        return self._lake.spark.sql(text, **used)  # type: ignore[arg-type]
+        used = {name: self._view(rows) for name, rows in tables.items() if f"{{{name}}}" in text}
+        return self._lake.spark.sql(text.format(**used) if used else text)
+
+    def _view(self, rows: DataFrame) -> str:
+        # `spark.sql(text, name=rows)` drops its own views at once, and with a view Spark drops what is persisted of it.
+        self._views.append(f"rows_{uuid.uuid4().hex}")
+        rows.createTempView(self._views[-1])
+        return self._views[-1]
 
     def struct(self, fields: Mapping[str, str]) -> str:
         """As `LakeEngine.struct`."""

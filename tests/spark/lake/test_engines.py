@@ -1,6 +1,8 @@
 """What a lake of this machine answers without Spark, and where a lake's files are read by Spark for DuckDB."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -72,3 +74,25 @@ def test_files_that_cannot_be_read_here(sample_lake: Lake, monkeypatch: pytest.M
     assert asked(InProcess(elsewhere)) == here
     monkeypatch.setattr(engines, "MOST_BYTES", arrow_read.stored_bytes(elsewhere, "leader_epochs") - 1)
     assert isinstance(engines.engine_for(elsewhere, ["leader_epochs"]), BySpark)
+
+
+def test_what_is_kept_is_made_once(lake: Lake, tmp_path: Path) -> None:
+    """Whatever is asked of it: to replay a log again for each question took five times as long."""
+    schema = pa.schema([("key", pa.int64())])
+    made = tmp_path / "made"
+
+    def noted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            with made.open("a") as file:
+                file.write("x" * batch.num_rows)
+            yield batch
+
+    with BySpark(lake) as engine:
+        stream = engine.stream(engine.rows(pa.table({"key": [1, 2, 3]})), ["key"], ["key"], noted, schema)
+        kept = engine.keep(engine("SELECT key, rand() AS drawn FROM {stream} AS stream", stream=stream))
+        for text in ("SELECT key FROM {rows} AS rows", "SELECT max(key) AS key FROM {rows} AS rows"):
+            assert max(row["key"] for row in engine.listed(engine(text, rows=stream))) == 3
+        first, again = (engine.listed(engine("SELECT * FROM {kept} AS kept", kept=kept)) for _ in range(2))
+        assert first == again
+    assert made.read_text() == "xxx"
+    assert not lake.spark.sql("SHOW VIEWS LIKE 'rows_*'").count()

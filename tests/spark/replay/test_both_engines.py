@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +67,22 @@ def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in WRITTEN:
         assert found[0][name], name
         assert found[0][name] == found[1][name], name
+
+
+def test_fleets(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups of two partitions for three minutes."""
+    fleet = FleetOfGroups("mixed-fleet", partitions=4, hours=0.05, seed=4, partitions_a_group=2)
+    found: list[dict[str, Counter[Any]]] = []
+    for name, most in (("spark", -1), ("here", 10**9)):
+        monkeypatch.setattr("isr_batch.simulation.generate_scenario.FEW_PARTITION_HOURS", most)
+        generated = Lake(lake.spark, str(tmp_path / name), "test")
+        generate_scenario(generated, fleet)
+        rows = generated.read("fetch_log").select("partition_id", "replica_id", "run_length", "handled_time")
+        found.append({
+            "fetches": Counter(
+                (row["partition_id"], row["replica_id"]) for row in rows.collect() for _ in range(row["run_length"])
+            ),
+            **{table: rows_of(generated, table) for table in ("append_log", "leader_epochs", "planted_faults")},
+        })  # fmt: skip
+    assert found[0] == found[1]
+    assert found[0]["fetches"].total() > 10_000
