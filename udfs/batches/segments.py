@@ -102,15 +102,20 @@ def unpack_steps(binary: bytes, steps: Ints) -> None:
     DamagedSegmentError
         When there are not as many as ``steps`` has room for.
     """
-    count = len(steps)
+    width = _width_of_steps(binary, len(steps))
+    if len(steps):
+        steps[0] = np.frombuffer(binary, "<i8", 1)[0]
+        steps[1:] = np.frombuffer(binary, f"<i{width}", offset=9) if width else 0
+
+
+def _width_of_steps(binary: bytes, count: int) -> int:
     if not count and not binary:
-        return
+        return 0
     width = binary[8] if len(binary) > 8 else -1
     if width not in (0, 1, 2, 4, 8) or len(binary) != 9 + width * (count - 1):
         message = f"{count} numbers are not in {len(binary)} bytes of width {width}"
         raise DamagedSegmentError(message)
-    steps[:1] = np.frombuffer(binary, "<i8", 1)
-    steps[1:] = np.frombuffer(binary, f"<i{width}", offset=9) if width else 0
+    return width
 
 
 def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -227,6 +232,8 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
         message = "the checksum differs"
         raise DamagedSegmentError(message)
     events, fetches = segment["events"], segment["fetches"]
+    for name in PACKED:  # before there is room for a number of events that may be damaged
+        _width_of_steps(segment[name], fetches if name in OF_FETCHES else events)
     of_events = np.empty((len(PACKED) - len(OF_FETCHES), events), np.int64)
     of_fetches = np.empty((len(OF_FETCHES), fetches), np.int64)
     for steps, name in zip((*of_events, *of_fetches), PACKED, strict=True):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import zlib
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
@@ -81,12 +82,21 @@ def test_numbers_that_are_not_there_are_told(binary: bytes) -> None:
         ({"format_version": 2}, "format 2, and 1 is known"),
         ({"checksum": 1}, "the checksum differs"),
         ({"offset": b"\0" * 9}, "the checksum differs"),
+        ({"events": 10**15}, "1000000000000000 numbers are not in"),
     ],
 )
 def test_damage_is_told_with_its_place(damage: dict[str, Any], told: str) -> None:
     (segment,) = segments_of([event(20), event(30)])
     with pytest.raises(DamagedSegmentError, match=rf"\('c', 't', 0, 1\) that begins at 20 us is damaged: {told}"):
         events_of(packed_stream([], [segment | damage]))
+
+
+def test_kinds_that_are_not_as_many_fetches_as_there_should_be_are_told() -> None:
+    (segment,) = segments_of([event(20), event(30)])
+    segment["kind"] = packed_for_segment(np.array([APPEND, FETCH], np.int64))
+    segment["checksum"] = zlib.crc32(b"".join(segment[name] for name in PACKED))
+    with pytest.raises(DamagedSegmentError, match="it should have 2 fetches"):
+        events_of(packed_stream([], [segment]))
 
 
 def test_segments_end_with_day_epoch_set_and_size() -> None:
