@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.batches.around_shrinks import AroundShrinks, shown_around_shrinks
-from udfs.batches.results import KINDS, RESULT_SCHEMA, SET_COLUMNS, STATE, named_once, named_results
-from udfs.batches.segments import one_row_an_event
-from udfs.batches.set_order import set_changes, set_of
+from udfs.batches.quiet_rows import QuietRows
+from udfs.batches.results import KINDS, RESULT_SCHEMA, SCORED, SET_COLUMNS, STATE, named_once, named_results
+from udfs.batches.segment_stream import one_row_an_event
+from udfs.batches.set_order import rows_of_piece, set_changes, set_of
 from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
 from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
 from udfs.kernel.state import PARAMS, State, new_state
@@ -34,6 +35,7 @@ from udfs.records import (
     new_kernel_output,
 )
 from udfs.rules import REGISTRY, Param, Rule
+from udfs.rules.base import always_acts
 
 TERM_FIELDS = (
     ("leader_epoch", pa.int32()),
@@ -204,6 +206,15 @@ class SetReplay:
         while not replay_kernels().advance(self.state, rows, until_us, self.out):
             yield from self.flush()
 
+    def pass_over(self, piece: QuietRows) -> Iterator[pa.RecordBatch]:
+        """Come to the end of a quiet stretch; its rows are replayed where that makes a difference."""
+        if self.state is None or self.term_is_over or self.key != piece.of_set:
+            return
+        yield from self._make_room()
+        around = piece.around
+        if not replay_kernels().pass_over(self.state, around.quiet, around.latest, around.latencies, self.out):
+            yield from self.advance(_kernel_rows(piece.rows()), -1)
+
     def end_term(self) -> Iterator[pa.RecordBatch]:
         """Let the timers run to the end of the term, and remember whose rows these were."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
@@ -336,7 +347,13 @@ def replay_batches(
         When a set's rows are not in order of time.
     """
     current = SetReplay(runs, kinds, until_us, shared, around_shrinks=around_shrinks)
-    for batch in one_row_an_event(batches):
+    # A timeline has rows of every stretch.
+    quiet = not shared and set(kinds) <= {*SCORED, STATE} and all(_knows_quiet(run) for run in runs)
+    for piece in one_row_an_event(batches, quiet=quiet):
+        if isinstance(piece, QuietRows) and piece.until_us < until_us:
+            yield from current.pass_over(piece)
+            continue
+        batch = rows_of_piece(piece)
         times = batch.column("time_us")
         within = batch if (pc.max(times).as_py() or 0) < until_us else batch.filter(pc.less(times, until_us))
         if within.num_rows:
@@ -346,8 +363,12 @@ def replay_batches(
     yield from current.flush_states()
 
 
+def _knows_quiet(run: RuleRun) -> bool:
+    return REGISTRY[run.rule].acts_in_quiet is not always_acts
+
+
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
-    rows = Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
+    rows = _kernel_rows(batch)
     # Rows of a set come together, so that most batches need no look at each row.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
     new_set = np.zeros(batch.num_rows, np.bool_) if alone else set_changes(batch, SET_COLUMNS)
@@ -371,6 +392,10 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
             )
             first = start + 1
         yield from current.advance(Rows(*(column[first:end] for column in rows)), -1)
+
+
+def _kernel_rows(batch: pa.RecordBatch) -> Rows:
+    return Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
 
 
 def _check_order(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:

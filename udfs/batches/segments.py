@@ -9,7 +9,6 @@ tells what the numbers are. ``checksum`` is the CRC-32 of the binaries one after
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from udfs.batches.event_chunks import Events, events_of, joined_events, sorted_events
+from udfs.batches.quiet_rows import packed_quiet
 from udfs.batches.results import SET_COLUMNS
-from udfs.batches.set_order import in_set_order, set_of
+from udfs.batches.set_order import set_of
 from udfs.jit import entry
 from udfs.kernel.ledger import DAY_US
 from udfs.records import FETCH, UNKNOWN, Rows
@@ -49,6 +49,7 @@ SEGMENT = pa.struct(
         ("fetches", pa.int64()),
         ("checksum", pa.int64()),
         *((name, pa.binary()) for name in PACKED),
+        ("quiet", pa.binary()),
     ]
 )
 SEGMENTS = pa.schema(
@@ -204,6 +205,7 @@ def _segment(events: Events, number: _Number) -> dict[str, Any]:
         "events": len(events),
         "fetches": int(fetches.sum()),
         **_binaries({name: columns[name] for name in PACKED}, fetches),
+        "quiet": packed_quiet(Rows(*(columns[name] for name in Rows._fields))),
     }
 
 
@@ -288,66 +290,3 @@ def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
             columns[9, i] = columns[8, i] + until_us
         fetches += 1
     return fetches
-
-
-def one_row_an_event(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Unpack the segments in the stream of the replay; memory is bounded by those that overlap, and a batch.
-
-    Parameters
-    ----------
-    batches : iterator of RecordBatch
-        SET_COLUMNS, the columns of ``Rows`` (int64), more of any kind, and ``segment`` (SEGMENT, null in rows of
-        one event), with the time of its first event; sorted by set, then ROW_ORDER.
-
-    Yields
-    ------
-    RecordBatch
-        The same without ``segment``, an event a row, in order.
-
-    Raises
-    ------
-    DamagedSegmentError
-        Naming the segment.
-    ValueError
-        When rows are not in order.
-    """
-    return in_set_order(_pieces(batches))
-
-
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        segments = batch.column("segment")
-        rows = batch.drop_columns(["segment"])
-        is_segment = np.asarray(segments.is_valid())
-        edges = np.flatnonzero(is_segment[1:] | is_segment[:-1]) + 1
-        for first, end in pairwise([0, *edges.tolist(), rows.num_rows]):
-            if first < end and is_segment[first]:
-                yield _unpacked_rows(rows, first, segments[first].as_py())
-            else:
-                yield rows.slice(first, end - first)
-
-
-@lru_cache
-def _nulls(type_: pa.DataType, count: int) -> pa.Array:
-    return pa.nulls(count, type_)
-
-
-def _unpacked_rows(rows: pa.RecordBatch, place: int, segment: dict[str, Any]) -> pa.RecordBatch:
-    try:
-        columns = unpack_segment(segment)
-    except DamagedSegmentError as error:
-        at_us = rows.column("time_us")[place].as_py()
-        message = f"the segment of {set_of(rows, place)} that begins at {at_us} us is damaged: {error}"
-        raise DamagedSegmentError(message) from error
-    events = segment["events"]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(columns[field.name])
-            if field.name in Rows._fields
-            else pa.repeat(rows.column(field.name)[place], events)
-            if field.name in SET_COLUMNS
-            else _nulls(field.type, 1 << events.bit_length()).slice(0, events)
-            for field in rows.schema
-        ],
-        schema=rows.schema,
-    )

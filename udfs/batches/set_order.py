@@ -1,30 +1,33 @@
 """Pieces of the replay's stream that may overlap, as one stream in order: of each set, rows by ROW_ORDER."""
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from udfs.batches.quiet_rows import QuietRows
 from udfs.batches.results import SET_COLUMNS
 from udfs.records import ROW_ORDER
 
 Key = tuple[object, ...]
+Piece: TypeAlias = "pa.RecordBatch | QuietRows"
 
 
-def in_set_order(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
     """Merge pieces; memory is bounded by those that overlap at a time.
 
     Parameters
     ----------
-    pieces : iterator of RecordBatch
+    pieces : iterator of RecordBatch or QuietRows
         SET_COLUMNS and ROW_ORDER (int64) among their columns, the rows of a set together. Each in order, and none
         begins at an earlier time than one that came before it.
 
     Yields
     ------
-    RecordBatch
+    RecordBatch or QuietRows
         The same rows in order. Pieces that overlap with no other are passed on as they are.
 
     Raises
@@ -32,30 +35,43 @@ def in_set_order(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     ValueError
         When a piece begins earlier than the one before it.
     """
-    waiting: pa.RecordBatch | None = None
+    waiting: Piece | None = None
     begun: tuple[Key, int] | None = None
     for piece in pieces:
-        if not piece.num_rows:
+        if isinstance(piece, pa.RecordBatch) and not piece.num_rows:
             continue
-        of_set, last_set = set_of(piece, 0), set_of(piece, piece.num_rows - 1)
-        begin_us = piece.column("time_us")[0].as_py()
+        of_set, last_set, begin_us = _begin_of(piece)
         if begun and begun[0] == of_set and begin_us < begun[1]:
             message = f"rows of {of_set} are not in order of time at {begin_us} us"
             raise ValueError(message)
-        if waiting and set_of(waiting, waiting.num_rows - 1) == of_set:
+        if isinstance(waiting, QuietRows) and waiting.of_set == of_set and begin_us < waiting.until_us:
+            waiting = waiting.rows()
+        if isinstance(waiting, pa.RecordBatch) and set_of(waiting, waiting.num_rows - 1) == of_set:
             # Nothing to come is earlier than this piece begins.
             early = np.flatnonzero(np.asarray(waiting.column("time_us")) < begin_us)
             done = int(early[-1]) + 1 if len(early) else 0
             yield waiting.slice(0, done)
             if done < waiting.num_rows:
-                whole = pa.concat_batches([waiting.slice(done), piece])
+                whole = pa.concat_batches([waiting.slice(done), rows_of_piece(piece)])
                 piece = whole.take(pa.array(set_order(whole)))
-        elif waiting:
+        elif waiting is not None:
             yield waiting
         waiting = piece
         begun = (last_set, begin_us if last_set == of_set else 0)
-    if waiting:
+    if waiting is not None:
         yield waiting
+
+
+def _begin_of(piece: Piece) -> tuple[Key, Key, int]:
+    """The set of its first and of its last row, and the time of the first."""
+    if isinstance(piece, QuietRows):
+        return piece.of_set, piece.of_set, piece.first_us
+    return set_of(piece, 0), set_of(piece, piece.num_rows - 1), piece.column("time_us")[0].as_py()
+
+
+def rows_of_piece(piece: Piece) -> pa.RecordBatch:
+    """Its rows, read if it is a quiet stretch."""
+    return piece.rows() if isinstance(piece, QuietRows) else piece
 
 
 def set_changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:

@@ -57,6 +57,8 @@ class PartitionSteps(NamedTuple):
     fire_timers: Callable[..., Any]
     """``come_to``, called instead of compiled into its caller."""
     schedule_giving_up: Callable[..., Any]
+    schedule_check: Callable[..., Any]
+    schedule_crossing: Callable[..., Any]
 
 
 def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
@@ -393,6 +395,6 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
     def take_in_row_called(state, rows, i, out):
         take_in_row(state, rows, i, out)
 
-    return PartitionSteps(
-        begin_term, take_in_row, take_in_row_called, take_in, come_to, fire_timers, schedule_giving_up
-    )
+    takes = (take_in_row, take_in_row_called, take_in)
+    schedules = (schedule_giving_up, schedule_check, schedule_crossing)
+    return PartitionSteps(begin_term, *takes, come_to, fire_timers, *schedules)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from udfs.jit import entry, inlined, kernel
 from udfs.kernel import ledger, shared_runs
 from udfs.kernel.partition import build_partition_steps
+from udfs.kernel.pass_over import pass_over_calls
+from udfs.kernel.rule_calls import rule_calls
 from udfs.rules import REGISTRY
 from udfs.rules.base import Rule
 
@@ -38,6 +40,7 @@ class ReplayKernels(NamedTuple):
     close_day: Callable[..., None]
     end_term: Callable[..., None]
     has_room: Callable[..., bool]
+    pass_over: Callable[..., bool]
 
 
 @lru_cache(maxsize=1)
@@ -65,6 +68,9 @@ def replay_has_room(state, out):
 def build_replay_kernels(rules: Sequence[Rule]) -> ReplayKernels:
     """Compile the replay for these rules; a run's code is a position in ``rules``."""
     steps = build_partition_steps(rules)
+    quiet_calls = pass_over_calls(rules, rule_calls(rules), steps)
+    may_pass_over, come_to_its_end = quiet_calls.may_pass_over, quiet_calls.pass_over
+    fire_timers = steps.fire_timers
     begin_term, take_in_row, come_to = steps.begin_term, steps.take_in_row, steps.come_to
 
     @entry
@@ -111,4 +117,19 @@ def build_replay_kernels(rules: Sequence[Rule]) -> ReplayKernels:
         shared_runs.part_shared_runs(state)
         ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
-    return ReplayKernels(entry_to_begin_term, advance, close_day, end_term, replay_has_room)
+    @entry
+    def pass_over(state, quiet, latest, latencies, out):
+        """Come to the end of a quiet stretch without its rows, if that makes no difference; there has to be room.
+
+        Returns
+        -------
+        bool
+            False when the rows have to be replayed; what was due before the first of them has happened.
+        """
+        fire_timers(state, quiet[0].from_us, out)
+        if not may_pass_over(state, quiet[0], latest):
+            return False
+        come_to_its_end(state, quiet[0], latest, latencies, out)
+        return True
+
+    return ReplayKernels(entry_to_begin_term, advance, close_day, end_term, replay_has_room, pass_over)

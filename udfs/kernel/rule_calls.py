@@ -26,6 +26,7 @@ class RuleCalls(NamedTuple):
     may_advance: Callable[..., Any]
     advances_on_commit: Callable[..., Any]
     gives_up_at_us: Callable[..., Any]
+    acts_in_quiet: Callable[..., Any]
 
 
 def rule_calls(rules: Sequence[Rule]) -> RuleCalls:

@@ -135,6 +135,18 @@ def never_overdue(_follower, _leader, _fetch, _params):
     return NEVER_US
 
 
+@kernel
+def always_acts(_quiet, _leader, _params):
+    """Nothing is known of what the rule does; each fetch has to be shown to it."""
+    return True
+
+
+@kernel
+def never_acts(_quiet, _leader, _params):
+    """Who is not behind by the lag time stays."""
+    return False
+
+
 KINDS = ("released", "proposed", "elsewhere", "reference")
 """Where rules are from: Kafka's releases, proposals for Kafka, other systems and forks; or only to compare with."""
 
@@ -182,6 +194,9 @@ class Rule:
         May the high watermark move when an ISR write is answered, or else when a shrink is asked for?
     gives_up_at_us : ``(fetch, params) -> int``
         When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US: it does not.
+    acts_in_quiet : ``(quiet, leader, params) -> bool``
+        May the rule change the ISR in a quiet stretch (``udfs.kernel.quiet``), or does it learn something in it that
+        the followers' latest fetches do not tell? All are in the ISR, nobody is behind by the lag time.
     checks_per_lag_time : int
         Runs of isr-expiration in replica.lag.time.max.ms; CONTINUOUS for none.
     isr_write_in_background : bool
@@ -216,6 +231,7 @@ class Rule:
     may_advance: Function = never_frozen
     advances_on_commit: Function = after_shrink
     gives_up_at_us: Function = never_gives_up
+    acts_in_quiet: Function = always_acts
     isr_write_in_background: bool = False
     knows_as: str = ""
     params: dict[str, Param] = field(default_factory=dict)

@@ -18,7 +18,7 @@ Source: Replica.updateLogReadResult, Partition.makeLeader, maybeIncrementLeaderH
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, TRY_TO_JOIN, Param, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, TRY_TO_JOIN, Param, Rule, never_acts
 
 
 @kernel
@@ -91,6 +91,7 @@ RULE = Rule(
     may_join=may_join,
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=2,
     params={"joins_from_epoch_start": Param("true: 2.0.1", 0, NO_YES)},
 )

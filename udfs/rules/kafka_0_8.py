@@ -72,6 +72,12 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
     return follower.in_isr != 0
 
 
+@kernel
+def acts_in_quiet(quiet, leader, params):
+    """Somebody may have been slow; up to 0.8.1 the high watermark moves when a request is read."""
+    return quiet.most_behind_messages > params.replica_lag_max_messages or params.recorded_before_read != 0
+
+
 RULE = Rule(
     id="kafka-0.8",
     in_force="0.8.0 - 0.8.2.2",
@@ -83,6 +89,7 @@ RULE = Rule(
     may_join=may_join,
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
+    acts_in_quiet=acts_in_quiet,
     checks_per_lag_time=1,
     params={
         "replica_lag_max_messages": Param("records behind, beyond which a follower is slow", 4000),

@@ -17,7 +17,7 @@ Source: ReplicaManager.fetchMessages, Replica.updateLogReadResult, Partition.get
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, TRY_TO_JOIN, Rule, never_acts
 
 
 @kernel
@@ -72,5 +72,6 @@ RULE = Rule(
     may_join=may_join,
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=1,
 )

@@ -11,7 +11,7 @@ Source: KAFKA-10853, the diff that it calls pretty broken.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, after_any_write
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, after_any_write, never_acts
 
 
 @kernel
@@ -111,6 +111,7 @@ RULE = Rule(
     holds_high_watermark=holds_high_watermark,
     may_advance=may_advance,
     advances_on_commit=after_any_write,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=2,
     isr_write_in_background=True,
 )

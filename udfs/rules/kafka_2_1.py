@@ -15,7 +15,7 @@ Source: Partition.readRecords, getOutOfSyncReplicas of 2.1.1; Replica.updateFetc
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule, never_acts
 
 
 @kernel
@@ -97,6 +97,7 @@ RULE = Rule(
     may_join=may_join,
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=2,
     knows_as="kafka-0.10.2",
     params={"errors_change_nothing": Param("true: 2.4.0 to 2.6.3", 0, NO_YES)},

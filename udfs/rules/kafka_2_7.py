@@ -16,7 +16,7 @@ Source: Partition.maybeExpandIsr, maybeShrinkIsr, sendAlterIsrRequest of 2.7.2; 
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule, never_acts
 
 
 @kernel
@@ -95,6 +95,7 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     advances_on_commit=advances_on_commit,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=2,
     isr_write_in_background=True,
     knows_as="kafka-0.10.2",

@@ -19,7 +19,16 @@ resetReplicaState of 3.3.2, 3.5.2, 3.6.2.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN, Param, Rule, after_any_write
+from udfs.rules.base import (
+    ADVANCE_HIGH_WATERMARK,
+    NO_YES,
+    NOTHING,
+    TRY_TO_JOIN,
+    Param,
+    Rule,
+    after_any_write,
+    never_acts,
+)
 
 
 @kernel
@@ -115,6 +124,7 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
     advances_on_commit=after_any_write,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=2,
     isr_write_in_background=True,
     knows_as="kafka-0.10.2",

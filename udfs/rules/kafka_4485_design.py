@@ -19,7 +19,7 @@ Source: KAFKA-4485, description and its four guarantees.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule, never_acts
 
 
 @kernel
@@ -102,5 +102,6 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     overdue_at_ms=overdue_at_ms,
     holds_high_watermark=holds_high_watermark,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=CONTINUOUS,
 )

@@ -73,6 +73,12 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
     return follower.in_isr != 0
 
 
+@kernel
+def acts_in_quiet(quiet, leader, params):
+    """The estimate, and the time since somebody was at the log end, may come to more than the lag time."""
+    return quiet.longest_behind_us // 1000 + quiet.longest_catch_up_ms >= params.replica_lag_time_max_ms
+
+
 RULE = Rule(
     id="kip-16-catch-up-time",
     in_force="rejected",
@@ -83,5 +89,6 @@ RULE = Rule(
     may_join=may_join,
     out_of_sync=out_of_sync,
     holds_high_watermark=holds_high_watermark,
+    acts_in_quiet=acts_in_quiet,
     checks_per_lag_time=1,
 )

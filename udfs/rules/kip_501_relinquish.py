@@ -144,6 +144,13 @@ def gives_up_at_us(fetch, params):
     return NEVER_US
 
 
+@kernel
+def acts_in_quiet(quiet, leader, params):
+    """A fetch may have taken too long."""
+    longest_us = quiet.longest_fetch_us if params.count_long_poll != 0 else quiet.longest_held_us
+    return longest_us > params.follower_fetch_process_time_max_ms * 1000
+
+
 RULE = Rule(
     id="kip-501-relinquish",
     in_force="proposed",
@@ -159,6 +166,7 @@ RULE = Rule(
     holds_high_watermark=holds_high_watermark,
     may_advance=may_advance,
     advances_on_commit=after_any_write,
+    acts_in_quiet=acts_in_quiet,
     checks_per_lag_time=2,
     isr_write_in_background=True,
     gives_up_at_us=gives_up_at_us,

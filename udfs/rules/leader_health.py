@@ -127,6 +127,12 @@ def may_advance(leader, params):
     return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
 
 
+@kernel
+def acts_in_quiet(quiet, leader, params):
+    """The leader is not in good health, or a fetch was not prompt."""
+    return leader.health_multiplier != 0 or quiet.longest_held_us > params.prompt_ms * 1000
+
+
 RULE = Rule(
     id="leader-health",
     in_force="elsewhere",
@@ -140,6 +146,7 @@ RULE = Rule(
     holds_high_watermark=holds_high_watermark,
     may_advance=may_advance,
     advances_on_commit=after_any_write,
+    acts_in_quiet=acts_in_quiet,
     checks_per_lag_time=2,
     isr_write_in_background=True,
     params={

@@ -29,6 +29,7 @@ from udfs.rules.base import (
     Param,
     Rule,
     after_any_write,
+    never_acts,
 )
 
 IN_SYNC = 1
@@ -140,6 +141,7 @@ RULE = Rule(
     holds_high_watermark=holds_high_watermark,
     may_advance=may_advance,
     advances_on_commit=after_any_write,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=2,
     isr_write_in_background=True,
     params={

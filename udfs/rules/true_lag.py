@@ -12,7 +12,7 @@ Source: KAFKA-4485, section on the definition of lag.
 
 from udfs.jit import kernel
 from udfs.records import NEVER_US
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule, nothing
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, CONTINUOUS, NOTHING, TRY_TO_JOIN, Rule, never_acts, nothing
 
 
 @kernel
@@ -79,5 +79,6 @@ RULE = Rule(
     out_of_sync=out_of_sync,
     overdue_at_ms=overdue_at_ms,
     holds_high_watermark=holds_high_watermark,
+    acts_in_quiet=never_acts,
     checks_per_lag_time=CONTINUOUS,
 )

@@ -20,12 +20,12 @@ from udfs.batches import event_chunks, segments
 from udfs.batches.event_chunks import COLUMNS_OF_FETCHES, event_chunks_of_fetches
 from udfs.batches.replay import RuleRun, replay_batches
 from udfs.batches.results import SET_COLUMNS, STATES
+from udfs.batches.segment_stream import one_row_an_event
 from udfs.batches.segments import (
     OF_FETCHES,
     PACKED,
     SEGMENT,
     DamagedSegmentError,
-    one_row_an_event,
     packed_for_segment,
     unpack_segment,
     unpack_steps,

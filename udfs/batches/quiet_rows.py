@@ -1,0 +1,108 @@
+"""The quiet stretch of a segment, as a binary beside its events, and as a piece of the replay's stream.
+
+A replay that passes over the stretch needs the few rows around it only. The binary begins with the CRC-32 of the rest;
+then, compressed, numbers of 8 bytes: QUIET; how many latencies there are, and rows before the stretch, of latest fetches
+in it, and behind it; of each latency what moves the high watermark, its bucket, and how many appends; of these rows a
+column after the other.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from udfs.kernel.quiet import QUIET, quiet_stretch_of
+from udfs.records import Int64Array, Rows
+
+LEAST_SHARE = 0.5
+"""Of a segment's rows: a shorter stretch is not worth the room."""
+_FIELDS = len(QUIET.names or ())
+
+
+class AroundQuiet(NamedTuple):
+    """What a segment's quiet stretch is, and the rows around it."""
+
+    quiet: npt.NDArray[np.void]
+    """QUIET, shape (1,)."""
+    latencies: Int64Array
+    """BY_RECORD or BY_ARRIVAL, bucket, appends: shape (n, 3)."""
+    before: Rows
+    latest: Rows
+    """Each follower's latest fetch in the stretch, in order of time."""
+    after: Rows
+
+
+def packed_quiet(rows: Rows) -> bytes | None:
+    """Pack the quiet stretch of a segment's rows; None without one that is worth it."""
+    found = quiet_stretch_of(rows)
+    if found is None:
+        return None
+    first, end = int(found.quiet["first_row"][0]), int(found.quiet["end_row"][0])
+    if end - first < LEAST_SHARE * len(rows.time_us):
+        return None
+    way, bucket = np.nonzero(found.latencies)
+    latencies = np.stack([way, bucket, found.latencies[way, bucket]], axis=1)
+    around = [
+        np.stack([column[places] for column in rows])
+        for places in (slice(0, first), found.latest_rows, slice(end, None))
+    ]
+    sizes = np.array([len(latencies), *(each.shape[1] for each in around)])
+    parts = (found.quiet.view(np.int64), sizes, latencies.ravel(), *(each.ravel() for each in around))
+    data = zlib.compress(np.concatenate(parts).astype("<i8").tobytes(), 1)
+    return zlib.crc32(data).to_bytes(4, "little") + data
+
+
+def unpacked_quiet(binary: bytes) -> AroundQuiet:
+    """Unpack what `packed_quiet` gave.
+
+    Raises
+    ------
+    ValueError
+        When it is not what was packed.
+    """
+    if int.from_bytes(binary[:4], "little") != zlib.crc32(binary[4:]):
+        message = "the checksum of its quiet stretch differs"
+        raise ValueError(message)
+    numbers = np.frombuffer(zlib.decompress(binary[4:]), "<i8")
+    at = _FIELDS + 4
+    count, *sizes = numbers[_FIELDS:at].tolist()
+    latencies = numbers[at : at + 3 * count].reshape(count, 3)
+    at += 3 * count
+    around = []
+    for size in sizes:
+        columns = numbers[at : at + size * len(Rows._fields)].reshape(len(Rows._fields), size)
+        around.append(Rows(*columns))
+        at += columns.size
+    return AroundQuiet(numbers[:_FIELDS].view(QUIET), latencies, *around)
+
+
+@dataclass(frozen=True)
+class QuietRows:
+    """A quiet stretch in the stream, in place of its rows.
+
+    Parameters
+    ----------
+    of_set : tuple
+        Values of SET_COLUMNS.
+    around : AroundQuiet
+    rows : callable
+        Reads the rows, as a RecordBatch of the stream.
+    """
+
+    of_set: tuple[object, ...]
+    around: AroundQuiet
+    rows: Callable[[], pa.RecordBatch]
+
+    @property
+    def first_us(self) -> int:
+        """When its first row is."""
+        return int(self.around.quiet["from_us"][0])
+
+    @property
+    def until_us(self) -> int:
+        """When the first row behind it is; none of its own is later."""
+        return int(self.around.quiet["until_us"][0])

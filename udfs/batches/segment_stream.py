@@ -1,0 +1,129 @@
+"""The replay's stream, of which most events come in packed segments, as an event a row or a quiet stretch at a time."""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from udfs.batches.quiet_rows import QuietRows, unpacked_quiet
+from udfs.batches.results import SET_COLUMNS
+from udfs.batches.segments import DamagedSegmentError, unpack_segment
+from udfs.batches.set_order import Piece, in_set_order, set_of
+from udfs.records import Rows
+
+Ints = npt.NDArray[np.int64]
+
+
+def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) -> Iterator[Piece]:
+    """Unpack the segments in the stream of the replay; memory is bounded by those that overlap, and a batch.
+
+    Parameters
+    ----------
+    batches : iterator of RecordBatch
+        SET_COLUMNS, the columns of ``Rows`` (int64), more of any kind, and ``segment`` (SEGMENT, null in rows of
+        one event), with the time of its first event; sorted by set, then ROW_ORDER.
+    quiet : bool
+        Leave quiet stretches packed in which no other row of the set is.
+
+    Yields
+    ------
+    RecordBatch or QuietRows
+        The same without ``segment``, an event a row, in order; quiet stretches by themselves.
+
+    Raises
+    ------
+    DamagedSegmentError
+        Naming the segment.
+    ValueError
+        When rows are not in order.
+    """
+    return in_set_order(_pieces(batches, quiet=quiet))
+
+
+class _Segment(NamedTuple):
+    """A segment in the stream, at this place of a batch without it."""
+
+    rows: pa.RecordBatch
+    place: int
+    packed: pa.StructScalar
+
+    def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
+        """Its events: with a quiet stretch by itself, if no row that follows is in it."""
+        quiet = self.packed["quiet"].as_py()
+        if quiet is None:
+            yield self.unpacked()
+            return
+        of_set = set_of(self.rows, self.place)
+        try:
+            around = unpacked_quiet(quiet)
+        except ValueError as error:
+            raise self.damaged(error) from error
+        first, end = int(around.quiet["first_row"][0]), int(around.quiet["end_row"][0])
+        piece = QuietRows(of_set, around, lambda: self.unpacked().slice(first, end - first))
+        if following and set_of(*following) == of_set:
+            rows, place = following
+            if rows.column("time_us")[place].as_py() <= piece.until_us:
+                yield self.unpacked()
+                return
+        yield self._rows_of(around.before._asdict(), first)
+        yield piece
+        yield self._rows_of(around.after._asdict(), len(around.after.time_us))
+
+    def unpacked(self) -> pa.RecordBatch:
+        """All its events, a row each."""
+        segment = self.packed.as_py()
+        try:
+            return self._rows_of(unpack_segment(segment), segment["events"])
+        except DamagedSegmentError as error:
+            raise self.damaged(error) from error
+
+    def damaged(self, error: Exception) -> DamagedSegmentError:
+        at_us = self.rows.column("time_us")[self.place].as_py()
+        return DamagedSegmentError(
+            f"the segment of {set_of(self.rows, self.place)} that begins at {at_us} us is damaged: {error}"
+        )
+
+    def _rows_of(self, columns: Mapping[str, Ints], events: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(columns[field.name])
+                if field.name in Rows._fields
+                else pa.repeat(self.rows.column(field.name)[self.place], events)
+                if field.name in SET_COLUMNS
+                else _nulls(field.type, 1 << events.bit_length()).slice(0, events)
+                for field in self.rows.schema
+            ],
+            schema=self.rows.schema,
+        )
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
+    waiting: _Segment | None = None  # whether it is taken apart hangs on the row that follows it
+    for batch in batches:
+        segments = batch.column("segment")
+        rows = batch.drop_columns(["segment"])
+        is_segment = np.asarray(segments.is_valid())
+        edges = np.flatnonzero(is_segment[1:] | is_segment[:-1]) + 1
+        for first, end in pairwise([0, *edges.tolist(), rows.num_rows]):
+            if first == end:
+                continue
+            if waiting:
+                yield from waiting.pieces((rows, first))
+                waiting = None
+            if not is_segment[first]:
+                yield rows.slice(first, end - first)
+            elif quiet:
+                waiting = _Segment(rows, first, segments[first])
+            else:
+                yield _Segment(rows, first, segments[first]).unpacked()
+    if waiting:
+        yield from waiting.pieces(None)
+
+
+@lru_cache
+def _nulls(type_: pa.DataType, count: int) -> pa.Array:
+    return pa.nulls(count, type_)

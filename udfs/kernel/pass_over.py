@@ -1,0 +1,160 @@
+"""Pass over a quiet stretch of the log (``udfs.kernel.quiet``) without replaying its rows.
+
+State, ledger and timers become what a replay of the rows would have left: sums are added, and each follower's latest
+fetch is taken in. That is so only if no run does anything meanwhile, which is asked first, of the state and of every
+rule.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from udfs.jit import kernel
+from udfs.kernel import ledger
+from udfs.kernel.ack_latency import waits_for_ack
+from udfs.kernel.active_runs import active_run
+from udfs.kernel.append_history import remember_append
+from udfs.kernel.doubts import is_late_no_more
+from udfs.kernel.partition import PartitionSteps
+from udfs.kernel.quiet import BY_ARRIVAL, BY_RECORD
+from udfs.kernel.rule_calls import RuleCalls
+from udfs.kernel.timers import await_rule_timer, set_timer_anew, timer_bits
+from udfs.records import COMPLETED, NEVER_US, NO_LINE, READ, RECORDED
+from udfs.rules.base import Rule, never_gives_up, nothing
+
+
+class PassOverCalls(NamedTuple):
+    """See the functions of the same names."""
+
+    may_pass_over: Callable[..., Any]
+    pass_over: Callable[..., Any]
+
+
+def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSteps) -> PassOverCalls:
+    """Compile it for these rules."""
+    acts_in_quiet = calls.acts_in_quiet
+    take_in_row, take_in = steps.take_in_row_called, steps.take_in
+    schedule_check, schedule_crossing = steps.schedule_check, steps.schedule_crossing
+    schedule_giving_up = steps.schedule_giving_up
+    # Who looks at no recorded fetch moves the high watermark when one arrives.
+    by_arrival = timer_bits(rule.on_recorded is nothing for rule in rules)
+    give_up = timer_bits(rule.gives_up_at_us is not never_gives_up for rule in rules)
+
+    @kernel
+    def may_pass_over(state, quiet, latest):
+        """Whether no run does anything between the first row of the stretch and the end."""
+        term = state.term[0]
+        if term.day_ends_us <= quiet.until_us or term.end_us <= quiet.until_us:
+            return False
+        if term.awaited_offset != 0 or term.runs_at_risk != 0 or term.log_end_offset != quiet.log_end_at_first:
+            return False
+        if not (
+            term.late_us <= quiet.latest_peak_us
+            or is_late_no_more(term.late_us, term.late_at_us, quiet.latest_peak_at_us)
+        ):
+            return False
+        if len(latest.time_us) != term.replicas - 1:
+            return False
+        for i in range(len(latest.time_us)):
+            if not _holds_all(state, latest.replica_id[i], quiet.from_us):
+                return False
+        for k in range(term.active):
+            r = active_run(state.active, k)
+            leader = state.leaders[r]
+            if leader.isr_size != leader.replicas or leader.high_watermark != quiet.log_end_at_first:
+                return False
+            if state.ledger.pages[r, ledger.SETTLED_US] > quiet.from_us or waits_for_ack(state.ledger.waits, r):
+                return False
+            if not ledger.is_in_ledger(leader):
+                return False
+        for r in range(term.runs):
+            leader, params = state.leaders[r], state.params[r]
+            if leader.commit_us != NEVER_US or leader.give_up_us != NEVER_US:
+                return False
+            if params.check_period_ms != 0 and (
+                leader.check_logged != NO_LINE or leader.check_us != leader.check_due_us
+            ):
+                return False
+            if quiet.longest_behind_us // 1000 >= params.replica_lag_time_max_ms:
+                return False
+            place = r if leader.along == 0 else leader.group
+            if acts_in_quiet(state.codes[r], quiet, state.leaders[place], params):
+                return False
+        return True
+
+    @kernel
+    def pass_over(state, quiet, latest, latencies, out):
+        """Come to the end of the stretch; ``latest`` are rows, the latest fetch of each follower in order of time."""
+        term = state.term[0]
+        for k in range(term.active):
+            _pass_over_run(state, active_run(state.active, k), quiet, latencies, by_arrival)
+        if quiet.log_end_at_end > term.log_end_offset:
+            # What no follower lacks at the end became one append: who lost it would lack it since the first of them.
+            held_by_all = quiet.log_end_at_end
+            remember_append(state.history, quiet.log_end_at_end, quiet.first_append_us, held_by_all)
+        term.log_end_offset = quiet.log_end_at_end
+        term.highest_high_watermark = max(term.highest_high_watermark, quiet.log_end_at_end)
+        term.miss_due_us = NEVER_US
+        for p in range(term.replicas):
+            state.fetches[p].log_end_offset = quiet.log_end_at_end
+        for i in range(len(latest.time_us)):
+            take_in_row(state, latest, i, out)
+            _take_in_instants(state, latest.replica_id[i], quiet.until_us, out)
+        term.late_us, term.late_at_us = quiet.late_us, quiet.late_at_us
+        term.rules_due_us = NEVER_US
+        for r in range(term.runs):
+            schedule_check(state, r, quiet.until_us)
+            schedule_crossing(state, r, quiet.until_us)
+            if give_up & term.rules != 0:
+                schedule_giving_up(state, r, quiet.until_us)
+            set_timer_anew(state.due_us, state.leaders, r)
+            await_rule_timer(term, state.due_us, r, state.due_us[r])
+
+    @kernel
+    def _take_in_instants(state, replica_id, until_us, out):
+        for p in range(state.term[0].replicas):
+            fetch = state.fetches[p]
+            if fetch.replica_id == replica_id and p != state.term[0].leader:
+                take_in(state, p, READ, fetch.handled_us, out)
+                take_in(state, p, RECORDED, fetch.processed_us, out)
+                if fetch.completed_us <= until_us:
+                    take_in(state, p, COMPLETED, fetch.completed_us, out)
+
+    return PassOverCalls(may_pass_over, pass_over)
+
+
+@kernel
+def _holds_all(state, replica_id, now_us):
+    """The follower lacks nothing, and nothing of it is open in the books."""
+    term = state.term[0]
+    for p in range(term.replicas):
+        fetch = state.fetches[p]
+        if p != term.leader and fetch.replica_id == replica_id:
+            at_log_end = fetch.missing_since_us == NEVER_US and fetch.log_end_offset == term.log_end_offset
+            counted = fetch.outsider_in == 0 and fetch.quiet != 0 and fetch.is_back != 0
+            awake = term.silent_until_us <= fetch.arrival_us
+            return at_log_end and counted and awake and fetch.stage >= RECORDED and fetch.doubt_until_us < now_us
+    return False
+
+
+@kernel
+def _pass_over_run(state, r, quiet, latencies, by_arrival):
+    """Add the stretch to the page of a run that is replayed by itself, and move its high watermark."""
+    leader, page = state.leaders[r], state.ledger.pages[r]
+    way = BY_ARRIVAL if by_arrival >> state.codes[r] & 1 else BY_RECORD
+    ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)
+    stalled_us, longest_us = quiet.stalled_us, quiet.longest_ack_us
+    if way == BY_ARRIVAL:
+        stalled_us, longest_us = quiet.stalled_by_arrival_us, quiet.longest_ack_by_arrival_us
+    page[ledger.HIGH_WATERMARK_STALLED_US] += stalled_us
+    page[ledger.ACKS_ALL_LATENCY_MAX_US] = max(page[ledger.ACKS_ALL_LATENCY_MAX_US], longest_us)
+    for i in range(len(latencies)):
+        if latencies[i, 0] == way:
+            page[ledger.LATENCIES + latencies[i, 1]] += latencies[i, 2]
+            page[ledger.ACKNOWLEDGED_APPENDS] += latencies[i, 2]
+    leader.log_end_offset = leader.high_watermark = quiet.log_end_at_end
+    leader.shown_log_end_offset = leader.shown_high_watermark = quiet.log_end_at_end
+    leader.acknowledged_offset = max(leader.acknowledged_offset, quiet.acknowledged_offset)
+    if quiet.last_append_us != 0:
+        leader.last_append_time_ms = quiet.last_append_us // 1000
+    for p in range(leader.replicas):
+        state.followers[r, p].log_end_offset = quiet.log_end_at_end

@@ -1,0 +1,379 @@
+"""Quiet stretches of a segment: nobody fails, nobody falls far behind, and all hold everything at both ends.
+
+What such a stretch leaves behind is known without a replay, whatever the rule: the log end, the high watermark (the
+least log end of the followers, as long as all are in the ISR), how long producers with acks=all waited, and each
+follower's latest fetch. What rules may heed besides is in QUIET at its worst, for ``Rule.acts_in_quiet``. It is found
+once, when a segment is packed; ``udfs.kernel.pass_over`` uses it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from udfs.jit import entry, kernel
+from udfs.kernel.ack_latency import latency_bucket
+from udfs.kernel.doubts import is_late_no_more
+from udfs.records import (
+    APPEND,
+    ARRIVED,
+    BUCKETS,
+    COMPLETED,
+    FETCH,
+    LONG_AGO,
+    NO_FETCH,
+    NOBODY_WAITS,
+    NOT_DUE,
+    READ,
+    RECORDED,
+    UNKNOWN,
+    Int64Array,
+    Rows,
+    int64_record,
+)
+
+QUIET = int64_record(
+    "first_row",  # of the rows that need no replay
+    "end_row",
+    "from_us",  # time of the first, and of the one after the last: what is due by then has happened
+    "until_us",
+    "log_end_at_first",
+    "log_end_at_end",
+    "first_append_us",  # of those that moved the log end; 0: none
+    "last_append_us",
+    "acknowledged_offset",  # end of the last append with acks 0 or 1; 0: none
+    "longest_behind_us",  # since a follower was at the log end when its fetch was read, at the most
+    "most_behind_messages",  # that the leader knew a follower to lack
+    "longest_catch_up_ms",  # that a follower would have needed at its pace, by KIP-16's estimate
+    "longest_held_us",  # a fetch in the leader's hands, without the wait for data
+    "longest_fetch_us",  # and with it
+    "latest_peak_us",  # the latest that the leader was with a fetch (``udfs.kernel.doubts``), and when that was
+    "latest_peak_at_us",
+    "late_us",  # TERM's at the end
+    "late_at_us",
+    "stalled_us",  # high watermark below the log end, if recorded fetches move it
+    "stalled_by_arrival_us",  # or if the arrival of fetches does
+    "longest_ack_us",
+    "longest_ack_by_arrival_us",
+)
+"""A stretch; both ends are instants at which every follower's latest fetch is recorded and from the log end."""
+
+MOST_FOLLOWERS = 15
+MOST_WAITING = 2000
+"""Appends that wait for their acknowledgement: a replay merges some beyond that (``udfs.kernel.ack_latency``)."""
+BY_RECORD, BY_ARRIVAL = 0, 1
+"""What moves the high watermark."""
+
+_FOLLOWER = int64_record(
+    "replica_id", "row", "stage", "due", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us",
+    "offset", "log_end", "known_log_end", "recorded_offset", "recorded_at_ms", "strict", "strict_us",
+)  # fmt: skip
+_LEADER = int64_record("log_end", "settled_us", "waits")
+_PACE = int64_record("high_watermark", "acknowledged", "stalled_us", "longest_ack_us")
+
+
+class QuietStretch(NamedTuple):
+    """A stretch of a segment that needs no replay, and what stays of it."""
+
+    quiet: npt.NDArray[np.void]
+    """QUIET, shape (1,)."""
+    latest_rows: Int64Array
+    """Each follower's latest fetch before its end: positions among the segment's rows, in order."""
+    latencies: Int64Array
+    """Acknowledged appends by bucket of latency, shape (2, BUCKETS): BY_RECORD and BY_ARRIVAL."""
+
+
+class _Walk(NamedTuple):
+    """What is known on the way through a segment."""
+
+    leader: npt.NDArray[np.void]
+    """_LEADER, shape (1,)."""
+    paces: npt.NDArray[np.void]
+    """_PACE, shape (2,): BY_RECORD and BY_ARRIVAL."""
+    followers: npt.NDArray[np.void]
+    """_FOLLOWER, shape (n,)."""
+    waits: Int64Array
+    """Time and end of each append that producers wait for, shape (rows, 2)."""
+
+
+def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
+    """Find the longest quiet stretch of a segment's rows, from the first instant at which all is held to the last.
+
+    Parameters
+    ----------
+    rows : Rows
+        Fetches and appends only.
+
+    Returns
+    -------
+    QuietStretch or None
+        None when there is no such stretch: a fetch failed or names no offset, a log became shorter, a follower
+        holds everything at no two instants, or is unheard of.
+    """
+    replica_ids = np.unique(rows.replica_id[rows.kind == FETCH])
+    if not 0 < len(replica_ids) <= MOST_FOLLOWERS:
+        return None
+    walk = _Walk(
+        np.zeros(1, _LEADER), np.zeros(2, _PACE), np.zeros(len(replica_ids), _FOLLOWER),
+        np.empty((len(rows.time_us), 2), np.int64),
+    )  # fmt: skip
+    quiet, latencies = np.zeros(1, QUIET), np.zeros((2, BUCKETS), np.int64)
+    quiet["first_row"] = quiet["end_row"] = -1
+    walk.followers["replica_id"] = replica_ids
+    if not walk_through_segment(walk, rows, quiet, latencies) or quiet["end_row"][0] <= quiet["first_row"][0]:
+        return None
+    if not walk_through_segment(walk, rows, quiet, latencies):
+        return None
+    return QuietStretch(quiet, np.sort(walk.followers["row"]), latencies)
+
+
+@entry
+def walk_through_segment(walk, rows, quiet, latencies):
+    """Find the first and the last row at which all is held; with these given, sum up what is between them.
+
+    Returns whether nothing on the way was irregular.
+    """
+    quiet = quiet[0]
+    summing = quiet.first_row >= 0
+    _begin(walk, quiet)
+    for i in range(len(rows.time_us)):
+        now_us = rows.time_us[i]
+        if not _come_to(walk, now_us, quiet, latencies):
+            return False
+        if summing and i == quiet.end_row:
+            _end(walk, now_us, quiet)
+            return True
+        if _all_is_held(walk):
+            if not summing:
+                quiet.first_row = i if quiet.first_row < 0 else quiet.first_row
+                quiet.end_row = i
+            elif i == quiet.first_row:
+                _begin_sums(walk, now_us, quiet, latencies)
+        if rows.kind[i] == APPEND:
+            regular = _take_in_append(walk, rows.offset[i], rows.code[i], now_us, quiet, latencies)
+        else:
+            regular = rows.kind[i] == FETCH and _take_in_fetch(walk, rows, i, quiet, latencies)
+        if not regular:
+            return False
+    return not summing
+
+
+@kernel
+def _begin(walk, quiet):
+    leader = walk.leader[0]
+    quiet.longest_held_us = quiet.longest_fetch_us = 0
+    leader.log_end = UNKNOWN
+    leader.settled_us = leader.waits = 0
+    for way in range(2):
+        walk.paces[way].high_watermark = UNKNOWN
+        walk.paces[way].acknowledged = 0
+    for p in range(len(walk.followers)):
+        follower = walk.followers[p]
+        follower.stage = NO_FETCH
+        follower.due = NOT_DUE
+        follower.offset = follower.recorded_offset = follower.known_log_end = follower.recorded_at_ms = UNKNOWN
+        follower.row = UNKNOWN
+        follower.strict_us = LONG_AGO
+
+
+@kernel
+def _all_is_held(walk):
+    """Every follower's latest fetch is recorded, and from the log end."""
+    for p in range(len(walk.followers)):
+        follower = walk.followers[p]
+        if follower.stage < RECORDED or follower.recorded_offset != walk.leader[0].log_end:
+            return False
+    return True
+
+
+@kernel
+def _begin_sums(walk, now_us, quiet, latencies):
+    leader = walk.leader[0]
+    quiet.from_us = now_us
+    quiet.log_end_at_first = leader.log_end
+    quiet.first_append_us = quiet.last_append_us = quiet.acknowledged_offset = 0
+    quiet.longest_behind_us = quiet.most_behind_messages = quiet.longest_catch_up_ms = 0
+    quiet.latest_peak_us = quiet.late_us = UNKNOWN
+    quiet.late_at_us = quiet.latest_peak_at_us = LONG_AGO
+    leader.settled_us = now_us
+    latencies[:] = 0
+    for way in range(2):
+        walk.paces[way].stalled_us = walk.paces[way].longest_ack_us = 0
+
+
+@kernel
+def _end(walk, now_us, quiet):
+    _settle(walk, now_us)
+    quiet.until_us = now_us
+    quiet.log_end_at_end = walk.leader[0].log_end
+    quiet.stalled_us = walk.paces[BY_RECORD].stalled_us
+    quiet.stalled_by_arrival_us = walk.paces[BY_ARRIVAL].stalled_us
+    quiet.longest_ack_us = walk.paces[BY_RECORD].longest_ack_us
+    quiet.longest_ack_by_arrival_us = walk.paces[BY_ARRIVAL].longest_ack_us
+    for p in range(len(walk.followers)):
+        quiet.longest_behind_us = max(quiet.longest_behind_us, now_us - walk.followers[p].strict_us)
+
+
+@kernel
+def _settle(walk, now_us):
+    """Sum up how long high watermarks stand below the log end, until now."""
+    leader = walk.leader[0]
+    for way in range(2):
+        if walk.paces[way].high_watermark < leader.log_end:
+            walk.paces[way].stalled_us += now_us - leader.settled_us
+    leader.settled_us = now_us
+
+
+@kernel
+def _advance_high_watermarks(walk, now_us, latencies):
+    leader = walk.leader[0]
+    for way in range(2):
+        pace, least = walk.paces[way], leader.log_end
+        for p in range(len(walk.followers)):
+            held = walk.followers[p].recorded_offset if way == BY_RECORD else walk.followers[p].offset
+            least = min(least, held)
+        if least > pace.high_watermark:
+            pace.high_watermark = least
+            _acknowledge(walk, way, now_us, latencies)
+
+
+@kernel
+def _acknowledge(walk, way, now_us, latencies):
+    pace = walk.paces[way]
+    while pace.acknowledged < walk.leader[0].waits and walk.waits[pace.acknowledged, 1] <= pace.high_watermark:
+        latency_us = now_us - walk.waits[pace.acknowledged, 0]
+        latencies[way, latency_bucket(latency_us)] += 1
+        pace.longest_ack_us = max(pace.longest_ack_us, latency_us)
+        pace.acknowledged += 1
+
+
+@kernel
+def _take_in_append(walk, log_end_offset, acks, now_us, quiet, latencies):
+    leader = walk.leader[0]
+    if acks == UNKNOWN:  # -1: all
+        i = leader.waits
+        walk.waits[i, 0] = now_us
+        walk.waits[i, 1] = log_end_offset if i == 0 else max(log_end_offset, walk.waits[i - 1, 1])
+        leader.waits += 1
+        for way in range(2):
+            _acknowledge(walk, way, now_us, latencies)
+    elif acks != NOBODY_WAITS:
+        quiet.acknowledged_offset = max(quiet.acknowledged_offset, log_end_offset)
+    if log_end_offset > leader.log_end:
+        _settle(walk, now_us)
+        leader.log_end = log_end_offset
+        quiet.last_append_us = now_us
+        if quiet.first_append_us == 0:
+            quiet.first_append_us = now_us
+        for p in range(len(walk.followers)):
+            behind = log_end_offset - walk.followers[p].recorded_offset
+            quiet.most_behind_messages = max(quiet.most_behind_messages, behind)
+        _advance_high_watermarks(walk, now_us, latencies)
+    waiting = leader.waits - min(walk.paces[BY_RECORD].acknowledged, walk.paces[BY_ARRIVAL].acknowledged)
+    return waiting <= MOST_WAITING
+
+
+@kernel
+def _take_in_fetch(walk, rows, i, quiet, latencies):
+    now_us, offset = rows.time_us[i], rows.offset[i]
+    p = 0
+    while walk.followers[p].replica_id != rows.replica_id[i]:
+        p += 1
+    follower = walk.followers[p]
+    # Two connections of one follower: what came by the older one is over first.
+    follower.completed_us = min(follower.completed_us, now_us)
+    for stage in range(READ, COMPLETED + 1):
+        if ARRIVED <= follower.stage < stage:
+            if not _enter(walk, follower, stage, now_us, quiet, latencies):
+                return False
+    if rows.code[i] != 0 or offset < max(follower.offset, 0):
+        return False
+    if not now_us <= rows.handled_us[i] <= rows.processed_us[i] <= rows.until_us[i]:
+        return False
+    if offset > walk.leader[0].log_end and not _take_in_append(walk, offset, NOBODY_WAITS, now_us, quiet, latencies):
+        return False
+    follower.arrival_us = now_us
+    follower.handled_us = rows.handled_us[i]
+    follower.processed_us = rows.processed_us[i]
+    follower.released_us = rows.released_us[i]
+    follower.completed_us = rows.until_us[i]
+    follower.stage = ARRIVED
+    follower.due = 2 * follower.handled_us + 1
+    follower.log_end = rows.leader_log_end_offset[i]
+    follower.row = i
+    held_us = follower.processed_us - now_us + max(0, follower.completed_us - follower.released_us)
+    quiet.longest_held_us = max(quiet.longest_held_us, held_us)
+    quiet.longest_fetch_us = max(quiet.longest_fetch_us, follower.completed_us - now_us)
+    if offset > follower.offset:
+        _settle(walk, now_us)
+        follower.offset = offset
+        _advance_high_watermarks(walk, now_us, latencies)
+    return True
+
+
+@kernel
+def _come_to(walk, until_us, quiet, latencies):
+    """Later instants of fetches up to ``until_us``, in order of time; answers first, as in a replay."""
+    while True:
+        due, which = NOT_DUE, 0
+        for p in range(len(walk.followers)):
+            if walk.followers[p].due < due:
+                due, which = walk.followers[p].due, p
+        if due >> 1 > until_us:
+            return True
+        follower = walk.followers[which]
+        if not _enter(walk, follower, follower.stage + 1, due >> 1, quiet, latencies):
+            return False
+
+
+@kernel
+def _enter(walk, follower, stage, now_us, quiet, latencies):
+    leader = walk.leader[0]
+    follower.stage = stage
+    if stage == READ:
+        follower.due = 2 * follower.processed_us + 1
+        if follower.log_end > leader.log_end and not _take_in_append(
+            walk, follower.log_end, NOBODY_WAITS, now_us, quiet, latencies
+        ):
+            return False
+        if follower.log_end < 0:
+            follower.log_end = leader.log_end
+        follower.strict = follower.offset >= leader.log_end
+        return follower.log_end >= follower.known_log_end
+    if stage == COMPLETED:
+        follower.due = NOT_DUE
+        _note_lateness(quiet, follower.completed_us - follower.released_us, now_us)
+        return True
+    follower.due = 2 * follower.completed_us
+    _note_lateness(quiet, follower.processed_us - follower.arrival_us, now_us)
+    _record(follower, now_us, quiet)
+    if follower.offset > follower.recorded_offset:
+        _settle(walk, now_us)
+        follower.recorded_offset = follower.offset
+        _advance_high_watermarks(walk, now_us, latencies)
+    return True
+
+
+@kernel
+def _record(follower, now_us, quiet):
+    """How far behind the follower was when its fetch is recorded."""
+    handled_ms = follower.handled_us // 1000
+    behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
+    if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:
+        estimate_ms = behind / moved * max(0, handled_ms - follower.recorded_at_ms)
+        quiet.longest_catch_up_ms = max(quiet.longest_catch_up_ms, np.int64(estimate_ms) + 1)
+    follower.recorded_at_ms = handled_ms
+    follower.known_log_end = follower.log_end
+    if follower.strict != 0:
+        quiet.longest_behind_us = max(quiet.longest_behind_us, now_us - follower.strict_us)
+        follower.strict_us = min(follower.handled_us, now_us)
+
+
+@kernel
+def _note_lateness(quiet, late_us, now_us):
+    if late_us >= quiet.latest_peak_us:
+        quiet.latest_peak_us = late_us
+        quiet.latest_peak_at_us = now_us
+    if late_us >= quiet.late_us or is_late_no_more(quiet.late_us, quiet.late_at_us, now_us):
+        quiet.late_us = late_us
+        quiet.late_at_us = now_us
