@@ -1,9 +1,9 @@
 """The quiet stretch of a segment, as a binary beside its events, and as a piece of the replay's stream.
 
 A replay that passes over the stretch needs the few rows around it only. The binary begins with the CRC-32 of the rest;
-then, compressed, numbers of 8 bytes: QUIET; how many latencies there are, and rows before the stretch, of latest fetches
-in it, and behind it; of each latency what moves the high watermark, its bucket, and how many appends; of these rows a
-column after the other.
+then, compressed, numbers of 8 bytes: QUIET; how many latencies there are, rows before the stretch, latest fetches in
+it, and rows behind it; of each latency what moves the high watermark, its bucket, and how many appends; of these rows
+a column after the other.
 """
 
 import zlib
@@ -19,7 +19,7 @@ from udfs.kernel.quiet import QUIET, quiet_stretch_of
 from udfs.records import Int64Array, Rows
 
 LEAST_SHARE = 0.5
-"""Of a segment's rows: a shorter stretch is not worth the room."""
+"""A shorter stretch is not worth the room."""
 _FIELDS = len(QUIET.names or ())
 
 
@@ -36,13 +36,13 @@ class AroundQuiet(NamedTuple):
     after: Rows
 
 
-def packed_quiet(rows: Rows) -> bytes | None:
-    """Pack the quiet stretch of a segment's rows; None without one that is worth it."""
+def packed_quiet(rows: Rows, least_share: float = LEAST_SHARE) -> bytes | None:
+    """Pack the quiet stretch of a segment's rows; None without one of that share of them."""
     found = quiet_stretch_of(rows)
     if found is None:
         return None
     first, end = int(found.quiet["first_row"][0]), int(found.quiet["end_row"][0])
-    if end - first < LEAST_SHARE * len(rows.time_us):
+    if end - first < least_share * len(rows.time_us):
         return None
     way, bucket = np.nonzero(found.latencies)
     latencies = np.stack([way, bucket, found.latencies[way, bucket]], axis=1)

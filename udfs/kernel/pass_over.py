@@ -47,10 +47,7 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
             return False
         if term.awaited_offset != 0 or term.runs_at_risk != 0 or term.log_end_offset != quiet.log_end_at_first:
             return False
-        if not (
-            term.late_us <= quiet.latest_peak_us
-            or is_late_no_more(term.late_us, term.late_at_us, quiet.latest_peak_at_us)
-        ):
+        if not (_is_late_anew(term, quiet) or _stays_late(term, quiet)):
             return False
         if len(latest.time_us) != term.replicas - 1:
             return False
@@ -85,6 +82,9 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
     def pass_over(state, quiet, latest, latencies, out):
         """Come to the end of the stretch; ``latest`` are rows, the latest fetch of each follower in order of time."""
         term = state.term[0]
+        late_us, late_at_us = term.late_us, term.late_at_us
+        if _is_late_anew(term, quiet):
+            late_us, late_at_us = quiet.late_us, quiet.late_at_us
         for k in range(term.active):
             _pass_over_run(state, active_run(state.active, k), quiet, latencies, by_arrival)
         if quiet.log_end_at_end > term.log_end_offset:
@@ -99,7 +99,7 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
         for i in range(len(latest.time_us)):
             take_in_row(state, latest, i, out)
             _take_in_instants(state, latest.replica_id[i], quiet.until_us, out)
-        term.late_us, term.late_at_us = quiet.late_us, quiet.late_at_us
+        term.late_us, term.late_at_us = late_us, late_at_us
         term.rules_due_us = NEVER_US
         for r in range(term.runs):
             schedule_check(state, r, quiet.until_us)
@@ -120,6 +120,20 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
                     take_in(state, p, COMPLETED, fetch.completed_us, out)
 
     return PassOverCalls(may_pass_over, pass_over)
+
+
+@kernel
+def _is_late_anew(term, quiet):
+    """How late the leader was before is forgotten when it is at its latest in the stretch."""
+    late_us, late_at_us = term.late_us, term.late_at_us
+    return late_us <= quiet.latest_peak_us or is_late_no_more(late_us, late_at_us, quiet.latest_peak_at_us)
+
+
+@kernel
+def _stays_late(term, quiet):
+    """It is not so late in the stretch as it was before, which still counts at the end."""
+    late_us, late_at_us = term.late_us, term.late_at_us
+    return late_us > quiet.latest_peak_us and not is_late_no_more(late_us, late_at_us, quiet.until_us)
 
 
 @kernel
