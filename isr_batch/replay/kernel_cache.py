@@ -10,9 +10,10 @@ import numpy as np
 from isr_batch import numba_cache
 from udfs.batches.replay import NO_ROWS
 from udfs.batches.segments import spread_steps
+from udfs.kernel.quiet import QUIET, quiet_stretch_of, walk_through_segment
 from udfs.kernel.replay import replay_kernels
 from udfs.kernel.state import new_state
-from udfs.records import new_kernel_output
+from udfs.records import FETCH, Rows, new_kernel_output
 from udfs.simulation.loop import simulation_loop
 
 
@@ -24,7 +25,8 @@ def digest_of_sources() -> str:
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
     """Let the entry points of this process load their machine code, and save what they compile."""
-    numba_cache.keep_compiled((*replay_kernels(), simulation_loop(), spread_steps), digest_of_sources())
+    entries = (*replay_kernels(), simulation_loop(), spread_steps, walk_through_segment)
+    numba_cache.keep_compiled(entries, digest_of_sources())
 
 
 def compile_replay() -> None:
@@ -37,6 +39,9 @@ def compile_replay() -> None:
     replay.advance(state, NO_ROWS, 0, out)
     replay.close_day(state, out)
     replay.end_term(state, out)
+    no_stretch, no_latencies = np.frombuffer(bytes(QUIET.itemsize), QUIET), np.frombuffer(b"", "<i8").reshape(0, 3)
+    replay.pass_over(state, no_stretch, NO_ROWS, no_latencies, out)
+    quiet_stretch_of(Rows(*np.array([[0], [FETCH], *[[0]] * 8])))
     spread_steps(np.empty((4, 0), np.int64), np.empty((6, 0), np.int64), np.empty((10, 0), np.int64))
 
 

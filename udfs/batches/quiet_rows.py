@@ -7,7 +7,7 @@ a column after the other.
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from udfs.kernel.append_history import CAPACITY, AppendHistory
 from udfs.kernel.quiet import QUIET, quiet_stretch_of
-from udfs.records import Int64Array, Rows
+from udfs.records import FETCH, Int64Array, Rows
 
 LEAST_SHARE = 0.5
 """A shorter stretch is not worth the room."""
@@ -32,7 +33,7 @@ class AroundQuiet(NamedTuple):
     """BY_RECORD or BY_ARRIVAL, bucket, appends: shape (n, 3)."""
     before: Rows
     latest: Rows
-    """Each follower's latest fetch in the stretch, in order of time."""
+    """Of `udfs.kernel.quiet.QuietStretch`."""
     after: Rows
 
 
@@ -46,10 +47,8 @@ def packed_quiet(rows: Rows, least_share: float = LEAST_SHARE) -> bytes | None:
         return None
     way, bucket = np.nonzero(found.latencies)
     latencies = np.stack([way, bucket, found.latencies[way, bucket]], axis=1)
-    around = [
-        np.stack([column[places] for column in rows])
-        for places in (slice(0, first), found.latest_rows, slice(end, None))
-    ]
+    before, after = (Rows(*(column[part] for column in rows)) for part in (slice(0, first), slice(end, None)))
+    around = [np.stack(each) for each in (before, found.latest, after)]
     sizes = np.array([len(latencies), *(each.shape[1] for each in around)])
     parts = (found.quiet.view(np.int64), sizes, latencies.ravel(), *(each.ravel() for each in around))
     data = zlib.compress(np.concatenate(parts).astype("<i8").tobytes(), 1)
@@ -89,13 +88,18 @@ class QuietRows:
     of_set : tuple
         Values of SET_COLUMNS.
     around : AroundQuiet
-    rows : callable
-        Reads the rows, as a RecordBatch of the stream.
+    segment : callable
+        Unpacks its segment, into a RecordBatch of the stream.
     """
 
     of_set: tuple[object, ...]
     around: AroundQuiet
-    rows: Callable[[], pa.RecordBatch]
+    segment: Callable[[], pa.RecordBatch]
+
+    def rows(self) -> pa.RecordBatch:
+        """Its rows, of the segment's."""
+        first, end = int(self.around.quiet["first_row"][0]), int(self.around.quiet["end_row"][0])
+        return self.segment().slice(first, end - first)
 
     @property
     def first_us(self) -> int:
@@ -106,3 +110,35 @@ class QuietRows:
     def until_us(self) -> int:
         """When the first row behind it is; none of its own is later."""
         return int(self.around.quiet["until_us"][0])
+
+
+def kernel_rows(batch: pa.RecordBatch) -> Rows:
+    """Columns of the kernel's rows."""
+    return Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
+
+
+def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
+    """Whether a follower lacks something that all had at the end of this stretch: it has lost it."""
+    offsets = rows.offset[(rows.kind == FETCH) & (rows.code == 0) & (rows.offset >= 0)]
+    return bool(len(offsets)) and int(offsets.min()) < int(passed.around.quiet["log_end_at_end"][0])
+
+
+def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
+    """Put the single appends of these stretches into the history, in place of one for each."""
+    first, end = history.used
+    ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
+    for piece in passed:
+        quiet = piece.around.quiet[0]
+        places = np.flatnonzero((ends == quiet["log_end_at_end"]) & (times_us == quiet["first_append_us"]))
+        found = quiet_stretch_of(kernel_rows(piece.segment()))
+        if len(places) and found:
+            around = (slice(0, places[0]), slice(places[0] + 1, None))
+            ends, times_us = (
+                np.concatenate([column[around[0]], appends, column[around[1]]])
+                for column, appends in zip((ends, times_us), found.appends.T, strict=True)
+            )
+    while len(ends) > CAPACITY:
+        # As `remember_append` does.
+        ends, times_us = np.append(ends[1::2], ends[-1:])[: -(-len(ends) // 2)], times_us[::2]
+    history.log_end_offset[: len(ends)], history.time_us[: len(ends)] = ends, times_us
+    history.used[:] = 0, len(ends)

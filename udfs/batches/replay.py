@@ -6,6 +6,7 @@ terms in order of time. Only the current set's state is kept, so memory does not
 
 import json
 import zlib
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from udfs.batches.around_shrinks import AroundShrinks, shown_around_shrinks
-from udfs.batches.quiet_rows import QuietRows
+from udfs.batches.quiet_rows import QuietRows, fetches_from_below, kernel_rows, recall_appends
 from udfs.batches.results import KINDS, RESULT_SCHEMA, SCORED, SET_COLUMNS, STATE, named_once, named_results
 from udfs.batches.segment_stream import one_row_an_event
 from udfs.batches.set_order import rows_of_piece, set_changes, set_of
@@ -78,6 +79,8 @@ RESULT_ROWS = 1 << 17
 SCORE_ROWS = 1 << 10
 STATES = 64
 """Kept states that are held before they leave as a batch."""
+PASSED = 16
+"""Quiet stretches with appends that are looked at again when a follower has lost what it held."""
 TERMS_ALIKE = 64
 """Kinds of terms whose runs' parameters are remembered."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
@@ -132,11 +135,13 @@ class SetReplay:
         self.state: State | None = None
         self.term_is_over = False
         self.kept: list[dict[str, Any]] = []
+        self.passed: deque[QuietRows] = deque(maxlen=PASSED)
         self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
         """Forget the former set; the next row starts a term, or is not replayed."""
         self.key, self.identity, self.state = key, None, None
+        self.passed.clear()
 
     def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
         """Take up what a former window ended with, of a term that goes on or is over."""
@@ -166,6 +171,7 @@ class SetReplay:
         params, shown = self._params_in(term)
         state.params[: len(self.runs)] = params
         self.state, self.term_is_over = state, False
+        self.passed.clear()
         self._identify(term["leader_epoch"], assigned, shown, start_us)
         yield from self._make_room()
         isr = sum(1 << assigned.index(replica) for replica in term["isr_at_start"] if replica in assigned)
@@ -202,6 +208,9 @@ class SetReplay:
         """Replay a stretch of the current term; without a term there is nothing to replay it against."""
         if self.state is None or self.term_is_over:
             return
+        if self.passed and fetches_from_below(rows, self.passed[-1]):
+            recall_appends(self.state.history, self.passed)
+            self.passed.clear()
         self.state.term["row"] = 0
         while not replay_kernels().advance(self.state, rows, until_us, self.out):
             yield from self.flush()
@@ -213,7 +222,9 @@ class SetReplay:
         yield from self._make_room()
         around = piece.around
         if not replay_kernels().pass_over(self.state, around.quiet, around.latest, around.latencies, self.out):
-            yield from self.advance(_kernel_rows(piece.rows()), -1)
+            yield from self.advance(kernel_rows(piece.rows()), -1)
+        elif around.quiet["appends"][0]:
+            self.passed.append(piece)
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
         """Let the timers run to the end of the term, and remember whose rows these were."""
@@ -347,8 +358,8 @@ def replay_batches(
         When a set's rows are not in order of time.
     """
     current = SetReplay(runs, kinds, until_us, shared, around_shrinks=around_shrinks)
-    # A timeline has rows of every stretch.
-    quiet = not shared and set(kinds) <= {*SCORED, STATE} and all(_knows_quiet(run) for run in runs)
+    # A timeline has rows of every stretch, and a state is kept with all appends.
+    quiet = not shared and set(kinds) <= set(SCORED) and all(_knows_quiet(run) for run in runs)
     for piece in one_row_an_event(batches, quiet=quiet):
         if isinstance(piece, QuietRows) and piece.until_us < until_us:
             yield from current.pass_over(piece)
@@ -368,7 +379,7 @@ def _knows_quiet(run: RuleRun) -> bool:
 
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
-    rows = _kernel_rows(batch)
+    rows = kernel_rows(batch)
     # Rows of a set come together, so that most batches need no look at each row.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
     new_set = np.zeros(batch.num_rows, np.bool_) if alone else set_changes(batch, SET_COLUMNS)
@@ -392,10 +403,6 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
             )
             first = start + 1
         yield from current.advance(Rows(*(column[first:end] for column in rows)), -1)
-
-
-def _kernel_rows(batch: pa.RecordBatch) -> Rows:
-    return Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
 
 
 def _check_order(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:

@@ -62,14 +62,13 @@ class _Segment(NamedTuple):
             around = unpacked_quiet(quiet)
         except ValueError as error:
             raise self.damaged(error) from error
-        first, end = int(around.quiet["first_row"][0]), int(around.quiet["end_row"][0])
-        piece = QuietRows(of_set, around, lambda: self.unpacked().slice(first, end - first))
+        piece = QuietRows(of_set, around, self.unpacked)
         if following and set_of(*following) == of_set:
             rows, place = following
             if rows.column("time_us")[place].as_py() <= piece.until_us:
                 yield self.unpacked()
                 return
-        yield self._rows_of(around.before._asdict(), first)
+        yield self._rows_of(around.before._asdict(), len(around.before.time_us))
         yield piece
         yield self._rows_of(around.after._asdict(), len(around.after.time_us))
 

@@ -32,6 +32,8 @@ class PassOverCalls(NamedTuple):
 def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSteps) -> PassOverCalls:
     """Compile it for these rules."""
     acts_in_quiet = calls.acts_in_quiet
+    on_arrival, on_read = calls.on_arrival, calls.on_read
+    on_recorded, on_completed = calls.on_recorded, calls.on_completed
     take_in_row, take_in = steps.take_in_row_called, steps.take_in
     schedule_check, schedule_crossing = steps.schedule_check, steps.schedule_crossing
     schedule_giving_up = steps.schedule_giving_up
@@ -43,13 +45,11 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
     def may_pass_over(state, quiet, latest):
         """Whether no run does anything between the first row of the stretch and the end."""
         term = state.term[0]
-        if term.day_ends_us <= quiet.until_us or term.end_us <= quiet.until_us:
-            return False
         if term.awaited_offset != 0 or term.runs_at_risk != 0 or term.log_end_offset != quiet.log_end_at_first:
             return False
         if not (_is_late_anew(term, quiet) or _stays_late(term, quiet)):
             return False
-        if len(latest.time_us) != term.replicas - 1:
+        if len(latest.time_us) != 2 * (term.replicas - 1):
             return False
         for i in range(len(latest.time_us)):
             if not _holds_all(state, latest.replica_id[i], quiet.from_us):
@@ -80,7 +80,7 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
 
     @kernel
     def pass_over(state, quiet, latest, latencies, out):
-        """Come to the end of the stretch; ``latest`` are rows, the latest fetch of each follower in order of time."""
+        """Come to the end of the stretch; ``latest`` are each follower's two latest fetches, in order."""
         term = state.term[0]
         late_us, late_at_us = term.late_us, term.late_at_us
         if _is_late_anew(term, quiet):
@@ -96,9 +96,9 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
         term.miss_due_us = NEVER_US
         for p in range(term.replicas):
             state.fetches[p].log_end_offset = quiet.log_end_at_end
-        for i in range(len(latest.time_us)):
-            take_in_row(state, latest, i, out)
-            _take_in_instants(state, latest.replica_id[i], quiet.until_us, out)
+        for p in range(term.replicas):
+            if p != term.leader:
+                _take_in_latest_fetches(state, p, quiet.until_us, latest, out)
         term.late_us, term.late_at_us = late_us, late_at_us
         term.rules_due_us = NEVER_US
         for r in range(term.runs):
@@ -110,14 +110,35 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
             await_rule_timer(term, state.due_us, r, state.due_us[r])
 
     @kernel
-    def _take_in_instants(state, replica_id, until_us, out):
-        for p in range(state.term[0].replicas):
-            fetch = state.fetches[p]
-            if fetch.replica_id == replica_id and p != state.term[0].leader:
-                take_in(state, p, READ, fetch.handled_us, out)
-                take_in(state, p, RECORDED, fetch.processed_us, out)
-                if fetch.completed_us <= until_us:
-                    take_in(state, p, COMPLETED, fetch.completed_us, out)
+    def _take_in_latest_fetches(state, p, until_us, latest, out):
+        """Show the follower's latest fetch but one to the rules alone, and take in the latest."""
+        fetch, last = state.fetches[p], 0
+        for i in range(len(latest.time_us)):
+            if latest.replica_id[i] == fetch.replica_id:
+                last = i
+        for i in range(last):
+            if latest.replica_id[i] == fetch.replica_id:
+                fetch.fetch_offset, fetch.error_code = latest.offset[i], latest.code[i]
+                fetch.leader_log_end_offset = latest.leader_log_end_offset[i]
+                fetch.arrival_us, fetch.handled_us = latest.time_us[i], latest.handled_us[i]
+                fetch.processed_us, fetch.released_us = latest.processed_us[i], latest.released_us[i]
+                fetch.completed_us = min(latest.until_us[i], latest.time_us[last])
+                for k in range(state.term[0].active):
+                    r = active_run(state.active, k)
+                    follower, leader, params, code = (
+                        state.followers[r, p], state.leaders[r], state.params[r], state.codes[r]
+                    )  # fmt: skip
+                    on_arrival(code, follower, leader, fetch, params)
+                    on_read(code, follower, leader, fetch, params)
+                    on_recorded(code, follower, leader, fetch, params)
+                    on_completed(code, follower, leader, fetch, params)
+        fetch.stage = COMPLETED
+        fetch.settled_us = latest.time_us[last]
+        take_in_row(state, latest, last, out)
+        take_in(state, p, READ, fetch.handled_us, out)
+        take_in(state, p, RECORDED, fetch.processed_us, out)
+        if fetch.completed_us <= until_us:
+            take_in(state, p, COMPLETED, fetch.completed_us, out)
 
     return PassOverCalls(may_pass_over, pass_over)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from udfs.jit import entry, kernel
+from udfs.jit import entry, inlined
 from udfs.kernel.ack_latency import latency_bucket
 from udfs.kernel.doubts import is_late_no_more
 from udfs.records import (
@@ -39,7 +39,8 @@ QUIET = int64_record(
     "until_us",
     "log_end_at_first",
     "log_end_at_end",
-    "first_append_us",  # of those that moved the log end; 0: none
+    "appends",  # that moved the log end
+    "first_append_us",  # the first of them; 0: none
     "last_append_us",
     "acknowledged_offset",  # end of the last append with acks 0 or 1; 0: none
     "longest_behind_us",  # since a follower was at the log end when its fetch was read, at the most
@@ -56,7 +57,8 @@ QUIET = int64_record(
     "longest_ack_us",
     "longest_ack_by_arrival_us",
 )
-"""A stretch; both ends are instants at which every follower's latest fetch is recorded and from the log end."""
+"""A stretch. At both ends each follower's latest fetch is recorded and from the log end, and the one before it was from
+there as well, or from the log end that the one before had found."""
 
 MOST_FOLLOWERS = 15
 MOST_WAITING = 2000
@@ -65,10 +67,11 @@ BY_RECORD, BY_ARRIVAL = 0, 1
 """What moves the high watermark."""
 
 _FOLLOWER = int64_record(
-    "replica_id", "row", "stage", "due", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us",
-    "offset", "log_end", "known_log_end", "recorded_offset", "recorded_at_ms", "strict", "strict_us",
+    "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
+    "released_us", "completed_us", "offset", "log_end", "log_end_before", "known_log_end", "recorded_offset",
+    "recorded_at_ms", "strict", "from_end_before", "strict_us",
 )  # fmt: skip
-_LEADER = int64_record("log_end", "settled_us", "waits")
+_LEADER = int64_record("log_end", "settled_us", "waits", "appends")
 _PACE = int64_record("high_watermark", "acknowledged", "stalled_us", "longest_ack_us")
 
 
@@ -77,10 +80,12 @@ class QuietStretch(NamedTuple):
 
     quiet: npt.NDArray[np.void]
     """QUIET, shape (1,)."""
-    latest_rows: Int64Array
-    """Each follower's latest fetch before its end: positions among the segment's rows, in order."""
+    latest: Rows
+    """Each follower's two latest fetches before its end, with the log ends that they found."""
     latencies: Int64Array
     """Acknowledged appends by bucket of latency, shape (2, BUCKETS): BY_RECORD and BY_ARRIVAL."""
+    appends: Int64Array
+    """Log end after each append within it that moved the log end, and when that was: shape (n, 2)."""
 
 
 class _Walk(NamedTuple):
@@ -94,6 +99,8 @@ class _Walk(NamedTuple):
     """_FOLLOWER, shape (n,)."""
     waits: Int64Array
     """Time and end of each append that producers wait for, shape (rows, 2)."""
+    appends: Int64Array
+    """End and time of each append that moved the log end, shape (3 * rows, 2)."""
 
 
 def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
@@ -115,7 +122,7 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
         return None
     walk = _Walk(
         np.zeros(1, _LEADER), np.zeros(2, _PACE), np.zeros(len(replica_ids), _FOLLOWER),
-        np.empty((len(rows.time_us), 2), np.int64),
+        np.empty((len(rows.time_us), 2), np.int64), np.empty((3 * len(rows.time_us), 2), np.int64),
     )  # fmt: skip
     quiet, latencies = np.zeros(1, QUIET), np.zeros((2, BUCKETS), np.int64)
     quiet["first_row"] = quiet["end_row"] = -1
@@ -124,7 +131,11 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
         return None
     if not walk_through_segment(walk, rows, quiet, latencies):
         return None
-    return QuietStretch(quiet, np.sort(walk.followers["row"]), latencies)
+    followers, appends = walk.followers, walk.appends[: int(quiet["appends"][0])]
+    places = np.concatenate([followers["row_before"], followers["row"]])
+    found = np.concatenate([followers["log_end_before"], followers["log_end"]])
+    latest = Rows(*(column[places] for column in rows))._replace(leader_log_end_offset=found)
+    return QuietStretch(quiet, latest, latencies, appends)
 
 
 @entry
@@ -158,12 +169,12 @@ def walk_through_segment(walk, rows, quiet, latencies):
     return not summing
 
 
-@kernel
+@inlined
 def _begin(walk, quiet):
     leader = walk.leader[0]
     quiet.longest_held_us = quiet.longest_fetch_us = 0
     leader.log_end = UNKNOWN
-    leader.settled_us = leader.waits = 0
+    leader.settled_us = leader.waits = leader.appends = 0
     for way in range(2):
         walk.paces[way].high_watermark = UNKNOWN
         walk.paces[way].acknowledged = 0
@@ -172,21 +183,25 @@ def _begin(walk, quiet):
         follower.stage = NO_FETCH
         follower.due = NOT_DUE
         follower.offset = follower.recorded_offset = follower.known_log_end = follower.recorded_at_ms = UNKNOWN
-        follower.row = UNKNOWN
+        follower.row = follower.row_before = UNKNOWN
+        follower.kept_pace = 0
+        follower.strict = follower.from_end_before = 0
         follower.strict_us = LONG_AGO
 
 
-@kernel
+@inlined
 def _all_is_held(walk):
-    """Every follower's latest fetch is recorded, and from the log end."""
+    """Every follower's latest fetch is recorded and from the log end, and the one before it kept pace."""
     for p in range(len(walk.followers)):
         follower = walk.followers[p]
+        if follower.row_before < 0 or follower.kept_pace == 0:
+            return False
         if follower.stage < RECORDED or follower.recorded_offset != walk.leader[0].log_end:
             return False
     return True
 
 
-@kernel
+@inlined
 def _begin_sums(walk, now_us, quiet, latencies):
     leader = walk.leader[0]
     quiet.from_us = now_us
@@ -196,16 +211,18 @@ def _begin_sums(walk, now_us, quiet, latencies):
     quiet.latest_peak_us = quiet.late_us = UNKNOWN
     quiet.late_at_us = quiet.latest_peak_at_us = LONG_AGO
     leader.settled_us = now_us
+    leader.appends = 0
     latencies[:] = 0
     for way in range(2):
         walk.paces[way].stalled_us = walk.paces[way].longest_ack_us = 0
 
 
-@kernel
+@inlined
 def _end(walk, now_us, quiet):
     _settle(walk, now_us)
     quiet.until_us = now_us
     quiet.log_end_at_end = walk.leader[0].log_end
+    quiet.appends = walk.leader[0].appends
     quiet.stalled_us = walk.paces[BY_RECORD].stalled_us
     quiet.stalled_by_arrival_us = walk.paces[BY_ARRIVAL].stalled_us
     quiet.longest_ack_us = walk.paces[BY_RECORD].longest_ack_us
@@ -214,7 +231,7 @@ def _end(walk, now_us, quiet):
         quiet.longest_behind_us = max(quiet.longest_behind_us, now_us - walk.followers[p].strict_us)
 
 
-@kernel
+@inlined
 def _settle(walk, now_us):
     """Sum up how long high watermarks stand below the log end, until now."""
     leader = walk.leader[0]
@@ -224,7 +241,7 @@ def _settle(walk, now_us):
     leader.settled_us = now_us
 
 
-@kernel
+@inlined
 def _advance_high_watermarks(walk, now_us, latencies):
     leader = walk.leader[0]
     for way in range(2):
@@ -237,7 +254,7 @@ def _advance_high_watermarks(walk, now_us, latencies):
             _acknowledge(walk, way, now_us, latencies)
 
 
-@kernel
+@inlined
 def _acknowledge(walk, way, now_us, latencies):
     pace = walk.paces[way]
     while pace.acknowledged < walk.leader[0].waits and walk.waits[pace.acknowledged, 1] <= pace.high_watermark:
@@ -247,7 +264,7 @@ def _acknowledge(walk, way, now_us, latencies):
         pace.acknowledged += 1
 
 
-@kernel
+@inlined
 def _take_in_append(walk, log_end_offset, acks, now_us, quiet, latencies):
     leader = walk.leader[0]
     if acks == UNKNOWN:  # -1: all
@@ -262,6 +279,9 @@ def _take_in_append(walk, log_end_offset, acks, now_us, quiet, latencies):
     if log_end_offset > leader.log_end:
         _settle(walk, now_us)
         leader.log_end = log_end_offset
+        walk.appends[leader.appends, 0] = log_end_offset
+        walk.appends[leader.appends, 1] = now_us
+        leader.appends += 1
         quiet.last_append_us = now_us
         if quiet.first_append_us == 0:
             quiet.first_append_us = now_us
@@ -273,7 +293,7 @@ def _take_in_append(walk, log_end_offset, acks, now_us, quiet, latencies):
     return waiting <= MOST_WAITING
 
 
-@kernel
+@inlined
 def _take_in_fetch(walk, rows, i, quiet, latencies):
     now_us, offset = rows.time_us[i], rows.offset[i]
     p = 0
@@ -299,7 +319,10 @@ def _take_in_fetch(walk, rows, i, quiet, latencies):
     follower.completed_us = rows.until_us[i]
     follower.stage = ARRIVED
     follower.due = 2 * follower.handled_us + 1
+    follower.log_end_before = follower.log_end
     follower.log_end = rows.leader_log_end_offset[i]
+    follower.row_before = follower.row
+    follower.kept_pace = follower.strict != 0 or follower.from_end_before != 0
     follower.row = i
     held_us = follower.processed_us - now_us + max(0, follower.completed_us - follower.released_us)
     quiet.longest_held_us = max(quiet.longest_held_us, held_us)
@@ -311,7 +334,7 @@ def _take_in_fetch(walk, rows, i, quiet, latencies):
     return True
 
 
-@kernel
+@inlined
 def _come_to(walk, until_us, quiet, latencies):
     """Later instants of fetches up to ``until_us``, in order of time; answers first, as in a replay."""
     while True:
@@ -326,7 +349,7 @@ def _come_to(walk, until_us, quiet, latencies):
             return False
 
 
-@kernel
+@inlined
 def _enter(walk, follower, stage, now_us, quiet, latencies):
     leader = walk.leader[0]
     follower.stage = stage
@@ -339,6 +362,7 @@ def _enter(walk, follower, stage, now_us, quiet, latencies):
         if follower.log_end < 0:
             follower.log_end = leader.log_end
         follower.strict = follower.offset >= leader.log_end
+        follower.from_end_before = 0 <= follower.known_log_end <= follower.offset
         return follower.log_end >= follower.known_log_end
     if stage == COMPLETED:
         follower.due = NOT_DUE
@@ -354,7 +378,7 @@ def _enter(walk, follower, stage, now_us, quiet, latencies):
     return True
 
 
-@kernel
+@inlined
 def _record(follower, now_us, quiet):
     """How far behind the follower was when its fetch is recorded."""
     handled_ms = follower.handled_us // 1000
@@ -369,7 +393,7 @@ def _record(follower, now_us, quiet):
         follower.strict_us = min(follower.handled_us, now_us)
 
 
-@kernel
+@inlined
 def _note_lateness(quiet, late_us, now_us):
     if late_us >= quiet.latest_peak_us:
         quiet.latest_peak_us = late_us

@@ -124,8 +124,10 @@ def build_replay_kernels(rules: Sequence[Rule]) -> ReplayKernels:
         Returns
         -------
         bool
-            False when the rows have to be replayed; what was due before the first of them has happened.
+            False when the rows have to be replayed; what was due before the first of them may have happened.
         """
+        if min(state.term[0].day_ends_us, state.term[0].end_us) <= quiet[0].until_us:
+            return False
         fire_timers(state, quiet[0].from_us, out)
         if not may_pass_over(state, quiet[0], latest):
             return False

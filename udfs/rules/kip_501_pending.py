@@ -17,7 +17,7 @@ Source: KIP-501, solution 1.
 """
 
 from udfs.jit import kernel
-from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, SHOW, TRY_TO_JOIN, Param, Rule, after_any_write, never_acts
+from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, SHOW, TRY_TO_JOIN, Param, Rule, after_any_write
 
 HANDLED, ARRIVAL = 0, 1
 
@@ -129,6 +129,12 @@ def may_advance(leader, params):
     return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
 
 
+@kernel
+def acts_in_quiet(quiet, leader, params):
+    """What is pending by the other reading hangs on the log end at each arrival."""
+    return params.pending_from == ARRIVAL
+
+
 RULE = Rule(
     id="kip-501-pending",
     in_force="proposed",
@@ -144,7 +150,7 @@ RULE = Rule(
     holds_high_watermark=holds_high_watermark,
     may_advance=may_advance,
     advances_on_commit=after_any_write,
-    acts_in_quiet=never_acts,
+    acts_in_quiet=acts_in_quiet,
     checks_per_lag_time=2,
     isr_write_in_background=True,
     params={

@@ -146,9 +146,9 @@ def gives_up_at_us(fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """A fetch may have taken too long."""
+    """A fetch may have taken too long; what is pending by the other reading hangs on the log end at each arrival."""
     longest_us = quiet.longest_fetch_us if params.count_long_poll != 0 else quiet.longest_held_us
-    return longest_us > params.follower_fetch_process_time_max_ms * 1000
+    return longest_us > params.follower_fetch_process_time_max_ms * 1000 or params.pending_from == ARRIVAL
 
 
 RULE = Rule(

@@ -103,6 +103,11 @@ FETCH_SEGMENTS = Table(
             checksum BIGINT NOT NULL -- CRC-32 of the binaries, one after the other
         """),
         *(Column(name, "BINARY", comment) for name, comment in PACKED.items()),
+        Column(
+            "quiet",
+            "BINARY",
+            "its quiet stretch, which a replay may pass over; udfs/batches/quiet_rows.py has the format",
+        ),
         Column("packed_from", "STRING", "hash of the names of the data files that the day was made of", nullable=False),
         DATE,
     ),
