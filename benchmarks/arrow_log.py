@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.log import CLUSTER, ROWS_A_CHUNK, START_OFFSET, START_US, Log, Plan, chunks_of, replicas_of, term_of
-from udfs.batches.replay import TERM_FIELDS
 from udfs.batches.segments import SEGMENT
+from udfs.batches.stream_columns import TERM_FIELDS
 from udfs.records import APPEND, FETCH, TERM_STARTS, Rows
 
 BATCH_ROWS = 100_000

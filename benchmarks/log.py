@@ -105,7 +105,7 @@ def places_of(partition: Int64Array, replica: Int64Array) -> Int64Array:
 
 
 def term_of(plan: Plan, partition: int) -> dict[str, Any]:
-    """The one term of a partition's leader, as ``udfs.batches.replay.TERM_FIELDS`` has it."""
+    """The one term of a partition's leader, as ``udfs.batches.stream_columns.TERM_FIELDS`` has it."""
     replicas = replicas_of(partition)
     return {
         "leader_epoch": 0,

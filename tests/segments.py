@@ -13,9 +13,9 @@ from udfs.batches.event_chunks import (
     event_chunks_of_appends,
     event_chunks_of_fetches,
 )
-from udfs.batches.replay import TERM_FIELDS
 from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import SEGMENT, SEGMENTS, pack_segments
+from udfs.batches.stream_columns import TERM_FIELDS
 from udfs.records import APPEND, FETCH, ROW_ORDER, Rows
 
 SET = pa.schema([

@@ -223,6 +223,35 @@ TERM = int64_record(
 """The term as a whole."""
 
 
+QUIET = int64_record(
+    "first_row",  # of the rows that need no replay
+    "end_row",
+    "from_us",  # time of the first, and of the one after the last: what is due by then has happened
+    "until_us",
+    "log_end_at_first",
+    "log_end_at_end",
+    "appends",  # that moved the log end
+    "first_append_us",  # the first of them; 0: none
+    "last_append_us",
+    "acknowledged_offset",  # end of the last append with acks 0 or 1; 0: none
+    "longest_behind_us",  # since a follower was at the log end when its fetch was read, at the most
+    "most_behind_messages",  # that the leader knew a follower to lack
+    "longest_catch_up_ms",  # that a follower would have needed at its pace, by KIP-16's estimate
+    "longest_held_us",  # a fetch in the leader's hands, without the wait for data
+    "longest_fetch_us",  # and with it
+    "latest_peak_us",  # the latest that the leader was with a fetch (``udfs.kernel.doubts``), and when that was
+    "latest_peak_at_us",
+    "late_us",  # TERM's at the end
+    "late_at_us",
+    "stalled_us",  # high watermark below the log end, if recorded fetches move it
+    "stalled_by_arrival_us",  # or if the arrival of fetches does
+    "longest_ack_us",
+    "longest_ack_by_arrival_us",
+)
+"""A quiet stretch of a segment (``udfs.kernel.quiet``). At both ends each follower's latest fetch is recorded and
+from the log end, and the one before it was from there as well, or from the log end that the one before had found."""
+
+
 class KernelOutput(NamedTuple):
     """Rows that the kernel writes, int64 of shape (capacity, columns); ``filled`` says how many of each are in use."""
 

@@ -12,9 +12,9 @@ from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.replay.terms import JOINED
 from isr_batch.window import Window
-from udfs.batches.replay import KEPT_FIELDS
 from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import SEGMENT
+from udfs.batches.stream_columns import KEPT_FIELDS
 from udfs.records import (
     ABSENT_LINE,
     CHECK,

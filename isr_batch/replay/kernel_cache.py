@@ -10,10 +10,10 @@ import numpy as np
 from isr_batch import numba_cache
 from udfs.batches.replay import NO_ROWS
 from udfs.batches.segments import spread_steps
-from udfs.kernel.quiet import QUIET, quiet_stretch_of, walk_through_segment
+from udfs.kernel.quiet import quiet_stretch_of, walk_through_segment
 from udfs.kernel.replay import replay_kernels
 from udfs.kernel.state import new_state
-from udfs.records import FETCH, Rows, new_kernel_output
+from udfs.records import FETCH, QUIET, Rows, new_kernel_output
 from udfs.simulation.loop import simulation_loop
 
 
@@ -25,8 +25,14 @@ def digest_of_sources() -> str:
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
     """Let the entry points of this process load their machine code, and save what they compile."""
-    entries = (*replay_kernels(), simulation_loop(), spread_steps, walk_through_segment)
-    numba_cache.keep_compiled(entries, digest_of_sources())
+    keep_packing_compiled()
+    numba_cache.keep_compiled((*replay_kernels(), simulation_loop(), spread_steps), digest_of_sources())
+
+
+@lru_cache(maxsize=1)
+def keep_packing_compiled() -> None:
+    """The same of what packs segments."""
+    numba_cache.keep_compiled((walk_through_segment,), digest_of_sources())
 
 
 def compile_replay() -> None:

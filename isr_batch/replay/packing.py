@@ -32,6 +32,7 @@ from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
 from isr_batch.lake.worker_files import REPORTS, reported_files, with_files_written
+from isr_batch.replay.kernel_cache import keep_packing_compiled
 from udfs.batches.event_chunks import (
     CHUNK_ROWS,
     COLUMNS_OF_APPENDS,
@@ -100,9 +101,9 @@ def pack_stale_days(lake: Lake) -> int:
         paths = {table.name: _paths(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
         few = _pieces_of_few(paths) if folder else None
         if few is not None:
-            return small.replace(
-                FETCH_SEGMENTS, pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS), where, bounds
-            )
+            keep_packing_compiled()
+            rows = pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS)
+            return small.replace(FETCH_SEGMENTS, rows, where, bounds)
         with rows_at_a_time(lake.spark, PIECES_AT_A_TIME):
             pieces = _pieces(lake, FETCH_LOG, where, paths).unionByName(_pieces(lake, APPEND_LOG, where, paths))
             if folder is None:
@@ -241,6 +242,7 @@ def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
     """What a function makes of the segments of pieces."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_packing_compiled()
         return work(pack_segments(batches))
 
     together = pieces.repartition(*SET_COLUMNS).sortWithinPartitions(*SET_COLUMNS, "first_us")

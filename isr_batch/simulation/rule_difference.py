@@ -128,7 +128,7 @@ def _us(ms: int) -> int:
 
 
 def _term(example: ExampleTerm) -> Row:
-    """As ``udfs.batches.replay.TERM_FIELDS`` has it: a new leader, the log known from its start."""
+    """As ``udfs.batches.stream_columns.TERM_FIELDS`` has it: a new leader, the log known from its start."""
     return {
         "leader_epoch": 0, "end_us": _us(example.end_ms), "high_watermark": example.log_end_offset,
         "assigned": list(example.replicas), "isr_at_start": example.isr or example.replicas, "leader_is_new": True,

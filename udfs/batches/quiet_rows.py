@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from udfs.kernel.append_history import CAPACITY, AppendHistory
-from udfs.kernel.quiet import QUIET, quiet_stretch_of
-from udfs.records import FETCH, Int64Array, Rows
+from udfs.kernel.quiet import quiet_stretch_of
+from udfs.records import FETCH, QUIET, Int64Array, Rows
 
 LEAST_SHARE = 0.5
 """A shorter stretch is not worth the room."""

@@ -7,8 +7,10 @@ terms in order of time. Only the current set's state is kept, so memory does not
 import json
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from udfs.batches.quiet_rows import QuietRows, fetches_from_below, kernel_rows, 
 from udfs.batches.results import KINDS, RESULT_SCHEMA, SCORED, SET_COLUMNS, STATE, named_once, named_results
 from udfs.batches.segment_stream import one_row_an_event
 from udfs.batches.set_order import rows_of_piece, set_changes, set_of
+from udfs.batches.stream_columns import OF_BROKER
 from udfs.kernel.replay import replay_kernels, replay_room_for_a_row
 from udfs.kernel.snapshot import packed_snapshot, unpacked_snapshot
 from udfs.kernel.state import PARAMS, State, new_state
@@ -37,42 +40,6 @@ from udfs.records import (
 )
 from udfs.rules import REGISTRY, Param, Rule
 from udfs.rules.base import always_acts
-
-TERM_FIELDS = (
-    ("leader_epoch", pa.int32()),
-    ("end_us", pa.int64()),
-    ("high_watermark", pa.int64()),
-    ("assigned", pa.list_(pa.int32())),
-    ("isr_at_start", pa.list_(pa.int32())),
-    ("leader_is_new", pa.bool_()),
-    ("process_is_new", pa.bool_()),
-    ("replica_lag_time_max_ms", pa.int64()),
-    ("min_insync_replicas", pa.int64()),
-    ("check_origin_ms", pa.int64()),
-    ("isr_write_ms", pa.int64()),
-    ("begins_mid_term", pa.bool_()),
-    ("ends_mid_term", pa.bool_()),
-    ("offsets_known", pa.bool_()),
-    ("phase_known", pa.bool_()),
-    ("isr_known", pa.bool_()),
-    ("held_at_start", pa.list_(pa.int64())),
-)
-"""What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
-
-OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
-"""What of it says which parameters a run has that sets none."""
-
-KEPT_FIELDS = (
-    ("leader_epoch", pa.int32()),
-    ("end_us", pa.int64()),
-    ("ends_mid_term", pa.bool_()),
-    ("assigned", pa.list_(pa.int32())),
-    ("params", pa.list_(pa.string())),
-    ("state", pa.binary()),
-)
-"""What a GOES_ON row tells: the state that a window before this one ended with, as a struct column ``kept``.
-
-All but ``end_us`` and ``ends_mid_term``, of the end of its term, is as the result of kind STATE has it."""
 
 RESULT_ROWS = 1 << 17
 """Result rows of a kind that are held before they leave as a batch, at the least."""
@@ -215,16 +182,18 @@ class SetReplay:
         while not replay_kernels().advance(self.state, rows, until_us, self.out):
             yield from self.flush()
 
-    def pass_over(self, piece: QuietRows) -> Iterator[pa.RecordBatch]:
+    def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
         """Come to the end of a quiet stretch; its rows are replayed where that makes a difference."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
-        yield from self._make_room()
-        around = piece.around
-        if not replay_kernels().pass_over(self.state, around.quiet, around.latest, around.latencies, self.out):
-            yield from self.advance(kernel_rows(piece.rows()), -1)
-        elif around.quiet["appends"][0]:
-            self.passed.append(piece)
+        if all(map(_knows_quiet, self.runs)):
+            yield from self._make_room()
+            around = piece.around
+            if replay_kernels().pass_over(self.state, around.quiet, around.latest, around.latencies, self.out):
+                if around.quiet["appends"][0]:
+                    self.passed.append(piece)
+                return
+        yield from self.advance(rows(), -1)
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
         """Let the timers run to the end of the term, and remember whose rows these were."""
@@ -357,21 +326,36 @@ def replay_batches(
     ValueError
         When a set's rows are not in order of time.
     """
-    current = SetReplay(runs, kinds, until_us, shared, around_shrinks=around_shrinks)
-    # A timeline has rows of every stretch, and a state is kept with all appends.
-    quiet = not shared and set(kinds) <= set(SCORED) and all(_knows_quiet(run) for run in runs)
-    for piece in one_row_an_event(batches, quiet=quiet):
+    batches = iter(batches)
+    first = next(batches, None)
+    if first is None:
+        return
+    # A timeline has rows of every stretch; a state has all runs, and all appends.
+    quiet = not shared and set(kinds) <= set(SCORED) and "kept" not in first.schema.names
+    groups = _by_knowledge_of_quiet(runs) if quiet else [runs]
+    replays = [SetReplay(group, kinds, until_us, shared, around_shrinks=around_shrinks) for group in groups]
+    for piece in one_row_an_event(chain([first], batches), quiet=quiet and any(map(_knows_quiet, runs))):
         if isinstance(piece, QuietRows) and piece.until_us < until_us:
-            yield from current.pass_over(piece)
+            rows = cache(lambda piece=piece: kernel_rows(piece.rows()))
+            for current in replays:
+                yield from current.pass_over(piece, rows)
             continue
         batch = rows_of_piece(piece)
         times = batch.column("time_us")
         within = batch if (pc.max(times).as_py() or 0) < until_us else batch.filter(pc.less(times, until_us))
         if within.num_rows:
-            yield from _replay_batch(within, current)
-    yield from current.end_set()
-    yield from current.flush()
-    yield from current.flush_states()
+            for current in replays:
+                yield from _replay_batch(within, current)
+    for current in replays:
+        yield from current.end_set()
+        yield from current.flush()
+        yield from current.flush_states()
+
+
+def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
+    """Runs that may pass over quiet stretches, and those that may not, which are replayed by themselves."""
+    knowing, others = ([run for run in runs if _knows_quiet(run) == known] for known in (True, False))
+    return [group for group in (knowing, others) if group]
 
 
 def _knows_quiet(run: RuleRun) -> bool:

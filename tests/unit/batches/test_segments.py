@@ -30,6 +30,7 @@ from udfs.batches.segments import (
     unpack_segment,
     unpack_steps,
 )
+from udfs.batches.set_order import rows_of_piece
 from udfs.records import APPEND, FETCH, NOBODY_WAITS, ROW_ORDER, Rows
 
 LOGS = 40
@@ -50,7 +51,7 @@ def event(time_us: int, replica_id: int = 2, **given: Any) -> dict[str, Any]:
 
 def events_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What comes out of the stream, as plain rows."""
-    batches = one_row_an_event(in_pieces(rows))
+    batches = map(rows_of_piece, one_row_an_event(in_pieces(rows)))
     return [{name: row[name] for name in (*SET, *Rows._fields)} for batch in batches for row in batch.to_pylist()]
 
 

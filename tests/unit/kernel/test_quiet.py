@@ -34,7 +34,6 @@ from udfs.records import (
     REMOVED,
     SHRINK,
     SILENCE,
-    UNKNOWN,
     new_kernel_output,
 )
 from udfs.rules import REGISTRY
@@ -162,7 +161,7 @@ class MostlyQuiet:
     def fetch(self, now_us: int, replica: int, trouble: str) -> None:
         random, chance = self.random, self.random.random()
         took_us = 60_000 if trouble == "slow leader" and chance < 0.5 else random.randrange(2000)
-        known = UNKNOWN if random.random() < 0.2 else max(0, self.end - (trouble == "shorter log" and chance < 0.05))
+        known = -1 if random.random() < 0.2 else max(0, self.end - (trouble == "shorter log" and chance < 0.05))
         lost = random.randrange(3000) if trouble == "lost records" and chance < 0.05 else 0
         offset = max(0, self.held[replica] - lost)
         error = int(trouble == "error" and chance < 0.05)
@@ -179,11 +178,11 @@ class MostlyQuiet:
     def fact(self, now_us: int, trouble: str) -> list[Row]:
         until_us = now_us + self.random.randrange(80_000)
         return {
-            "silence": [Row(now_us, SILENCE, until_us=until_us)],
-            "removed": [Row(now_us, REMOVED, replica_id=3)],
-            "check seen": [Row(now_us, CHECK, code=UNKNOWN, until_us=until_us)],
-            "isr write": [Row(now_us, ISR_WRITE, until_us=until_us)],
-            "not eligible": [Row(now_us, ELIGIBLE, replica_id=3, code=self.random.randrange(2))],
+            "silence": [Row(now_us, int(SILENCE), until_us=until_us)],
+            "removed": [Row(now_us, int(REMOVED), replica_id=3)],
+            "check seen": [Row(now_us, int(CHECK), code=-1, until_us=until_us)],
+            "isr write": [Row(now_us, int(ISR_WRITE), until_us=until_us)],
+            "not eligible": [Row(now_us, int(ELIGIBLE), replica_id=3, code=self.random.randrange(2))],
         }.get(trouble, [])
 
 
