@@ -87,8 +87,8 @@ sample: $(VENV)/run.stamp
 witnesses: $(VENV)/test.stamp ## write what the last `make test test-all` has shown into docs/witnesses.md, docs/stories.md and docs/confusion.md
 	$(BIN)/python -m docs.generate.witnesses --write
 
-bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., PAGE=...)
-	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(PAGE),--page $(PAGE))
+bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
+	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))
 
 doctor: setup ## say what is wrong with this machine
 	$(BIN)/isr-batch doctor

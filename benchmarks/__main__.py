@@ -4,11 +4,12 @@ import argparse
 import shutil
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import alone, end_to_end, first_minute, ingest, kernel, page
+from benchmarks import alone, end_to_end, first_minute, ingest, kernel, page, scale
 from benchmarks.lakes import write_lake
-from benchmarks.log import Plan
+from benchmarks.log import ORDINARY, SICK, Plan
 from isr_batch.session import start_session
 from isr_batch.settings import SparkSettings
 
@@ -20,8 +21,10 @@ ALONE = 5
 PANDAS_ROWS = 250_000
 """A group and its results have to fit into a worker as pandas frames."""
 
+MOST_COUNTED = 200_000_000
+"""Rows of a log whose changes of the ISR are counted by the loop in C++ first, which has them in memory."""
 
-GROUPS = ("kernel", "delta", "pandas", "longer", "alone", "first-use", "ingest", "first-minute")
+GROUPS = ("kernel", "delta", "pandas", "longer", "alone", "first-use", "ingest", "first-minute", "scale")
 NEEDED = {
     "delta": ("zipf", "smaller"),
     "pandas": ("few",),
@@ -39,9 +42,11 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=280_000, help="of the request log that is ingested")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS, help="all take most of an hour")
+    parser.add_argument("--stalls", type=float, default=SICK, help=f"of a follower a day; {ORDINARY:g} are ordinary")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the tables go")
     given = parser.parse_args()
-    plan = Plan(given.rows, given.partitions or max(20, given.rows // 10_000))
+    partitions = given.partitions or max(20, given.rows // 10_000)
+    plan = Plan(given.rows, partitions, stalls_a_day=given.stalls)
     begun = time.perf_counter()
     sections = []
     for section in measured(plan, given.groups, given.rounds, given.lines):
@@ -53,12 +58,12 @@ def main() -> None:
         given.page,
         sections,
         f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'"
-        f" ROUNDS={given.rounds}{f' PAGE={given.page}' if given.page != PAGE else ''}",
+        f" ROUNDS={given.rounds} STALLS={given.stalls:g}{f' PAGE={given.page}' if given.page != PAGE else ''}",
         f"""{f"Groups left out: {', '.join(left_out)}." if left_out else ""} Generated log
         (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
         {plan.partitions:,} partitions in {plan.seconds:.0f} s, Zipf rates, 40 % of the partitions idle, three
-        replicas, long polls of 500 ms, stalls of 5 to 60 s; {kernel.expected_changes(plan)[0]} changes of the ISR
-        under kafka-3.7.""",
+        replicas, long polls of 500 ms, {plan.stalls_a_day:g} stalls of a follower a day, of 5 to 60 s
+        {_changes(plan)}.""",
         time.perf_counter() - begun,
     )
 
@@ -74,9 +79,9 @@ def measured(  # noqa: C901 one after the other
         "zipf": plan,
         "smaller": _at_most(plan, end_to_end.WARM_ROWS),
         "few": _at_most(plan, PANDAS_ROWS),
-        "shorter": Plan(plan.rows // LONGER, plan.partitions),
-        "half": Plan(plan.rows, plan.partitions, "half"),
-        "alone": Plan(ALONE * plan.rows, 1, "alone"),
+        "shorter": replace(plan, rows=plan.rows // LONGER),
+        "half": replace(plan, shape="half"),
+        "alone": replace(plan, rows=ALONE * plan.rows, partitions=1, shape="alone"),
     }
     names = {name for group in groups for name in NEEDED.get(group, ())}
     if names:
@@ -102,10 +107,18 @@ def measured(  # noqa: C901 one after the other
         yield ingest.of_a_long_log(lines, FOLDER / "long-log")
     if "first-minute" in groups:
         yield first_minute.of_the_samples(rounds)
+    if "scale" in groups:
+        yield scale.measure(plan, FOLDER / "scale")
+
+
+def _changes(plan: Plan) -> str:
+    few = plan.rows <= MOST_COUNTED
+    return f"({kernel.expected_changes(plan)[0]} changes of the ISR under kafka-3.7)" if few else ""
 
 
 def _at_most(plan: Plan, rows: int) -> Plan:
-    return Plan(min(plan.rows, rows), min(plan.partitions, max(20, rows // 10_000)))
+    partitions = min(plan.partitions, max(20, rows // 10_000))
+    return replace(plan, rows=min(plan.rows, rows), partitions=partitions)
 
 
 if __name__ == "__main__":

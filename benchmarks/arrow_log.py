@@ -64,6 +64,18 @@ def write_parquet(plan: Plan, folder: Path) -> int:
     return rows
 
 
+def few_rows_of_each(plan: Plan) -> dict[str, pa.Table]:
+    """All terms of a log, with a fetch and an append."""
+    some = next(chunks_of(Plan(1000, 1)))
+    partitions = np.arange(plan.partitions)
+    none = Log(plan, Rows(*[np.full(plan.partitions, START_US)] * len(Rows._fields)), partitions, partitions)
+    return {
+        "fetch_log": next(_fetches(some)).slice(0, 1),
+        "append_log": _appends(some).slice(0, 1),
+        "leader_epochs": _terms(none),
+    }
+
+
 def _set_columns(log: Log, of: Any) -> dict[str, pa.Array]:
     """Key of the set of each row, ``of`` being its place among the log's partitions."""
     rows = pa.array(of)

@@ -24,7 +24,9 @@ FOLLOWERS = 2
 IDLE_SHARE = 0.4
 LONG_POLL_US = 500_000
 ROUND_TRIP_US = 640  # of a fetch that finds data: in the queue, read, written, and on the network
-SECONDS_BETWEEN_STALLS = 300.0
+SICK, ORDINARY = 288.0, 4.0
+"""Stalls of a follower a day: a cluster that gives rules much to decide, and one as most are."""
+SECONDS_A_DAY = 86_400
 ROWS_A_CHUNK = 2_000_000
 ALONE_ROWS_A_SECOND = 1000.0
 
@@ -42,6 +44,8 @@ class Plan:
     partitions: int
     shape: Shape = "zipf"
     seed: int = 8
+    stalls_a_day: float = SICK
+    """Of each follower."""
 
     @property
     def seconds(self) -> float:
@@ -83,7 +87,7 @@ def chunks_of(plan: Plan) -> Iterator[Log]:
     waiting: list[Rows] = []
     first = 0
     for partition in range(len(rates)):
-        waiting.append(_rows_of(plan, partition, rates[partition]))
+        waiting.append(rows_of(plan, partition, rates[partition]))
         if partition == len(rates) - 1 or sum(len(each.time_us) for each in waiting) >= ROWS_A_CHUNK:
             starts = np.concatenate([[0], np.cumsum([len(each.time_us) for each in waiting])])
             columns = zip(*waiting, strict=True)
@@ -160,7 +164,8 @@ def _rows_a_second(rates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return rates + FOLLOWERS / (np.exp(-rates * round_trip) * wait + round_trip)
 
 
-def _rows_of(plan: Plan, partition: int, rate: float) -> Rows:
+def rows_of(plan: Plan, partition: int, rate: float) -> Rows:
+    """Rows of one partition, in order."""
     random = np.random.default_rng([plan.seed, partition])
     span_us = plan.end_us - START_US
     drawn = random.integers(1000, span_us, random.poisson(rate * plan.seconds))
@@ -175,7 +180,8 @@ def _rows_of(plan: Plan, partition: int, rate: float) -> Rows:
     ]
     instants = [np.full((len(append_us), 4), -1)]
     for place in range(FOLLOWERS):
-        stalls = np.sort(random.integers(START_US, plan.end_us, random.poisson(plan.seconds / SECONDS_BETWEEN_STALLS)))
+        expected = plan.stalls_a_day * plan.seconds / SECONDS_A_DAY
+        stalls = np.sort(random.integers(START_US, plan.end_us, random.poisson(expected)))
         stalls = np.stack([stalls, stalls + random.integers(5_000_000, 60_000_000, len(stalls))], axis=1)
         fetches = np.empty((room, 6), np.int64)
         found = follow(append_us, ends, stalls, random.integers(0, 200, 1021), most, place, plan.end_us, fetches)

@@ -140,16 +140,30 @@ class CpuOfTree:
 
     def __init__(self) -> None:
         self._ticks: dict[tuple[int, str], int] = {}
+        self._kinds: dict[tuple[int, str], str] = {}
 
     def __call__(self) -> float:
         """Look at each process."""
+        return sum(self.by_kind().values())
+
+    def by_kind(self) -> dict[str, float]:
+        """The same of the driver, the JVM and Spark's Python workers, which are all other processes."""
         for pid in processes_below(os.getpid()):
             try:
-                told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                text = Path(f"/proc/{pid}/stat").read_text()
             except OSError:  # it has ended
                 continue
-            self._ticks[pid, told[19]] = int(told[11]) + int(told[12])  # a number is given again, but not at one time
-        return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
+            told = text.rpartition(")")[2].split()
+            process = pid, told[19]  # a number is given again, but not at one time
+            self._ticks[process] = int(told[11]) + int(told[12])
+            if pid == os.getpid():
+                self._kinds[process] = "driver"
+            else:
+                self._kinds[process] = "jvm" if "(java)" in text else "workers"
+        found = dict.fromkeys(("driver", "jvm", "workers"), 0.0)
+        for process, ticks in self._ticks.items():
+            found[self._kinds[process]] += ticks / os.sysconf("SC_CLK_TCK")
+        return found
 
 
 class PeakMemory:

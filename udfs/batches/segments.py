@@ -156,6 +156,11 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _segments(rest, [*_starts(rest), len(rest)], number)
 
 
+def segments_of_events(events: Events) -> pa.RecordBatch:
+    """Pack events of one set, sorted and whole, into rows of SEGMENTS."""
+    return _segments(events, [*_starts(events), len(events)], _Number())
+
+
 class _Number:
     """Segments of a set are counted from 0 on."""
 

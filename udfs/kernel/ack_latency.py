@@ -106,12 +106,6 @@ def some_ack_waits_end(waits, r, high_watermark):
 
 
 @kernel
-def waits_for_ack(waits, r):
-    """The run has appends to acknowledge."""
-    return waits[COUNT, FIRST_RUN + r] < waits[COUNT, TIME]
-
-
-@kernel
 def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
     """Appends are acknowledged, as the run's high watermark has moved: how many, and how long the longest waited."""
     acknowledged, longest_us = 0, 0

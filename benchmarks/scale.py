@@ -1,0 +1,184 @@
+"""Group g: very many rows in one go, without timelines, and where the time goes.
+
+``python -m benchmarks.scale LAKE RULES`` replays a lake in a session of its own, and prints JSON.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import isr_batch.replay.replay as of_replay
+from benchmarks.arrow_log import few_rows_of_each
+from benchmarks.log import CLUSTER, Plan, append_rates, replicas_of, rows_of
+from benchmarks.measure import CpuOfTree, PeakMemory
+from benchmarks.page import Section
+from benchmarks.ways import runs_of
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.inputs import FETCH_SEGMENTS
+from isr_batch.replay.kernel_cache import keep_packing_compiled
+from isr_batch.session import start_session
+from isr_batch.settings import SparkSettings
+from isr_batch.simulation.generate_scenario import write_generated_input
+from udfs.batches.event_chunks import Events
+from udfs.batches.results import SET_COLUMNS
+from udfs.batches.segments import segments_of_events
+from udfs.records import Rows
+from udfs.rules import REGISTRY
+from udfs.rules.base import always_acts
+
+PROCESSES = 2
+ROWS_AT_A_TIME = 1 << 20
+BYTES_A_FILE = 200_000_000
+CASES = {
+    "kafka-3.7": ["kafka-3.7"],
+    "rules that know quiet stretches": [r.id for r in REGISTRY.values() if r.acts_in_quiet is not always_acts],
+    "all rules": ["all"],
+}
+
+
+def measure(plan: Plan, folder: Path) -> Section:
+    """Replay the log, packed already, under one rule, those that may pass over quiet stretches, and all."""
+    rows = write_packed_lake(plan, folder)
+    found = {name: _in_a_process(folder, rules) for name, rules in CASES.items()}
+    return Section(
+        f"{rows:,} rows in one go",
+        """`replay --timelines none` by Spark on two cores, from packed segments, in a session of its own, which has done
+        nothing before. CPU seconds of Spark's Python workers (kernel, and what it is given), of the JVM (reads, shuffles
+        and sorts bytes) and of the driver; peaks of resident memory of a worker and of the JVM, in MiB. What they
+        decide is not compared here.""",
+        ("rules", "s", "M rows/s", "M rows/s a core", "CPU s, workers", "JVM", "driver", "MiB, worker", "JVM"),
+        [_row(name, rows, told) for name, told in found.items()],
+    )
+
+
+def _row(name: str, rows: int, told: Mapping[str, Any]) -> list[str]:
+    cpu = told["cpu"]
+    rates = (rows / told["seconds"] / 1e6, rows / sum(cpu.values()) / 1e6)
+    parts = [f"{cpu[part]:.0f}" for part in ("workers", "jvm", "driver")]
+    memory = [f"{told[which]:.0f}" for which in ("worker", "jvm")]
+    return [name, f"{told['seconds']:.0f}", *(f"{rate:.2f}" for rate in rates), *parts, *memory]
+
+
+def _in_a_process(lake: Path, rules: Sequence[str]) -> Mapping[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.scale", str(lake), ",".join(rules)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def main(lake: str, rules: str) -> dict[str, Any]:
+    """Replay, and tell what it took."""
+    of_replay.FEW_EVENTS = -1
+    vars(of_replay)["pack_stale_days"] = lambda _: 0  # the lake has nothing to pack
+    spark = start_session(SparkSettings(master="local[2]"))
+    runs = runs_of(*rules.split(","))
+    with PeakMemory() as peak:
+        tree, begun = CpuOfTree(), time.perf_counter()
+        before = tree.by_kind()
+        of_replay.replay(Lake(spark, lake), runs, timelines="none")
+        seconds, after = time.perf_counter() - begun, tree.by_kind()
+    spark.stop()
+    cpu = {part: after[part] - before[part] for part in after}
+    return {"seconds": seconds, "cpu": cpu, "worker": peak.worker, "jvm": peak.jvm}
+
+
+def write_packed_lake(plan: Plan, folder: Path) -> int:
+    """Write the terms of the log and its segments, and of fetches and appends only a few; returns the rows packed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    write_generated_input(Lake(_no_spark, str(folder)), CLUSTER, few_rows_of_each(plan))
+    table = folder / FETCH_SEGMENTS.name
+    with get_context("spawn").Pool(PROCESSES) as pool:
+        counts = pool.starmap(_write_segments, [(plan, share, table) for share in range(PROCESSES)])
+    day = deltalake.schema.PrimitiveType("date")
+    deltalake.convert_to_deltalake(
+        str(table), partition_by=deltalake.Schema([deltalake.Field("event_date", day)]), partition_strategy="hive"
+    )
+    return sum(counts)
+
+
+def _no_spark() -> SparkSession:
+    raise NotImplementedError
+
+
+def _write_segments(plan: Plan, share: int, table: Path) -> int:
+    keep_packing_compiled()
+    rates = append_rates(plan)
+    files = _Files(table, share)
+    count = 0
+    for partition in range(share, plan.partitions, PROCESSES):
+        rows = rows_of(plan, partition, rates[partition])
+        count += len(rows.time_us)
+        for segments in _segments(partition, rows):
+            files.write(segments)
+    files.close()
+    return count
+
+
+def _segments(partition: int, rows: Rows) -> Iterator[pa.RecordBatch]:
+    key = (CLUSTER, f"topic-{partition // 50}", partition, replicas_of(partition)[0])
+    sets = pa.RecordBatch.from_arrays([pa.array([value]) for value in key], list(SET_COLUMNS))
+    zeros = np.zeros(len(rows.time_us), np.int64)
+    events = Events(sets, {"set": zeros, "leader_epoch": zeros, **rows._asdict()})
+    for first in range(0, len(events), ROWS_AT_A_TIME):
+        yield segments_of_events(events.part(first, min(first + ROWS_AT_A_TIME, len(events))))
+
+
+class _Files:
+    """Parquet files of one process, by day."""
+
+    def __init__(self, table: Path, share: int) -> None:
+        self._table, self._share, self._count = table, share, 0
+        self._open: dict[date, pq.ParquetWriter] = {}
+        self._bytes: dict[date, int] = {}
+
+    def write(self, segments: pa.RecordBatch) -> None:
+        """Rows of the contract, but for the day, which is in the path."""
+        time_of = {"first_time": "first_us", "last_time": "last_us"}
+        days = segments.column("day").cast(pa.date32())
+        for day in sorted(set(days.to_pylist())):
+            of_day = segments.filter(pa.compute.equal(days, day))
+            columns = {
+                column.name: of_day.column(time_of[column.name]).cast(pa.timestamp("us", "UTC"))
+                if column.name in time_of
+                else pa.repeat("benchmark", of_day.num_rows)
+                if column.name == "packed_from"
+                else of_day.column(column.name)
+                for column in FETCH_SEGMENTS.columns
+                if column.name != "event_date"
+            }
+            batch = pa.RecordBatch.from_pydict(columns)
+            if self._bytes.get(day, BYTES_A_FILE) >= BYTES_A_FILE:
+                self._begin(day, batch.schema)
+            self._open[day].write_batch(batch)
+            self._bytes[day] += batch.nbytes
+
+    def _begin(self, day: date, schema: pa.Schema) -> None:
+        if day in self._open:
+            self._open[day].close()
+        path = self._table / f"event_date={day}" / f"{self._share}-{self._count}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._open[day], self._bytes[day] = pq.ParquetWriter(path, schema, compression="zstd"), 0
+        self._count += 1
+
+    def close(self) -> None:
+        """End every file."""
+        for writer in self._open.values():
+            writer.close()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(*sys.argv[1:])) + "\n")
