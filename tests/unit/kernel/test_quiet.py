@@ -1,6 +1,6 @@
 """A replay that passes over quiet stretches of its log gives what a replay of every row gives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from random import Random
@@ -180,7 +180,16 @@ class MostlyQuiet:
         return {
             "silence": [Row(now_us, int(SILENCE), until_us=until_us)],
             "removed": [Row(now_us, int(REMOVED), replica_id=3)],
-            "check seen": [Row(now_us, int(CHECK), code=-1, until_us=until_us)],
+            "check seen": [
+                Row(
+                    now_us,
+                    int(CHECK),
+                    self.random.choice([2, 3]),
+                    self.end + self.random.randrange(3),
+                    -1,
+                    until_us=until_us,
+                ),
+            ],
             "isr write": [Row(now_us, int(ISR_WRITE), until_us=until_us)],
             "not eligible": [Row(now_us, int(ELIGIBLE), replica_id=3, code=self.random.randrange(2))],
         }.get(trouble, [])
@@ -221,3 +230,52 @@ def test_rules_that_say_nothing_of_quiet_stretches() -> None:
     """They learn from each fetch, or let the high watermark pass a follower."""
     unsaid = {name for name, rule in REGISTRY.items() if rule.acts_in_quiet is always_acts}
     assert unsaid == {"phi-accrual", "majority"}
+
+
+def steady(until_ms: int, took_us: Callable[[int], int] = lambda _: 100, gone_ms: int = 10**9) -> list[Row]:
+    """Two followers that fetch at the log end every 20 ms; the second one does so no more from some time on."""
+    rows = [append(0, 1)]
+    for ms in range(1, until_ms, 20):
+        rows += [append(1000 * ms, ms + 1), fetch(1000 * ms + 2000, 2, ms + 1, took_us=took_us(ms))]
+        if ms < gone_ms:
+            rows.append(fetch(1000 * ms + 3000, 3, ms + 1, took_us=100))
+    return rows
+
+
+def cut_at(rows: list[Row], *cuts_ms: int) -> tuple[Row, ...]:
+    """Facts that change nothing end segments."""
+    facts = [Row(1000 * ms, int(ELIGIBLE), 3, code=1) for ms in cuts_ms]
+    return tuple(sorted([*rows, *facts], key=lambda row: (row.time_us, row.kind)))
+
+
+def late_now_and_then(ms: int) -> int:
+    return {1001: 60_000, 3001: 8000}.get(ms, 1000 + 4000 * (ms // 20 % 3 == 0))
+
+
+@pytest.mark.parametrize(("until_ms", "passed"), [(10_500, False), (5500, True)])
+def test_how_late_the_leader_was_is_known_behind_a_stretch(until_ms: int, passed: bool) -> None:
+    """It was 60 ms late at 1 s, which counts until 6 s; and then it counts how late it was since, not before."""
+    rows = cut_at(steady(until_ms + 800, late_now_and_then, gone_ms=until_ms + 100), 2000, until_ms)
+    log = Log((term(*rows)._replace(end_us=START_US + 1000 * (until_ms + 800)),))
+    found = assert_alike(log, [Setting("kafka-3.7", 200)], 10**6)
+    assert (found.passed, found.asked) == (2 + passed, 3)
+    assert found.results[0], "a shrink, with the error of its time"
+
+
+def test_a_shrink_that_is_written_within_a_stretch() -> None:
+    rows = [row for row in steady(2000) if row.replica_id != 3 or not 500_000 < row.time_us < 720_000]
+    log = Log((term(*cut_at(rows, 745, 1500))._replace(end_us=START_US + 2_000_000),))
+    found = assert_alike(log, [Setting("kafka-3.7", 100, flags=(("isr_write_latency_ms", 150),))], 10**6)
+    assert [row[1] - START_US < 700_000 for row in found.results[0]] == [True, False]
+
+
+def test_a_high_watermark_that_is_left_behind() -> None:
+    """Followers fetch from where they are when the log begins: up to 2.3 that does not move the high watermark."""
+    rows = [fetch(1000 * ms, replica, 1, known=1) for ms in range(350, 900, 10) for replica in (2, 3)]
+    begun = term(
+        *rows, begins_mid_term=True, start_offset=1, start_high_watermark=0, held_at_start=(-1, 1, 1),
+        leader_is_new=False,
+    )  # fmt: skip
+    passed = [assert_alike(Log((begun,)), [Setting(rule, 100, flags=flags)], 20).passed for rule, flags in KNOWN]
+    assert min(passed) == 0
+    assert max(passed) > 0
