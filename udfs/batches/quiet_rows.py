@@ -1,9 +1,9 @@
 """The quiet stretch of a segment, as a binary beside its events, and as a piece of the replay's stream.
 
-A replay that passes over the stretch needs the few rows around it only. The binary begins with the CRC-32 of the rest;
-then, compressed, numbers of 8 bytes: QUIET; how many latencies there are, rows before the stretch, latest fetches in
-it, and rows behind it; of each latency what moves the high watermark, its bucket, and how many appends; of these rows
-a column after the other.
+A replay that passes over the stretch needs the few rows around it only. The binary begins with `LAYOUT` and the CRC-32
+of the rest. Then come, compressed, numbers of 8 bytes: QUIET; how many latencies there are, rows before the stretch,
+latest fetches in it, and rows behind it; of each latency what moves the high watermark, its bucket, and how many
+appends; of these rows a column after the other.
 """
 
 import zlib
@@ -22,6 +22,8 @@ from udfs.records import FETCH, QUIET, Int64Array, Rows
 LEAST_SHARE = 0.5
 """A shorter stretch is not worth the room."""
 _FIELDS = len(QUIET.names or ())
+LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields)).encode()).to_bytes(4, "little")
+"""Changes with the fields of QUIET."""
 
 
 class AroundQuiet(NamedTuple):
@@ -52,21 +54,23 @@ def packed_quiet(rows: Rows, least_share: float = LEAST_SHARE) -> bytes | None:
     sizes = np.array([len(latencies), *(each.shape[1] for each in around)])
     parts = (found.quiet.view(np.int64), sizes, latencies.ravel(), *(each.ravel() for each in around))
     data = zlib.compress(np.concatenate(parts).astype("<i8").tobytes(), 1)
-    return zlib.crc32(data).to_bytes(4, "little") + data
+    return LAYOUT + zlib.crc32(data).to_bytes(4, "little") + data
 
 
-def unpacked_quiet(binary: bytes) -> AroundQuiet:
-    """Unpack what `packed_quiet` gave.
+def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
+    """Unpack what `packed_quiet` gave; None when another version did.
 
     Raises
     ------
     ValueError
         When it is not what was packed.
     """
-    if int.from_bytes(binary[:4], "little") != zlib.crc32(binary[4:]):
+    if binary[:4] != LAYOUT:
+        return None
+    if int.from_bytes(binary[4:8], "little") != zlib.crc32(binary[8:]):
         message = "the checksum of its quiet stretch differs"
         raise ValueError(message)
-    numbers = np.frombuffer(zlib.decompress(binary[4:]), "<i8")
+    numbers = np.frombuffer(zlib.decompress(binary[8:]), "<i8")
     at = _FIELDS + 4
     count, *sizes = numbers[_FIELDS:at].tolist()
     latencies = numbers[at : at + 3 * count].reshape(count, 3)
@@ -130,7 +134,8 @@ def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
     for piece in passed:
         quiet = piece.around.quiet[0]
         places = np.flatnonzero((ends == quiet["log_end_at_end"]) & (times_us == quiet["first_append_us"]))
-        found = quiet_stretch_of(kernel_rows(piece.segment()))
+        # Arrays of its own: numba compiles again for Arrow's, which must not be written to.
+        found = quiet_stretch_of(Rows(*map(np.array, kernel_rows(piece.segment()))))
         if len(places) and found:
             around = (slice(0, places[0]), slice(places[0] + 1, None))
             ends, times_us = (

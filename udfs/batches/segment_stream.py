@@ -53,15 +53,14 @@ class _Segment(NamedTuple):
 
     def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
         """Its events: with a quiet stretch by itself, if no row that follows is in it."""
-        quiet = self.packed["quiet"].as_py()
-        if quiet is None:
-            yield self.unpacked()
-            return
         of_set = set_of(self.rows, self.place)
         try:
-            around = unpacked_quiet(quiet)
+            around = unpacked_quiet(self.packed["quiet"].as_py() or b"")
         except ValueError as error:
             raise self.damaged(error) from error
+        if around is None:
+            yield self.unpacked()
+            return
         piece = QuietRows(of_set, around, self.unpacked)
         if following and set_of(*following) == of_set:
             rows, place = following

@@ -87,7 +87,9 @@ def test_a_stretch_with_another_row_in_it_is_unpacked() -> None:
     rows = log_in_rows(number)
     several = packed(rows, 50)
     segment = next(segment for segment in several if segment["quiet"])
-    quiet = unpacked_quiet(segment["quiet"]).quiet[0]
+    around = unpacked_quiet(segment["quiet"])
+    assert around is not None
+    quiet = around.quiet[0]
     key = {name: segment[name] for name in ("cluster_id", "topic", "partition_id", "leader_id")}
     for at_us, whole in ((quiet["from_us"], False), (quiet["until_us"], False), (quiet["until_us"] + 1, True)):
         fact = rows[0] | key | {"term": None, "kind": int(SILENCE), "time_us": int(at_us), "until_us": int(at_us)}
@@ -103,3 +105,12 @@ def test_a_damaged_stretch_is_told() -> None:
     stream_of_it = packed_stream([], [several[0] | {"quiet": damaged}])
     with pytest.raises(DamagedSegmentError, match=r"the segment of .* is damaged: the checksum of its quiet stretch"):
         list(one_row_an_event(in_pieces(stream_of_it), quiet=True))
+
+
+def test_a_stretch_of_another_version_is_unpacked() -> None:
+    rows = log_in_rows(0)
+    several = [segment for segment in packed(rows, 50) if segment["quiet"]]
+    other = several[0] | {"quiet": b"abcd" + several[0]["quiet"][4:]}
+    (piece,) = one_row_an_event(in_pieces(packed_stream([], [other])), quiet=True)
+    assert isinstance(piece, pa.RecordBatch)
+    assert piece.num_rows == other["events"]

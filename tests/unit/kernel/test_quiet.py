@@ -75,6 +75,7 @@ class Replayed:
                 self._advance(segment)
                 continue
             around = unpacked_quiet(binary)
+            assert around is not None
             first_row, end_row = (int(around.quiet[name][0]) for name in ("first_row", "end_row"))
             assert [column.tolist() for column in around.before] == [
                 list(column) for column in columns(segment[:first_row])
