@@ -62,8 +62,8 @@ def main() -> None:
         f"""{f"Groups left out: {', '.join(left_out)}." if left_out else ""} Generated log
         (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
         {plan.partitions:,} partitions in {plan.seconds:.0f} s, Zipf rates, 40 % of the partitions idle, three
-        replicas, long polls of 500 ms, {plan.stalls_a_day:g} stalls of a follower a day, of 5 to 60 s
-        {_changes(plan)}.""",
+        replicas, long polls of 500 ms, {plan.stalls_a_day:g} stalls of a follower a day, of 5 to
+        60 s{_changes(plan)}.""",
         time.perf_counter() - begun,
     )
 
@@ -113,7 +113,7 @@ def measured(  # noqa: C901 one after the other
 
 def _changes(plan: Plan) -> str:
     few = plan.rows <= MOST_COUNTED
-    return f"({kernel.expected_changes(plan)[0]} changes of the ISR under kafka-3.7)" if few else ""
+    return f"; {kernel.expected_changes(plan)[0]} changes of the ISR under kafka-3.7" if few else ""
 
 
 def _at_most(plan: Plan, rows: int) -> Plan:

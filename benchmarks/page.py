@@ -65,13 +65,9 @@ def write(page: Path, sections: Sequence[Section], command: str, data: str, took
             kafka-3.7 had to be those (by number and checksum) of a loop written by hand in C++, unless the text
             says that there are none to compare. Absolute times are this machine's; ratios travel better."""
         ),
-        "",
-        "## Ratios",
-        "",
-        "| | ratio, best rounds |",
-        "| --- | ---: |",
-        *(f"| {what} | {ratio:.2f} |" for section in sections for what, ratio in section.ratios),
     ]
+    if ratios := [f"| {what} | {ratio:.2f} |" for section in sections for what, ratio in section.ratios]:
+        lines += ["", "## Ratios", "", "| | ratio, best rounds |", "| --- | ---: |", *ratios]
     for section in sections:
         lines += [
             "",
