@@ -153,7 +153,7 @@ class MostlyQuiet:
                 self.rows += self.fact(now_us, trouble)
         begun = term(
             *sorted(self.rows, key=lambda row: (row.time_us, row.kind)), leader_is_new=self.random.random() < 0.5,
-            begins_mid_term=self.mid_term, held_at_start=(1, 1, -1),
+            begins_mid_term=self.mid_term, held_at_start=(1, 1, -1), phase_known=self.random.random() < 0.7,
         )  # fmt: skip
         log = Log((begun._replace(end_us=START_US + until_us),))
         midnight_us = DAY_US - START_US - self.random.randrange(6_000_000)
@@ -161,7 +161,9 @@ class MostlyQuiet:
 
     def fetch(self, now_us: int, replica: int, trouble: str) -> None:
         random, chance = self.random, self.random.random()
-        took_us = 60_000 if trouble == "slow leader" and chance < 0.5 else random.randrange(2000)
+        took_us = (
+            random.choice([60_000, 150_000]) if trouble == "slow leader" and chance < 0.5 else random.randrange(2000)
+        )
         known = -1 if random.random() < 0.2 else max(0, self.end - (trouble == "shorter log" and chance < 0.05))
         lost = random.randrange(3000) if trouble == "lost records" and chance < 0.05 else 0
         offset = max(0, self.held[replica] - lost)
