@@ -54,7 +54,7 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
         if len(latest.time_us) != 2 * (term.replicas - 1):
             return False
         for i in range(len(latest.time_us)):
-            if not _is_settled(state, latest.replica_id[i], quiet.from_us):
+            if not _is_settled(state, latest.replica_id[i]):
                 return False
         for k in range(term.active):
             # Some releases leave the high watermark behind until a follower's offset moves.
@@ -150,14 +150,14 @@ def _stays_late(term, quiet):
 
 
 @kernel
-def _is_settled(state, replica_id, now_us):
+def _is_settled(state, replica_id):
     """The follower is in the ISR of every run, and nothing of it is open in the books; its leader was awake since."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
         if p != term.leader and fetch.replica_id == replica_id:
             counted = fetch.outsider_in == 0 and fetch.quiet != 0 and fetch.is_back != 0
-            return counted and fetch.doubt_until_us < now_us and term.silent_until_us <= fetch.arrival_us
+            return counted and term.silent_until_us <= fetch.arrival_us
     return False
 
 

@@ -282,3 +282,38 @@ def test_a_high_watermark_that_is_left_behind() -> None:
     passed = [assert_alike(Log((begun,)), [Setting(rule, 100, flags=flags)], 20).passed for rule, flags in KNOWN]
     assert min(passed) == 0
     assert max(passed) > 0
+
+
+def test_a_check_that_a_line_tells_to_have_run_behind_a_stretch() -> None:
+    """Due at 800 ms, it ran at 950 ms, when 100 records had come since 945 ms: the next one is at 1400 ms only."""
+    before = [row for row in steady(2000) if row.time_us < 945_000]
+    after = [row._replace(offset=row.offset + 200) for row in steady(2000) if row.time_us >= 945_000]
+    seen = Row(799_000, int(CHECK), code=-2, until_us=950_000)
+    rows = cut_at([*before, seen, append(945_000, 1042), *after], 940)
+    log = Log((term(*rows)._replace(end_us=START_US + 2_000_000),))
+    found = assert_alike(log, [Setting("kafka-0.8", 600, flags=(("replica_lag_max_messages", 50),))], 10**6)
+    assert found.passed > 1
+    assert [row[1] - START_US for row in found.results[0] if row[2] == SHRINK] == [950_000] * 2
+
+
+def test_a_leader_that_is_silent_within_a_stretch_is_not_late() -> None:
+    """What it took for a fetch meanwhile says nothing of how late it is else: the error of a shrink's time."""
+    rows = steady(1500, lambda ms: 15_000 if 500 < ms < 680 else 100, gone_ms=800)
+    rows.append(Row(500_000, int(SILENCE), until_us=700_000))
+    log = Log((term(*cut_at(rows, 695))._replace(end_us=START_US + 1_500_000),))
+    found = assert_alike(log, [Setting("kafka-3.7", 200)], 10**6)
+    assert [row[CHANGE_COLUMNS.index("time_error_ms")] for row in found.results[0]] == [2]
+    assert found.passed < found.asked
+
+
+def test_a_follower_that_is_back_since_its_latest_fetch() -> None:
+    """It keeps pace, and joins by a fetch over which the leader took 150 ms; soon behind the stretch it is gone."""
+    rows = [row for row in steady(700) if row.replica_id != 3 or row.time_us < 500_000]
+    rows += [fetch(701_000, 3, 500, took_us=100), append(703_000, 722), fetch(705_000, 3, 682, took_us=100)]
+    rows += [fetch(1000 * ms, 2, 722, took_us=100) for ms in range(704, 1800, 20)]
+    rows.append(fetch(725_000, 3, 722, took_us=150_000))
+    rows += [fetch(1000 * ms, 3, 722, took_us=100) for ms in range(880, 1400, 20)]
+    rows += [append(1_395_000, 723), *(fetch(1000 * ms + 1, 2, 723, took_us=100) for ms in range(1396, 1800, 20))]
+    log = Log((term(*cut_at(rows, 700, 1390))._replace(end_us=START_US + 1_800_000),))
+    found = assert_alike(log, [Setting("kafka-3.7", 60)], 10**6)
+    assert len(found.results[0]) > 2
