@@ -28,7 +28,9 @@ from udfs.records import (
     BY_RULE,
     CHANGE_COLUMNS,
     CHECK,
+    DOUBT,
     ELIGIBLE,
+    EXPAND,
     FETCH,
     ISR_WRITE,
     REMOVED,
@@ -315,5 +317,7 @@ def test_a_follower_that_is_back_since_its_latest_fetch() -> None:
     rows += [fetch(1000 * ms, 3, 722, took_us=100) for ms in range(880, 1400, 20)]
     rows += [append(1_395_000, 723), *(fetch(1000 * ms + 1, 2, 723, took_us=100) for ms in range(1396, 1800, 20))]
     log = Log((term(*cut_at(rows, 700, 1390))._replace(end_us=START_US + 1_800_000),))
-    found = assert_alike(log, [Setting("kafka-3.7", 60)], 10**6)
-    assert len(found.results[0]) > 2
+    found = assert_alike(log, [Setting("kafka-3.7", 100)], 10**6)
+    kinds = [row[2] for row in found.results[0]]
+    assert kinds == [SHRINK, EXPAND, SHRINK, DOUBT]
+    assert found.passed < found.asked
