@@ -20,7 +20,7 @@ from udfs.kernel.quiet import quiet_stretch_of
 from udfs.records import FETCH, QUIET, Int64Array, Rows
 
 LEAST_SHARE = 0.5
-"""A shorter stretch is not worth the room."""
+"""Of a segment's rows: a shorter stretch is not worth the room."""
 _FIELDS = len(QUIET.names or ())
 LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields)).encode()).to_bytes(4, "little")
 """Changes with the fields of QUIET."""
@@ -39,13 +39,13 @@ class AroundQuiet(NamedTuple):
     after: Rows
 
 
-def packed_quiet(rows: Rows, least_share: float = LEAST_SHARE) -> bytes | None:
-    """Pack the quiet stretch of a segment's rows; None without one of that share of them."""
+def packed_quiet(rows: Rows) -> bytes | None:
+    """Pack the quiet stretch of a segment's rows; None without one of LEAST_SHARE of them."""
     found = quiet_stretch_of(rows)
     if found is None:
         return None
     first, end = int(found.quiet["first_row"][0]), int(found.quiet["end_row"][0])
-    if end - first < least_share * len(rows.time_us):
+    if end - first < LEAST_SHARE * len(rows.time_us):
         return None
     way, bucket = np.nonzero(found.latencies)
     latencies = np.stack([way, bucket, found.latencies[way, bucket]], axis=1)

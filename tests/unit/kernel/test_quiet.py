@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from random import Random
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from tests.naive_truth import Row
 from tests.strategies import VARIANTS, Log, Setting, logs, logs_over_midnight, shifted
 from tests.unit.kernel.test_kernel_against_naive import START_US, append, begin, columns, fetch, new_replay, term
 from tests.unit.kernel.test_snapshot import results
+from udfs.batches import quiet_rows
 from udfs.batches.quiet_rows import (
     AroundQuiet,
     QuietRows,
@@ -72,7 +74,8 @@ class Replayed:
     def _replay(self, rows: list[Row], rows_a_segment: int) -> None:
         for first in range(0, len(rows), rows_a_segment or len(rows)):
             segment = rows[first : first + (rows_a_segment or len(rows))]
-            binary = packed_quiet(columns(segment), 0) if rows_a_segment else None
+            with patch.object(quiet_rows, "LEAST_SHARE", 0):
+                binary = packed_quiet(columns(segment)) if rows_a_segment else None
             if binary is None:
                 self._advance(segment)
                 continue
