@@ -47,7 +47,7 @@ def pass_over_calls(rules: Sequence[Rule], calls: RuleCalls, steps: PartitionSte
         Each follower's latest fetch is from the log end: nobody waits for an acknowledgement, or is at risk.
         """
         term = state.term[0]
-        if term.log_end_offset != quiet.log_end_at_first or term.awaited_offset != 0:
+        if term.log_end_offset != quiet.log_end_at_first:
             return False
         if not (_is_late_anew(term, quiet) or _stays_late(term, quiet)):
             return False

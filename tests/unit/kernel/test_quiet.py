@@ -324,3 +324,15 @@ def test_a_follower_that_is_back_since_its_latest_fetch() -> None:
     kinds = [row[2] for row in found.results[0]]
     assert kinds == [SHRINK, EXPAND, SHRINK, DOUBT]
     assert found.passed < found.asked
+
+
+def test_more_appends_wait_than_a_replay_remembers_one_by_one() -> None:
+    """Of 6000 within 30 ms a replay merges some, so that their latencies are not those of single appends."""
+    burst = [append(510_000 + 5 * n, 1000 + n) for n in range(6000)]
+    rows = sorted([*(row for row in steady(500) if row.time_us < 500_000), *burst], key=lambda row: row.time_us)
+    rows += [
+        fetch(1000 * ms + 50 * replica, replica, 6999, took_us=100) for ms in range(545, 900, 20) for replica in (2, 3)
+    ]
+    log = Log((term(*rows)._replace(end_us=START_US + 900_000),))
+    found = assert_alike(log, [Setting("kafka-3.7", 100)], 10**6)
+    assert found.passed == 0
