@@ -68,6 +68,9 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     contestants = [
         given.warmed(f"ours, {ALL}", lambda lake: ways.ours(spark, lake, every), given.written, packed),
         given.warmed(
+            f"ours, {ALL}, no timelines", lambda lake: ways.ours(spark, lake, every, "none"), given.written, packed
+        ),
+        given.warmed(
             f"ours, {ALL}, compared and scored as well",
             lambda lake: ways.whole_command(spark, lake, every),
             given.written,
@@ -84,7 +87,7 @@ def against_the_floor(given: Given, rounds: int) -> Section:
     script.pool.shutdown()
     compared, different = _check_windows(given)
     remove_copies(packed)
-    ours, whole, one, unpacked, nowhere, to_delta, duck, windows = contestants
+    ours, bare, whole, one, unpacked, nowhere, to_delta, duck, windows = contestants
     return Section(
         "From Delta to Delta",
         f"""{given.rows:,} fetches and appends, local[{cores()}], in a session in which each way has run before, on a
@@ -101,6 +104,9 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         [given.row(each) for each in contestants],
         [
             (f"ours, {ALL}, by Spark's floor", ours.best / nowhere.best),
+            (f"ours, {ALL}, by Spark's floor, CPU", min(ours.cpu_seconds) / min(nowhere.cpu_seconds)),
+            (f"ours, {ALL}, no timelines, by Spark's floor", bare.best / nowhere.best),
+            (f"ours, {ALL}, no timelines, by Spark's floor, CPU", min(bare.cpu_seconds) / min(nowhere.cpu_seconds)),
             (f"ours, {ALL}, compared and scored as well, by Spark's floor", whole.best / nowhere.best),
             (f"ours, {ALL}, not packed yet, by Spark's floor", unpacked.best / nowhere.best),
             (f"ours, {ALL}, by Spark's floor that writes its rows", ours.best / to_delta.best),

@@ -19,7 +19,7 @@ import isr_batch.replay.replay as of_replay
 from benchmarks.arrow_log import without_segments
 from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE
+from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE, Timelines
 from isr_batch.replay.event_stream import stream_terms
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import pack_stale_days
@@ -48,13 +48,13 @@ def packed(spark: SparkSession, lake: Path) -> Path:
     return lake
 
 
-def ours(spark: SparkSession, lake: Path, runs: Sequence[RuleRun]) -> Path:
+def ours(spark: SparkSession, lake: Path, runs: Sequence[RuleRun], timelines: Timelines = "all") -> Path:
     """Timelines, changes, verdicts and the ledger of each rule; packs what is not packed.
 
     By Spark's workers whatever the size, since it is measured against what else Spark can do.
     """
     of_replay.FEW_EVENTS = -1
-    replay(Lake(spark, str(lake)), runs, timelines="all")
+    replay(Lake(spark, str(lake)), runs, timelines=timelines)
     return lake
 
 
