@@ -1,6 +1,8 @@
 """The command line `isr-batch`: options to settings, settings to functions of the library, outcome to an exit code."""
 
+import os
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -326,7 +328,9 @@ def sql_command(
 ) -> None:  # fmt: skip
     """Run a SQL query on the lake's tables and views."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
-    rows, columns = job.lake.query(query)
+    from isr_batch.lake.plain_sql import answer
+
+    rows, columns = answer(job.lake, query)
     job.out.table("", rows, columns)
 
 
@@ -380,6 +384,8 @@ def doctor_command(env: Env = None, as_json: Json = False) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
+    os.environ["TZ"] = "UTC"  # Spark hands instants to Python in the machine's zone
+    time.tzset()
     args = sys.argv[1:] if args is None else args
     out = Output(as_json="--json" in args)
     try:

@@ -11,7 +11,7 @@ _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",  # no files: the tables are in memory anyway
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
-    "default_null_order": "nulls_first",  # as Spark, in ascending order
+    "default_null_order": "nulls_first_on_asc_last_on_desc",  # as Spark
 }
 
 
@@ -25,6 +25,7 @@ _SPARKS = (
     "explode(list) AS unnest(list)",
     "get_json_object(document, path) AS json_extract_string(document, path)",
     "lag_time_ms(params_json) AS CAST(json_extract_string(params_json, '$.replica_lag_time_max_ms') AS BIGINT)",
+    "out_of_isr_ms(change_time, restored_time) AS (epoch_us(restored_time) - epoch_us(change_time)) // 1000",
     "percentile(number, share) AS quantile_cont(number, share)",
     "sequence(least, most) AS generate_series(CAST(least AS BIGINT), CAST(most AS BIGINT))",
     "size(entries) AS len(entries)",
@@ -33,7 +34,7 @@ _SPARKS = (
     "unix_micros(instant) AS epoch_us(instant)",
     "unix_millis(instant) AS epoch_us(instant) // 1000",
 )
-"""Functions of Spark, and of the lake (`lag_time_ms`), by what this engine has for them."""
+"""Functions of Spark, and of the lake (`lag_time_ms`, `out_of_isr_ms`), by what this engine has for them."""
 
 
 @dataclass(frozen=True)

@@ -282,6 +282,15 @@ class Lake:
         """Delta version of a table, as time travel takes it."""
         return self._last_commit(name).version
 
+    def names(self) -> list[str]:
+        """Name the tables that the lake has, then the views that are made of these."""
+        names = [name for name in TABLES if self.has(name)]
+        known = {*TABLES, *VIEWS}
+        for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):
+            if known & set(re.findall(r"\w+", text)) <= {*names, name}:
+                names.append(name)
+        return names
+
     def register_views(self) -> list[str]:
         """Make tables and views known to SQL by bare name, as far as the lake has them, and our functions.
 
@@ -290,17 +299,10 @@ class Lake:
         list of str
             The names.
         """
-        names = []
-        for name in TABLES:
-            if self.has(name):
-                self.read(name).createOrReplaceTempView(name)
-                names.append(name)
-        known = {*TABLES, *VIEWS}
-        for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):
-            # Asked beforehand: Spark logs a failed query in full, even one whose failure is expected.
-            if known & set(re.findall(r"\w+", text)) <= {*names, name}:
-                self.spark.sql(text).createOrReplaceTempView(name)
-                names.append(name)
+        names, views = self.names(), sql_texts()
+        for name in names:
+            rows = self.read(name) if name in TABLES else self.spark.sql(views[name])
+            rows.createOrReplaceTempView(name)
         for text in sql_texts("functions").values():
             self.spark.sql(text)
         return names

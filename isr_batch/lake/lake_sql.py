@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from typing import Any, Final
 
+import pyarrow as pa
+
 from isr_batch.lake.arrow_read import stored_bytes
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.engines import BySpark, InProcess
@@ -57,15 +59,22 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         SchemaError
             When a table's columns or types differ from the contract.
         """
-        tables = {name: self._table(name) for name in re.findall(r"\w+", text) if name in TABLES or name in VIEWS}
+        tables = self._tables(text)
         engine: LakeEngine = self._here
         if any(rows is None for rows in tables.values()):
             engine = self._spark
             tables = {name: engine.table(name) for name in tables}
-        text = re.sub(r"[{}]", r"\g<0>\g<0>", text)
-        named = rf"\b(FROM|JOIN) ({'|'.join(tables) or '(?!)'})\b( AS \w+)?"
-        text = re.sub(named, lambda at: f"{at[1]} {{{at[2]}}}{at[3] or f' AS {at[2]}'}", text)
-        return engine.listed(engine(_filled(text, values, engine.literal), **tables))
+        return engine.listed(engine(_filled(_with_marks(text, tables), values, engine.literal), **tables))
+
+    def arrow(self, text: str) -> pa.Table | None:
+        """Answer a query in this process; None if Spark has to read a table of it."""
+        tables = self._tables(text)
+        if any(rows is None for rows in tables.values()):
+            return None
+        return self._here.arrow(self._here(_with_marks(text, tables), **tables))
+
+    def _tables(self, text: str) -> dict[str, Rows | None]:
+        return {name: self._table(name) for name in re.findall(r"\w+", text) if name in TABLES or name in VIEWS}
 
     @cached_property
     def _spark(self) -> LakeEngine:
@@ -80,6 +89,13 @@ class LakeSql(AbstractContextManager["LakeSql"]):
             here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= LARGEST for part in parts)
             self._read[name] = self._here.table(name) if here else None
         return self._read[name]
+
+
+def _with_marks(text: str, tables: Mapping[str, object]) -> str:
+    """Mark the names of tables as an engine wants them."""
+    text = re.sub(r"[{}]", r"\g<0>\g<0>", text)
+    named = rf"\b((?i:FROM|JOIN))\s+({'|'.join(tables) or '(?!)'})\b(\s+AS \w+)?"
+    return re.sub(named, lambda at: f"{at[1]} {{{at[2]}}}{at[3] or f' AS {at[2]}'}", text)
 
 
 def lake_sql_for_spark(text: str, **values: Value) -> str:

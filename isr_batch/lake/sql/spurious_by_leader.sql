@@ -6,7 +6,7 @@ SELECT
   params_json,
   count(*) AS spurious,
   count_if(primary_cause = 'slow_leader') AS slow_leader,
-  count(DISTINCT topic, partition_id) AS partitions,
+  count(DISTINCT struct(topic, partition_id)) AS partitions,
   percentile(leader_held_ms, 0.5) AS leader_held_ms_p50,
   percentile(leader_silent_ms, 0.5) AS leader_silent_ms_p50
 FROM shrink_verdicts

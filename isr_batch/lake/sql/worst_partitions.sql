@@ -7,8 +7,8 @@ SELECT
   params_json,
   count(*) AS spurious,
   count_if(restored_time IS NULL) AS not_restored,
-  sum(timestampdiff(MILLISECOND, change_time, restored_time)) AS out_of_isr_ms,
-  mode(primary_cause) AS usual_cause,
+  sum(CAST(floor((unix_micros(restored_time) - unix_micros(change_time)) / 1000) AS BIGINT)) AS out_of_isr_ms,
+  mode() WITHIN GROUP (ORDER BY primary_cause) AS usual_cause,
   min(change_time) AS first_time,
   max(change_time) AS last_time
 FROM shrink_verdicts

@@ -1,0 +1,139 @@
+"""Plain queries are answered in this process as Spark answers them; all others go to Spark."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from typing import Any, NoReturn
+
+import pytest
+
+from docs.generate.cookbook import queries
+from isr_batch.errors import UsageError
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.plain_sql import answer, is_plain, tokens_of
+from isr_batch.lake.tables.outputs import TABLES
+
+PLAIN = (
+    *(f"SELECT * FROM {view}" for view in ("spurious_shrinks", "spurious_by_rule_and_day", "spurious_by_leader")),
+    *(f"SELECT * FROM {view}" for view in ("worst_partitions", "elections_by_day", "rule_disagreements")),
+    "SELECT rule, true_lag_ms FROM shrink_verdicts ORDER BY true_lag_ms DESC, rule, change_time LIMIT 30",
+    "SELECT restored_time FROM shrink_verdicts ORDER BY restored_time LIMIT 30",
+    "SELECT restored_time FROM shrink_verdicts ORDER BY restored_time DESC LIMIT 30",
+    """select cluster_id, sum(true_lag_ms) AS total, avg(lag_ms) AS mean, count(DISTINCT topic) AS topics
+       from spurious_shrinks where change_time > '2026-11-21 16:30' and event_date = '2026-11-21' group by all""",
+    "SELECT max(high_watermark) AS highest, size(isr) AS members FROM partition_timeline GROUP BY size(isr)",
+    "SELECT n FROM (SELECT rule, count(*) AS n FROM isr_changes GROUP BY rule HAVING count(*) > 9) WHERE n < 300",
+    """SELECT CASE WHEN true_lag_ms IS NULL THEN -1 ELSE true_lag_ms + 1 END AS lag
+       FROM shrink_verdicts WHERE NOT topic LIKE 'b%'""",
+    """SELECT sum(out_of_isr_ms(change_time, restored_time)) AS ms, max(lag_time_ms(params_json)) AS most
+       FROM shrink_verdicts""",
+)
+NOT_PLAIN = (
+    'SELECT "rule" FROM isr_changes',
+    "SELECT `rule` FROM isr_changes",
+    "SELECT count(*) AS n FROM isr_changes -- FROM nothing",
+    "SELECT 'it''s' AS said",
+    "SELECT 'a\\'b' AS said",
+    "SELECT ' FROM isr_changes' AS said",
+    "SELECT 1.5 AS x FROM isr_changes",
+    "SELECT 10L AS x FROM isr_changes",
+    "SELECT rule || topic AS x FROM isr_changes",
+    "SELECT c.rule FROM isr_changes AS c",
+    "SELECT lag_ms / 2 AS x FROM isr_changes",
+    "SELECT causes['kafka-3.7'] AS x FROM rule_disagreements",
+    "SELECT rule FROM isr_changes LATERAL VIEW explode(isr_after) AS replica",
+    "SELECT rank() OVER (ORDER BY change_time) AS n FROM isr_changes",
+    "SELECT topic AS rule, count(*) AS n FROM isr_changes GROUP BY rule",
+    "SELECT date_format(change_time, 'yyyy') AS year FROM isr_changes",
+    "WITH few AS (SELECT * FROM isr_changes) SELECT * FROM few",
+    "SELECT rule n FROM isr_changes",
+)
+
+
+class SparkAskedError(Exception):
+    """Spark was asked for."""
+
+
+@pytest.fixture
+def without_spark(sample_lake: Lake) -> Lake:
+    def refuse() -> NoReturn:
+        raise SparkAskedError
+
+    return Lake(refuse, sample_lake.root)
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[str]:
+    """Spark gives the keys of a map in an order of its own."""
+    return sorted(str([sorted(v.items()) if isinstance(v, dict) else v for v in row.values()]) for row in rows)
+
+
+def test_plain_queries_are_answered_alike_without_spark(sample_lake: Lake, without_spark: Lake) -> None:
+    for query in PLAIN:
+        (here, columns), (there, known) = answer(without_spark, query), sample_lake.query(query)
+        assert columns == known, query
+        assert here, query
+        ordered = "ORDER BY" in query
+        assert (here == there) if ordered else (in_order(here) == in_order(there)), query
+
+
+def test_questions_of_the_cookbook(sample_lake: Lake, without_spark: Lake) -> None:
+    answered = 0
+    for query, _ in queries():
+        try:
+            here = answer(without_spark, query)
+        except SparkAskedError:
+            continue
+        answered += 1
+        assert here == sample_lake.query(query), query
+    assert answered >= 10
+
+
+@pytest.mark.parametrize("query", NOT_PLAIN)
+def test_what_may_mean_something_else_goes_to_spark(query: str, without_spark: Lake) -> None:
+    with pytest.raises(SparkAskedError):
+        answer(without_spark, query)
+
+
+def test_expressions_without_a_name_have_sparks(sample_lake: Lake, without_spark: Lake) -> None:
+    query = "SELECT count(*) FROM isr_changes"
+    with pytest.raises(SparkAskedError):
+        answer(without_spark, query)
+    assert answer(sample_lake, query)[1] == ["count(1)"]
+
+
+def test_structs_are_shown_by_spark(without_spark: Lake) -> None:
+    named = next(name for name, table in TABLES.items() for column in table.columns if "STRUCT" in column.type)
+    with pytest.raises(SparkAskedError):
+        answer(without_spark, f"SELECT * FROM {named}")
+
+
+def test_a_table_that_is_not_there_is_told_at_once(without_spark: Lake) -> None:
+    with pytest.raises(UsageError, match=r"no spurious_shrink$") as raised:
+        answer(without_spark, "SELECT rule, count(*) AS n FROM spurious_shrink GROUP BY rule")
+    assert "spurious_shrinks" in str(raised.value.hint)
+
+
+def test_from_may_come_before_a_column() -> None:
+    tokens = tokens_of("SELECT rule FROM isr_changes WHERE topic IS DISTINCT FROM rule")
+    assert tokens
+    assert is_plain(tokens, {"rule", "topic", "isr_changes"})
+    assert not is_plain(tokens, {"rule", "isr_changes"})
+
+
+def test_what_spark_does_not_understand_is_said_by_spark(sample_lake: Lake) -> None:
+    with pytest.raises(UsageError, match=re.escape("[UNRESOLVED_COLUMN")):
+        answer(sample_lake, "SELECT nothing FROM isr_changes")
+
+
+def test_times_are_in_utc_wherever_the_machine_is(sample_lake: Lake) -> None:
+    """By either engine; the second query is Spark's."""
+    table = f"delta.`{sample_lake.root}/isr_changes`"
+    ((first,),) = sample_lake.spark.sql(f"SELECT string(min(change_time)) FROM {table}").collect()
+    for instant in ("min(change_time)", "min(change_time) + INTERVAL 0 HOURS"):
+        query = f"SELECT {instant} AS t FROM isr_changes"
+        command = [sys.executable, "-m", "pipelines.cli", "sql", "--json", "--lake", sample_lake.root, query]
+        elsewhere = os.environ | {"TZ": "Asia/Tokyo"}
+        found = subprocess.run(command, env=elsewhere, capture_output=True, text=True, check=True).stdout
+        assert json.loads(found)["t"].replace("T", " ").startswith(first)
