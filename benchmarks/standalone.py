@@ -147,6 +147,7 @@ def executor_options() -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.executor.memory": EXECUTOR_MEMORY,
         "spark.executorEnv.PYTHONPATH": str(ROOT),
         "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
