@@ -86,6 +86,7 @@ class Took:
 
     seconds: float
     cpu: Mapping[str, float]
+    task_ms: Sequence[int] = ()
 
     @property
     def executors_cpu(self) -> float:
@@ -140,7 +141,7 @@ def _measured(case: Case, folder: Path, rounds: int) -> tuple[Mapping[Replay, To
         for each, store, one in list(zip(replays, stores, reports, strict=True))[len(WARM) :]:
             if case.workers and (len(one["tasks"]) < case.workers or not all(one["tasks"])):
                 raise WrongAnswerError(f"{case}: tasks by executor: {one['tasks']}")
-            took = Took(one["seconds"], one["cpu"])
+            took = Took(one["seconds"], one["cpu"], one["task_ms"])
             best[each] = min(took, best.get(each, took), key=lambda took: took.seconds)
             answers[each] = one["rows"], [_checksum(store, name) for name in COMPARED]
     shutil.rmtree(scratch)
@@ -223,6 +224,12 @@ def _model(of_case: Mapping[Replay, Took], rows: Mapping[str, int]) -> ExecutorM
     return ExecutorModel.fitted(log, shorter)
 
 
+def _further_cpu(of_case: Mapping[Replay, Took], rows: Mapping[str, int]) -> float:
+    """CPU seconds of executors and their Python that a further row takes: each JVM compiles for itself, once."""
+    log, shorter = (of_case[name, "none"].executors_cpu for name in ("log", "shorter"))
+    return (log - shorter) / (rows["log"] - rows["shorter"])
+
+
 def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
     table, ratios, fits = [], [], []
     for name, one, two in (("sharing the cores", ONE, TWO), ("in turns", ONE_IN_TURNS, TWO_IN_TURNS)):
@@ -233,7 +240,7 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
             predicted = model.seconds(rows[log], 2)
             table.append([
                 name, f"{rows[log]:,}", f"{of_one.seconds:.1f}", f"{predicted:.1f}", f"{took.seconds:.1f}",
-                f"{took.seconds / predicted:.2f}",
+                f"{took.seconds / predicted:.2f}", f"{max(took.task_ms) / sum(took.task_ms):.2f}",
                 *(f"{each.executors_cpu / rows[log] * 1e6:.2f}" for each in (of_one, took)),
             ])  # fmt: skip
             what = f"two workers, {name}, {rows[log]:,} rows"
@@ -241,16 +248,20 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
                 (f"{what}: time measured by predicted", took.seconds / predicted),
                 (f"{what}: executors' CPU, by one worker's", took.executors_cpu / of_one.executors_cpu),
             ]  # fmt: skip
+        further = [_further_cpu(found[case], rows) for case in (two, one)]
+        ratios.append(
+            (f"two workers, {name}: executors' CPU of a further row, by one worker's", further[0] / further[1])
+        )
     of_models = "; ".join(fits)
     return Section(
         "Two workers, as predicted from one",
-        f"""The model has two figures, from both logs on one worker, without timelines. {of_models}. Two workers
-        take the fixed part, and half of the rest each. It holds for other machines if a row takes no more CPU of
-        two executors (JVM and Python) than of one, which both ways check, and if executors do not wait for each
-        other, which only turns can check on this machine.""",
+        f"""The model has two figures, from both logs on one worker, without timelines. {of_models}. Two workers take
+        the fixed part, and half of the rest each. It holds for other machines if a further row takes no more CPU
+        of two executors (JVM and Python) than of one, which both ways check, and if executors do not wait for
+        each other, which only turns can check on this machine.""",
         (
             "two workers", "rows", "one worker, s", "two, predicted", "two, measured", "measured by predicted",
-            "CPU s a million rows, one", "two",
+            "busier one's share of task time", "CPU s a million rows, one", "two",
         ),
         table,
         ratios,

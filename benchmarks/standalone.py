@@ -155,9 +155,20 @@ def executor_options() -> dict[str, str]:
     }
 
 
-def tasks_by_executor(spark: SparkSession) -> dict[str, int]:
-    """Tasks that each executor has completed, by its number; the driver of a cluster runs none."""
+class Executor(NamedTuple):
+    """Tasks that an executor has completed, and milliseconds that all of its tasks took."""
+
+    tasks: int
+    task_ms: int
+
+
+def executors_of(spark: SparkSession) -> dict[str, Executor]:
+    """What each executor has done, by its number; the driver of a cluster runs no task."""
     context: Any = spark.sparkContext
     executors = context._jsc.sc().statusStore().executorList(False)  # noqa: SLF001 there is no public way
     each = [executors.apply(number) for number in range(executors.size())]
-    return {executor.id(): int(executor.completedTasks()) for executor in each if executor.id() != "driver"}
+    return {
+        executor.id(): Executor(int(executor.completedTasks()), int(executor.totalDuration()))
+        for executor in each
+        if executor.id() != "driver"
+    }

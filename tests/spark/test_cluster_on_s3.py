@@ -24,7 +24,7 @@ COMPARED = (
 _SCRIPT = """
 import json, os, sys
 import isr_batch.replay.replay as of_replay
-from benchmarks.standalone import tasks_by_executor
+from benchmarks.standalone import executors_of
 from pipelines.cli import main
 from pyspark.sql import SparkSession
 of_replay.FEW_EVENTS = -1
@@ -33,7 +33,8 @@ for command in json.loads(sys.argv[1]):
         main([*command, "--json"])
     except SystemExit as ended:
         print(json.dumps({"exit": ended.code or 0}), flush=True)
-print(json.dumps({"tasks": tasks_by_executor(SparkSession.getActiveSession())}), flush=True)
+done = executors_of(SparkSession.getActiveSession())
+print(json.dumps({"tasks": {number: each.tasks for number, each in done.items()}}), flush=True)
 """
 
 pytestmark = [
