@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import alone, end_to_end, first_minute, ingest, kernel, page, scale
+from benchmarks import alone, cluster, end_to_end, first_minute, ingest, kernel, page, scale
 from benchmarks.lakes import write_lake
 from benchmarks.log import ORDINARY, SICK, Plan
+from benchmarks.s3_server import MOTO
 from isr_batch.session import start_session
 from isr_batch.settings import SparkSettings
 
@@ -24,7 +25,8 @@ PANDAS_ROWS = 250_000
 MOST_COUNTED = 200_000_000
 """Rows of a log whose changes of the ISR are counted by the loop in C++ first, which has them in memory."""
 
-GROUPS = ("kernel", "delta", "pandas", "longer", "alone", "first-use", "ingest", "first-minute", "scale")
+GROUPS = ("kernel", "delta", "pandas", "longer", "alone", "first-use", "ingest", "first-minute", "scale", "cluster")
+BY_DEFAULT = GROUPS if MOTO else [group for group in GROUPS if group != "cluster"]
 NEEDED = {
     "delta": ("zipf", "smaller"),
     "pandas": ("few",),
@@ -41,7 +43,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, help="by default one in 10,000 rows")
     parser.add_argument("--lines", type=int, default=280_000, help="of the request log that is ingested")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS, help="all take most of an hour")
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=BY_DEFAULT, help="all take most of an hour")
     parser.add_argument("--stalls", type=float, default=SICK, help=f"of a follower a day; {ORDINARY:g} are ordinary")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the tables go")
     given = parser.parse_args()
@@ -109,6 +111,8 @@ def measured(  # noqa: C901 one after the other
         yield first_minute.of_the_samples(rounds)
     if "scale" in groups:
         yield scale.measure(plan, FOLDER / "scale")
+    if "cluster" in groups:
+        yield from cluster.measure(plan, FOLDER / "cluster", rounds)
 
 
 def _changes(plan: Plan) -> str:

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.executors import ExecutorModel, Timed, executors_modelled
 from benchmarks.page import Section
 from udfs.rules import REGISTRY
 
 Measured = tuple[Path, int]
 """A lake, and the rows in it."""
 HEADINGS = ("log, master", "rows", "s, best", "s, median", "worker, MiB", "JVM, MiB")
-EXECUTORS = (1, 2, 4, 8)
-LARGEST_ROWS = 1_000_000_000
 
 
 class Jobs:
@@ -61,7 +60,11 @@ def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
             ("the log by the shorter one, peak memory of the JVM", usual["jvm"] / short["jvm"]),
         ],
     )
-    return [section, _more_executors(log[1], usual["best"], shorter[1], short["best"])]
+    model = ExecutorModel.fitted(Timed(log[1], usual["best"]), Timed(shorter[1], short["best"]))
+    note = f"""Not measured: both figures are from the log and the shorter one, as above ({len(REGISTRY)} rules, rows
+        that are packed first); the group `cluster` measures two. Replica sets share nothing, so that rows divide
+        among executors as long as no set has more than its part; what a network takes is left out."""
+    return [section, executors_modelled(model, log[1], "executors of two cores", note)]
 
 
 def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -> Section:
@@ -88,29 +91,6 @@ def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -
             ("one partition alone, peak memory of a worker by no skew", single["worker"] / usual["worker"]),
         ],
     )
-
-
-def _more_executors(rows: int, seconds: float, fewer_rows: int, fewer_seconds: float) -> Section:
-    """Group c as well, by a model: a fixed part, and an executor's time a row; both from the two logs on two cores."""
-    a_row = (seconds - fewer_seconds) / (rows - fewer_rows)
-    fixed = seconds - a_row * rows
-
-    def modelled(of_rows: int, executors: int) -> float:
-        return fixed + a_row * of_rows / executors
-
-    return Section(
-        "More executors, modelled",
-        f"""Not measured, and nothing here checks it: {fixed:.1f} s that no executor shortens, and {a_row * 1e6:.2f} s
-        of an executor with two cores a million rows, both from the log and the shorter one, as above
-        ({len(REGISTRY)} rules, rows that are packed first). Replica sets share nothing, so that rows divide among
-        executors as long as no set has more than its part; what a network takes is left out.""",
-        ("executors of two cores", f"s, {rows:,} rows", f"s, {LARGEST_ROWS:,} rows", "M rows/s of these"),
-        [_executors(number, modelled(rows, number), modelled(LARGEST_ROWS, number)) for number in EXECUTORS],
-    )
-
-
-def _executors(number: int, seconds: float, of_largest: float) -> list[str]:
-    return [str(number), f"{seconds:.1f}", f"{of_largest:.0f}", f"{LARGEST_ROWS / of_largest / 1e6:.2f}"]
 
 
 def _row(name: str, rows: int, found: Mapping[str, float]) -> list[str]:

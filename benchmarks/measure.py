@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,13 +133,28 @@ def processes_below(root: int) -> list[int]:
     return found
 
 
+def kind_of_process(pid: int, command: str) -> str:
+    """Tell a driver, a JVM and Spark's Python workers apart, which are all other processes."""
+    if pid == os.getpid():
+        return "driver"
+    return "jvm" if command.partition("\0")[0].endswith("java") else "workers"
+
+
 class CpuOfTree:
-    """CPU seconds of this process and all below it, those that have ended as they were seen last.
+    """CPU seconds of a process and all below it, those that have ended as they were seen last.
 
     Their parents' sums lack some: Spark's Python workers end when idle for a minute, and nobody waits for them.
+
+    Parameters
+    ----------
+    root : int, optional
+        The process; by default this one.
+    kind_of : callable, optional
+        What to count a process as, by its number and its command line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: int | None = None, kind_of: Callable[[int, str], str] = kind_of_process) -> None:
+        self._root, self._kind_of = root or os.getpid(), kind_of
         self._ticks: dict[tuple[int, str], int] = {}
         self._kinds: dict[tuple[int, str], str] = {}
 
@@ -147,22 +163,21 @@ class CpuOfTree:
         return sum(self.by_kind().values())
 
     def by_kind(self) -> dict[str, float]:
-        """The same of the driver, the JVM and Spark's Python workers, which are all other processes."""
-        for pid in processes_below(os.getpid()):
+        """The same of each kind of process."""
+        for pid in processes_below(self._root):
             try:
                 text = Path(f"/proc/{pid}/stat").read_text()
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
             except OSError:  # it has ended
                 continue
             told = text.rpartition(")")[2].split()
             process = pid, told[19]  # a number is given again, but not at one time
             self._ticks[process] = int(told[11]) + int(told[12])
-            if pid == os.getpid():
-                self._kinds[process] = "driver"
-            else:
-                self._kinds[process] = "jvm" if "(java)" in text else "workers"
-        found = dict.fromkeys(("driver", "jvm", "workers"), 0.0)
+            if command:  # one that has ended and is not waited for has none
+                self._kinds[process] = self._kind_of(pid, command)
+        found: defaultdict[str, float] = defaultdict(float)
         for process, ticks in self._ticks.items():
-            found[self._kinds[process]] += ticks / os.sysconf("SC_CLK_TCK")
+            found[self._kinds.get(process, "workers")] += ticks / os.sysconf("SC_CLK_TCK")
         return found
 
 

@@ -1,7 +1,6 @@
 """A lake on S3 has what one in a folder has: S3A and delta-rs against a server on loopback.
 
-It needs moto's server, in an environment of its own, as its boto3 wants an older dateutil than the tests have:
-``pip install "moto[s3,server]"``, and ``MOTO_SERVER=PATH/bin/moto_server pytest -m nightly`` with this file.
+It needs moto's server (`benchmarks.s3_server`): ``MOTO_SERVER=PATH/bin/moto_server pytest -m nightly`` with this file.
 """
 
 import json
@@ -10,20 +9,13 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from shutil import which
 
 import pytest
 
-MOTO = which(os.environ.get("MOTO_SERVER", "moto_server"))
-PACKAGES = (
-    "org.apache.hadoop:hadoop-aws:3.5.0", "software.amazon.awssdk:bundle:2.35.4",
-    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.0",
-)  # fmt: skip
-SECRET = "do-not-show-this"
+from benchmarks.s3_server import MOTO, SECRET, s3_server, submit_arguments
+
 RULES = "kafka-0.9,kafka-3.7,kip-501-pending"
 QUERIES = (
     "SELECT * FROM replica_timeline ORDER BY ALL", "SELECT * FROM partition_timeline ORDER BY ALL",
@@ -49,34 +41,14 @@ pytestmark = [
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    with (tmp_path / "moto.log").open("w") as log:
-        server = subprocess.Popen([str(MOTO), "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
-        try:
-            for _ in range(120):
-                time.sleep(0.5)
-                with suppress(OSError):
-                    urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"))
-                    break
-            yield url
-        finally:
-            server.terminate()
-            server.wait()
+    with s3_server(tmp_path / "moto.log") as url:
+        yield url
 
 
 def started(endpoint: str, script: str, *arguments: str) -> "subprocess.Popen[str]":
-    settings = {
-        "endpoint": endpoint, "endpoint.region": "us-east-1", "path.style.access": "true", "access.key": "key",
-        "secret.key": SECRET, "connection.ssl.enabled": "false", "attempts.maximum": "2", "retry.limit": "2",
-    }  # fmt: skip
-    options = [f"--conf spark.hadoop.fs.s3a.{name}={value}" for name, value in settings.items()]
-    excluded = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
-    given = f"--packages {','.join(PACKAGES)} --exclude-packages {excluded} {' '.join(options)} pyspark-shell"
     return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], env=os.environ | {"PYSPARK_SUBMIT_ARGS": given},
+        [sys.executable, "-c", script, *arguments],
+        env=os.environ | {"PYSPARK_SUBMIT_ARGS": submit_arguments(endpoint)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

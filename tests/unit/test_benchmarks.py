@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import arrow_log, by_hand
+from benchmarks.executors import ExecutorModel, Timed, executors_modelled
 from benchmarks.kernel import KernelAlone, read_only, replay_in_memory
 from benchmarks.log import Plan, Shape, log_of
 from benchmarks.measure import CpuOfTree
+from benchmarks.standalone import in_turns
 from udfs.batches.replay import RuleRun
 from udfs.records import APPEND, EXPAND, FETCH, SHRINK
 from udfs.rules import BASELINE
@@ -96,3 +98,33 @@ def test_a_process_that_has_ended_has_its_cpu_time_counted_once() -> None:
         told = look()
     assert told - before > 0.25
     assert 0 <= look() - told < 0.25
+
+
+def test_kinds_of_processes_are_counted_apart() -> None:
+    look = CpuOfTree(kind_of=lambda _, command: "busy" if "process_time" in command else "others")
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert 0.25 < look.by_kind()["busy"] < 1
+
+
+def test_the_model_of_executors_is_exact_for_what_it_is_made_of() -> None:
+    model = ExecutorModel.fitted(Timed(4_000_000, 50.0), Timed(1_000_000, 20.0))
+    assert (model.seconds(4_000_000, 1), model.seconds(1_000_000, 1)) == pytest.approx((50, 20))
+    assert model.seconds(4_000_000, 2) == pytest.approx(30)
+    section = executors_modelled(model, 4_000_000, "executors", "A note.", {1: 50.0, 2: 33.0})
+    assert [row[:4] for row in section.rows[:3]] == [
+        ["1", "50.0", "50.0", "1.00"], ["2", "30.0", "33.0", "1.10"], ["4", "20.0", "", ""],
+    ]  # fmt: skip
+
+
+FOR_TWO_SECONDS = "import time; begun = time.time()\nwhile time.time() < begun + 2: pass\nprint(time.process_time())"
+
+
+def test_of_two_workers_in_turns_each_has_at_most_half_of_the_time() -> None:
+    command = [sys.executable, "-c", FOR_TWO_SECONDS]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) for _ in range(2)]
+    with in_turns([worker.pid for worker in workers], 2):
+        seconds = [float(worker.communicate()[0]) for worker in workers]
+    assert max(seconds) < 1.3
+    assert [worker.returncode for worker in workers] == [0, 0]

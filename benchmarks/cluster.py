@@ -1,0 +1,285 @@
+"""Group h: a lake on S3, a standalone cluster, and the model of more executors checked with two.
+
+One core is a worker's, but this machine may have no more than two, which workers, driver and S3 server then share. So
+both numbers of workers are measured in turns as well (`benchmarks.standalone.in_turns`).
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+
+from benchmarks.cluster_job import PARTS, RULES
+from benchmarks.executors import ExecutorModel, Timed, executors_modelled
+from benchmarks.lakes import copy_of
+from benchmarks.log import Plan
+from benchmarks.measure import WrongAnswerError
+from benchmarks.page import Section
+from benchmarks.s3_server import BUCKET, INSTALL, MOTO, s3_server, store_on, submit_arguments, upload
+from benchmarks.scale import write_packed_lake
+from benchmarks.standalone import ROOT, TURN_S, Cluster, in_turns, standalone_cluster
+from benchmarks.ways import runs_of
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.stores import Store
+from isr_batch.settings import SparkSettings
+
+SHORTER = 4
+TURNS = 2
+Replay = tuple[str, str]
+"""Log, and which timelines."""
+COMPARED = ("isr_changes", "shrink_verdicts")
+OF_RUN = ("run_id", "replayed_time")
+"""Columns that say which run wrote a row."""
+LOGS = ("shorter", "log")
+WARM = (("warm", "all"), ("warm", "none"))
+WITH_TIMELINES = "shorter", "all"
+WITHOUT = (("log", "none"), ("shorter", "none"))
+"""Logs, and which timelines are written. The two that the model is made of come last, when the JVM has compiled."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Where the lake lies, and who replays it.
+
+    Attributes
+    ----------
+    workers : int
+        Of a standalone cluster; 0 is local[2].
+    on_s3 : bool
+    turns : bool
+        Whether workers go on in turns.
+    """
+
+    workers: int = 0
+    on_s3: bool = True
+    turns: bool = False
+
+    @property
+    def measured(self) -> Sequence[Replay]:
+        """Replays of one round; turns are for the model, which is of those without timelines."""
+        return WITHOUT if self.turns else (WITH_TIMELINES, *WITHOUT)
+
+    def __str__(self) -> str:
+        """As a table has it."""
+        where = "S3" if self.on_s3 else "folder"
+        who = f"{self.workers} worker{'s' * (self.workers > 1)}" if self.workers else "local[2]"
+        return f"{who}{', in turns' * self.turns}, {where}"
+
+
+FOLDER, S3 = Case(on_s3=False), Case()
+ONE, TWO, ONE_IN_TURNS, TWO_IN_TURNS = (Case(n, turns=turns) for turns in (False, True) for n in (1, 2))
+CASES = (FOLDER, S3, ONE, TWO, ONE_IN_TURNS, TWO_IN_TURNS)
+
+
+@dataclass(frozen=True)
+class Took:
+    """What a replay took in its best round."""
+
+    seconds: float
+    cpu: Mapping[str, float]
+    task_ms: Sequence[int] = ()
+
+    @property
+    def executors_cpu(self) -> float:
+        """CPU seconds of what more executors would share."""
+        return self.cpu["executors"] + self.cpu["workers"]
+
+
+Found = Mapping[Case, Mapping[Replay, Took]]
+
+
+def measure(plan: Plan, folder: Path, rounds: int) -> Iterator[Section]:
+    """Replay two logs, packed already, in each case, and compare what was decided with that of the folder."""
+    if not MOTO:
+        sys.stderr.write(f"the group cluster is left out: {INSTALL}\n")
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # else the cluster would go on
+    shutil.rmtree(folder, ignore_errors=True)
+    plans = {"warm": Plan(20_000, 10), "shorter": replace(plan, rows=plan.rows // SHORTER), "log": plan}
+    rows = {name: write_packed_lake(each, folder / name) for name, each in plans.items()}
+    found: dict[Case, Mapping[Replay, Took]] = {}
+    expected: dict[Replay, object] = {}
+    for case in CASES:
+        found[case], answers = _measured(case, folder, rounds)
+        expected = expected or answers
+        if any(answers[each] != expected[each] for each in answers):
+            raise WrongAnswerError(f"{case}: {answers}, not {expected}")
+    yield _stores_and_clusters(found, rows)
+    yield _two_from_one(found, rows)
+    yield _more_executors(found, rows)
+
+
+def _measured(case: Case, folder: Path, rounds: int) -> tuple[Mapping[Replay, Took], dict[Replay, object]]:
+    """Run a session of its own, warmed up by a small log; best round of each replay, and what was decided."""
+    replays = [*WARM, *(each for _ in range(rounds) for each in case.measured)]
+    scratch = folder / "case"
+    scratch.mkdir()
+    with ExitStack() as running:
+        endpoint = running.enter_context(s3_server(scratch / "s3.log")) if case.on_s3 else ""
+        stores = [_copied(folder / log, endpoint, number) for number, (log, _) in enumerate(replays)]
+        cluster = Cluster("local[2]", ())
+        if case.workers:
+            cluster = running.enter_context(standalone_cluster(scratch / "cluster", case.workers))
+        if case.turns:
+            running.enter_context(in_turns(cluster.workers, TURNS))
+        lakes = [store.uri.replace("s3:", "s3a:", 1) for store in stores]
+        given = [[lake, timelines] for lake, (_, timelines) in zip(lakes, replays, strict=True)]
+        reports = _in_a_process(cluster.master, given, endpoint, scratch)
+        seconds = ", ".join(f"{one['seconds']:.1f} s" for one in reports)
+        sys.stderr.write(f"{case}: {seconds}\n")
+        best: dict[Replay, Took] = {}
+        answers: dict[Replay, object] = {}
+        for each, store, one in list(zip(replays, stores, reports, strict=True))[len(WARM) :]:
+            if case.workers and (len(one["tasks"]) < case.workers or not all(one["tasks"])):
+                raise WrongAnswerError(f"{case}: tasks by executor: {one['tasks']}")
+            took = Took(one["seconds"], one["cpu"], one["task_ms"])
+            best[each] = min(took, best.get(each, took), key=lambda took: took.seconds)
+            answers[each] = one["rows"], [_checksum(store, name) for name in COMPARED]
+    shutil.rmtree(scratch)
+    shutil.rmtree(folder / "copies", ignore_errors=True)
+    return best, answers
+
+
+def _copied(lake: Path, endpoint: str, number: int) -> Store:
+    """A copy of a lake, which no replay was written to."""
+    if not endpoint:
+        return Store(str(copy_of(lake)))
+    address = f"s3a://{BUCKET}/{number}/{lake.name}"
+    upload(lake, endpoint, address)
+    return store_on(endpoint, address)
+
+
+def _in_a_process(
+    master: str, replays: Sequence[Sequence[str]], endpoint: str, scratch: Path
+) -> Sequence[Mapping[str, Any]]:
+    command = [sys.executable, "-m", "benchmarks.cluster_job", master, str(os.getpid()), json.dumps(replays)]
+    variables = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(scratch / "local")}
+    if endpoint:
+        variables["PYSPARK_SUBMIT_ARGS"] = submit_arguments(endpoint)
+    with (scratch / "job.log").open("w+") as log:
+        done = subprocess.run(
+            command, env=os.environ | variables, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        log.seek(0)
+        said = log.read()
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{said[-4000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def _checksum(lake: Store, name: str) -> tuple[int, str]:
+    """Rows of a table and a sum over them, which does not depend on their order."""
+    rows = deltalake.DeltaTable(f"{lake.uri}/{name}", storage_options=lake.options or None).to_pyarrow_table()
+    rows = rows.drop_columns([column for column in OF_RUN if column in rows.column_names])
+    with ArrowSql() as sql:
+        found = sql("SELECT count(*) AS n, CAST(sum(CAST(hash(r) AS HUGEINT)) AS VARCHAR) AS of FROM r", r=rows)
+    return found["n"][0].as_py(), found["of"][0].as_py()
+
+
+def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
+    table = []
+    for case, of_case in found.items():
+        for (log, timelines), took in of_case.items():
+            parts = [f"{took.cpu[part]:.1f}" for part in PARTS[:-1]]
+            table.append([str(case), f"{rows[log]:,}", timelines, f"{took.seconds:.1f}", *parts])
+    ratios = [
+        (f"local[2], a lake on S3 by one in a folder, {rows[log]:,} rows, timelines {timelines}: time", ratio)
+        for log, timelines in FOLDER.measured
+        for ratio in [found[S3][log, timelines].seconds / found[FOLDER][log, timelines].seconds]
+    ]
+    ratios += [
+        (f"{two} by {one.workers}, {rows['log']:,} rows, timelines none: time", ratio)
+        for one, two in ((ONE, TWO), (ONE_IN_TURNS, TWO_IN_TURNS))
+        for ratio in [found[two]["log", "none"].seconds / found[one]["log", "none"].seconds]
+    ]
+    return Section(
+        "A lake on S3, and a standalone cluster",
+        f"""`replay` with {len(runs_of(RULES))} rules by Spark, from packed segments, in a session of its own, warmed
+        up by a small log; best rounds. A worker of the cluster is one executor with one core. CPU seconds of
+        Spark's Python workers, of the executors' JVMs (local[2] has one JVM, which is the driver's), of the
+        driver's JVM and Python, and of the S3 server, which is moto's, in Python. All of them share
+        {len(os.sched_getaffinity(0))} cores. An executor of one core keeps more than one busy, with its JVM, its
+        Python worker, the driver and the S3 server, so that on two cores the wall time of two executors says
+        little of what two machines would do. In turns: of every {TURNS * TURN_S * 1000:.0f} ms each worker has {
+            TURN_S * 1000:.0f} with all cores to itself and is stopped in the others, as if it were a machine of its
+        own at half speed. The number and a checksum of ISR changes and verdicts, and the number of rows of all
+        tables, are in every case those of local[2] on the folder.""",
+        ("case", "rows", "timelines", "s", "CPU s, Python", "executors", "driver's JVM", "driver", "S3 server"),
+        table,
+        ratios,
+    )
+
+
+def _model(of_case: Mapping[Replay, Took], rows: Mapping[str, int]) -> ExecutorModel:
+    log, shorter = (Timed(rows[name], of_case[name, "none"].seconds) for name in ("log", "shorter"))
+    return ExecutorModel.fitted(log, shorter)
+
+
+def _further_cpu(of_case: Mapping[Replay, Took], rows: Mapping[str, int]) -> float:
+    """CPU seconds of executors and their Python that a further row takes: each JVM compiles for itself, once."""
+    log, shorter = (of_case[name, "none"].executors_cpu for name in ("log", "shorter"))
+    return (log - shorter) / (rows["log"] - rows["shorter"])
+
+
+def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
+    table, ratios, fits = [], [], []
+    for name, one, two in (("sharing the cores", ONE, TWO), ("in turns", ONE_IN_TURNS, TWO_IN_TURNS)):
+        model = _model(found[one], rows)
+        fits.append(f"{name}: {model}")
+        for log in LOGS:
+            took, of_one = found[two][log, "none"], found[one][log, "none"]
+            predicted = model.seconds(rows[log], 2)
+            table.append([
+                name, f"{rows[log]:,}", f"{of_one.seconds:.1f}", f"{predicted:.1f}", f"{took.seconds:.1f}",
+                f"{took.seconds / predicted:.2f}", f"{max(took.task_ms) / sum(took.task_ms):.2f}",
+                *(f"{each.executors_cpu / rows[log] * 1e6:.2f}" for each in (of_one, took)),
+            ])  # fmt: skip
+            what = f"two workers, {name}, {rows[log]:,} rows"
+            ratios += [
+                (f"{what}: time measured by predicted", took.seconds / predicted),
+                (f"{what}: executors' CPU, by one worker's", took.executors_cpu / of_one.executors_cpu),
+            ]  # fmt: skip
+        further = [_further_cpu(found[case], rows) for case in (two, one)]
+        ratios.append(
+            (f"two workers, {name}: executors' CPU of a further row, by one worker's", further[0] / further[1])
+        )
+    of_models = "; ".join(fits)
+    return Section(
+        "Two workers, as predicted from one",
+        f"""The model has two figures, from both logs on one worker, without timelines. {of_models}. Two workers take
+        the fixed part, and half of the rest each. It holds for other machines if a further row takes no more CPU
+        of two executors (JVM and Python) than of one, which both ways check, and if executors do not wait for
+        each other, which only turns can check on this machine.""",
+        (
+            "two workers", "rows", "one worker, s", "two, predicted", "two, measured", "measured by predicted",
+            "busier one's share of task time", "CPU s a million rows, one", "two",
+        ),
+        table,
+        ratios,
+    )  # fmt: skip
+
+
+def _more_executors(found: Found, rows: Mapping[str, int]) -> Section:
+    log = "log", "none"
+    in_turns_model = _model(found[ONE_IN_TURNS], rows)
+    error = found[TWO_IN_TURNS][log].seconds / in_turns_model.seconds(rows["log"], 2)
+    return executors_modelled(
+        _model(found[ONE], rows),
+        rows["log"],
+        "executors of one core",
+        f"""Both figures are from one worker on S3 ({len(runs_of(RULES))} rules, no timelines). The two that are
+        measured share the cores with the driver and the S3 server; in turns, where they do not, two took
+        {error:.2f} of what the model says of them. Nothing is measured of four and eight. Spark divides the replica
+        sets among {SparkSettings().shuffle_partitions} tasks unless settings say otherwise; what a network and a
+        real store take is left out.""",
+        {case.workers: found[case][log].seconds for case in (ONE, TWO)},
+    )
