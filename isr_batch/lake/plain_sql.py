@@ -1,4 +1,4 @@
-"""Answer the SQL of users: plain queries of small tables in this process, within a second, all others by Spark.
+"""Answer the SQL of users: plain queries of small tables in this process, in a second or two, all others by Spark.
 
 Users are promised Spark's SQL. A query is plain if it has only words, functions and operators that mean the same in
 DuckDB. In whatever else there is the two may differ, and Spark is started.
