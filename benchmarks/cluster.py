@@ -30,7 +30,6 @@ from benchmarks.standalone import ROOT, TURN_S, Cluster, in_turns, standalone_cl
 from benchmarks.ways import runs_of
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.stores import Store
-from isr_batch.settings import SparkSettings
 
 SHORTER = 4
 TURNS = 2
@@ -279,7 +278,7 @@ def _more_executors(found: Found, rows: Mapping[str, int]) -> Section:
         f"""Both figures are from one worker on S3 ({len(runs_of(RULES))} rules, no timelines). The two that are
         measured share the cores with the driver and the S3 server; in turns, where they do not, two took
         {error:.2f} of what the model says of them. Nothing is measured of four and eight. Spark divides the replica
-        sets among {SparkSettings().shuffle_partitions} tasks unless settings say otherwise; what a network and a
+        sets among tasks, and merges those with few bytes; what a network and a
         real store take is left out.""",
         {case.workers: found[case][log].seconds for case in (ONE, TWO)},
     )

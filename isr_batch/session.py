@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -93,7 +94,7 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
         **_EVERYWHERE,
         **_session_options(settings),
         **(_local_options() if settings.master.startswith("local") else {}),
-        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        **shuffle_options(settings),
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={files('isr_batch') / 'log4j2.properties'} "
         + (java if java is not None else jvm.jvm_options(little=False)),
@@ -103,6 +104,15 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
     if not delta_jars():
         builder = configure_spark_with_delta_pip(builder)
     return builder.getOrCreate()
+
+
+def shuffle_options(settings: SparkSettings) -> dict[str, str]:
+    """How many tasks an exchange has: as the settings say, or enough for the cores of this machine."""
+    local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
+    if settings.shuffle_partitions is None and local is None:
+        return {}
+    cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
+    return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:

@@ -44,7 +44,7 @@ class SparkSettings(_Section):
     """Settings of the Spark session that a command starts; under spark-submit only ``arrow_batch_rows`` is used."""
 
     master: str = "local[*]"
-    shuffle_partitions: int = Field(default=8, ge=1)
+    shuffle_partitions: int | None = Field(default=None, ge=1)
     driver_memory: str = Field(default="2g", pattern=r"^\d+[mgMG]$")
     arrow_batch_rows: int = Field(default=100_000, ge=1)
 

@@ -7,7 +7,8 @@ import yaml
 
 from isr_batch.errors import UsageError
 from isr_batch.rule_names import parse_rule_params
-from isr_batch.settings import Settings, load_settings
+from isr_batch.session import shuffle_options
+from isr_batch.settings import Settings, SparkSettings, load_settings
 from isr_batch.window import Window, parse_window
 
 
@@ -174,3 +175,19 @@ def test_impossible_windows_are_refused(options: tuple[str | None, str | None, s
     with pytest.raises(UsageError) as raised:
         parse_window(*options)
     assert told in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "partitions"),
+    [
+        ("local", None, "8"), ("local[1]", None, "8"), ("local[8]", None, "32"), ("local[4,2]", None, "16"),
+        ("local[*]", None, "64"), ("local[8]", 5, "5"), ("spark://host:1", 5, "5"), ("spark://host:1", None, None),
+    ],
+)  # fmt: skip
+def test_tasks_of_an_exchange(
+    master: str, given: int | None, partitions: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four for each core; on a cluster, whose cores are not known, Spark's own."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    found = shuffle_options(SparkSettings(master=master, shuffle_partitions=given))
+    assert found.get("spark.sql.shuffle.partitions") == partitions
