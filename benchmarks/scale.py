@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import deltalake
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import isr_batch.replay.replay as of_replay
@@ -26,8 +24,10 @@ from benchmarks.log import CLUSTER, Plan, append_rates, replicas_of, rows_of
 from benchmarks.measure import CpuOfTree, PeakMemory
 from benchmarks.page import Section
 from benchmarks.ways import runs_of
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS
+from isr_batch.lake.worker_files import with_files_written
 from isr_batch.replay.kernel_cache import keep_packing_compiled
 from isr_batch.session import start_session
 from isr_batch.settings import SparkSettings
@@ -41,7 +41,7 @@ from udfs.rules.base import always_acts
 
 PROCESSES = 2
 ROWS_AT_A_TIME = 1 << 20
-BYTES_A_FILE = 200_000_000
+INSTANTS = {"first_time": "first_us", "last_time": "last_us"}
 CASES = {
     "kafka-3.7": ["kafka-3.7"],
     "rules that know quiet stretches": [r.id for r in REGISTRY.values() if r.acts_in_quiet is not always_acts],
@@ -117,15 +117,28 @@ def _no_spark() -> SparkSession:
 def _write_segments(plan: Plan, share: int, table: Path) -> int:
     keep_packing_compiled()
     rates = append_rates(plan)
-    files = _Files(table, share)
-    count = 0
-    for partition in range(share, plan.partitions, PROCESSES):
-        rows = rows_of(plan, partition, rates[partition])
-        count += len(rows.time_us)
-        for segments in _segments(partition, rows):
-            files.write(segments)
-    files.close()
-    return count
+    counts = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for partition in range(share, plan.partitions, PROCESSES):
+            rows = rows_of(plan, partition, rates[partition])
+            counts.append(len(rows.time_us))
+            yield from map(_of_contract, _segments(partition, rows))
+
+    list(with_files_written(FETCH_SEGMENTS, str(table), "true", ArrowSql, batches()))
+    return sum(counts)
+
+
+def _of_contract(segments: pa.RecordBatch) -> pa.RecordBatch:
+    columns = {
+        "event_date": segments.column("day").cast(pa.date32()),
+        "packed_from": pa.repeat("benchmark", segments.num_rows),
+        **{name: segments.column(us).cast(pa.timestamp("us", "UTC")) for name, us in INSTANTS.items()},
+    }
+    names = [column.name for column in FETCH_SEGMENTS.columns]
+    return pa.RecordBatch.from_pydict(
+        {name: columns[name] if name in columns else segments.column(name) for name in names}
+    )
 
 
 def _segments(partition: int, rows: Rows) -> Iterator[pa.RecordBatch]:
@@ -135,49 +148,6 @@ def _segments(partition: int, rows: Rows) -> Iterator[pa.RecordBatch]:
     events = Events(sets, {"set": zeros, "leader_epoch": zeros, **rows._asdict()})
     for first in range(0, len(events), ROWS_AT_A_TIME):
         yield segments_of_events(events.part(first, min(first + ROWS_AT_A_TIME, len(events))))
-
-
-class _Files:
-    """Parquet files of one process, by day."""
-
-    def __init__(self, table: Path, share: int) -> None:
-        self._table, self._share, self._count = table, share, 0
-        self._open: dict[date, pq.ParquetWriter] = {}
-        self._bytes: dict[date, int] = {}
-
-    def write(self, segments: pa.RecordBatch) -> None:
-        """Rows of the contract, but for the day, which is in the path."""
-        time_of = {"first_time": "first_us", "last_time": "last_us"}
-        days = segments.column("day").cast(pa.date32())
-        for day in sorted(set(days.to_pylist())):
-            of_day = segments.filter(pa.compute.equal(days, day))
-            columns = {
-                column.name: of_day.column(time_of[column.name]).cast(pa.timestamp("us", "UTC"))
-                if column.name in time_of
-                else pa.repeat("benchmark", of_day.num_rows)
-                if column.name == "packed_from"
-                else of_day.column(column.name)
-                for column in FETCH_SEGMENTS.columns
-                if column.name != "event_date"
-            }
-            batch = pa.RecordBatch.from_pydict(columns)
-            if self._bytes.get(day, BYTES_A_FILE) >= BYTES_A_FILE:
-                self._begin(day, batch.schema)
-            self._open[day].write_batch(batch)
-            self._bytes[day] += batch.nbytes
-
-    def _begin(self, day: date, schema: pa.Schema) -> None:
-        if day in self._open:
-            self._open[day].close()
-        path = self._table / f"event_date={day}" / f"{self._share}-{self._count}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._open[day], self._bytes[day] = pq.ParquetWriter(path, schema, compression="zstd"), 0
-        self._count += 1
-
-    def close(self) -> None:
-        """End every file."""
-        for writer in self._open.values():
-            writer.close()
 
 
 if __name__ == "__main__":

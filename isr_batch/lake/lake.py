@@ -64,6 +64,7 @@ class Lake:
         self.run_id = run_id
         self.catalog = catalog
         self._checked: set[str] = set()
+        self._seen: set[str] = set()  # tables that are there: to ask costs a request of a store or a catalog
         self._folders: dict[str, str | None] = {}
 
     @property
@@ -82,11 +83,16 @@ class Lake:
         """Whether the lake holds this table, or what this view is made of, yet."""
         if name in VIEWS:
             return all(map(self.has, VIEWS[name][1]))
+        if name in self._seen:
+            return True
         if self.catalog:
-            return self.spark.catalog.tableExists(self.identifier(name))
-        if folder := self.folder(name):
+            there = self.spark.catalog.tableExists(self.identifier(name))
+        elif folder := self.folder(name):
             return deltalake.DeltaTable.is_deltatable(folder)
-        return DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
+        else:
+            there = DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
+        self._seen.update({name} if there else ())
+        return there
 
     def ensure(self, table: Table) -> None:
         """Create the table if it is not there; check it if it is.
