@@ -107,10 +107,8 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """How many tasks an exchange has: as the settings say, or enough for the cores of this machine."""
+    """How many tasks an exchange has: as the settings say, or enough for the cores of this machine, if they are its."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
-    if settings.shuffle_partitions is None and local is None:
-        return {}
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}
 

@@ -181,13 +181,11 @@ def test_impossible_windows_are_refused(options: tuple[str | None, str | None, s
     ("master", "given", "partitions"),
     [
         ("local", None, "8"), ("local[1]", None, "8"), ("local[8]", None, "32"), ("local[4,2]", None, "16"),
-        ("local[*]", None, "64"), ("local[8]", 5, "5"), ("spark://host:1", 5, "5"), ("spark://host:1", None, None),
+        ("local[*]", None, "64"), ("local[8]", 5, "5"), ("spark://host:1", 5, "5"), ("spark://host:1", None, "8"),
     ],
 )  # fmt: skip
-def test_tasks_of_an_exchange(
-    master: str, given: int | None, partitions: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Four for each core; on a cluster, whose cores are not known, Spark's own."""
+def test_tasks_of_an_exchange(master: str, given: int | None, partitions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four for each core; of a cluster the cores are not known."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
     found = shuffle_options(SparkSettings(master=master, shuffle_partitions=given))
-    assert found.get("spark.sql.shuffle.partitions") == partitions
+    assert found == {"spark.sql.shuffle.partitions": partitions}
