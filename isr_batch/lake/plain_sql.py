@@ -20,7 +20,7 @@ from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 
-_TOKEN: Final = re.compile(r"'[^'\\]*'(?!')|\d+(?![\w.])|[A-Za-z_]\w*|[<>]=|<>|!=|[=<>(),*+-]")
+_TOKEN: Final = re.compile(r"'[^'\\]*'(?!')|-?\d+(?![\w.])|[A-Za-z_]\w*|[<>]=|<>|!=|[=<>(),*]")
 _KEYWORD: Final = re.compile(
     "(?i)SELECT|DISTINCT|FROM|WHERE|AND|OR|NOT|IN|IS|NULL|LIKE|BETWEEN|GROUP|BY|ALL|ORDER|ASC|DESC|LIMIT|AS|HAVING"
     "|CASE|WHEN|THEN|ELSE|END|TRUE|FALSE"

@@ -25,7 +25,7 @@ PLAIN = (
        from spurious_shrinks where change_time > '2026-11-21 16:30' and event_date = '2026-11-21' group by all""",
     "SELECT max(high_watermark) AS highest, size(isr) AS members FROM partition_timeline GROUP BY size(isr)",
     "SELECT n FROM (SELECT rule, count(*) AS n FROM isr_changes GROUP BY rule HAVING count(*) > 9) WHERE n < 300",
-    """SELECT CASE WHEN true_lag_ms IS NULL THEN -1 ELSE true_lag_ms + 1 END AS lag
+    """SELECT CASE WHEN true_lag_ms IS NULL THEN -1 ELSE true_lag_ms * 2 END AS lag
        FROM shrink_verdicts WHERE NOT topic LIKE 'b%'""",
     """SELECT sum(out_of_isr_ms(change_time, restored_time)) AS ms, max(lag_time_ms(params_json)) AS most
        FROM shrink_verdicts""",
@@ -42,6 +42,8 @@ NOT_PLAIN = (
     "SELECT rule || topic AS x FROM isr_changes",
     "SELECT c.rule FROM isr_changes AS c",
     "SELECT lag_ms / 2 AS x FROM isr_changes",
+    "SELECT max(event_date) - min(event_date) AS x FROM isr_changes",
+    "SELECT max(change_time) + max(change_time) AS x FROM isr_changes",
     "SELECT causes['kafka-3.7'] AS x FROM rule_disagreements",
     "SELECT rule FROM isr_changes LATERAL VIEW explode(isr_after) AS replica",
     "SELECT rank() OVER (ORDER BY change_time) AS n FROM isr_changes",
