@@ -1,8 +1,6 @@
 """The command line `isr-batch`: options to settings, settings to functions of the library, outcome to an exit code."""
 
-import os
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -384,8 +382,6 @@ def doctor_command(env: Env = None, as_json: Json = False) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
-    os.environ["TZ"] = "UTC"  # Spark hands instants to Python in the machine's zone
-    time.tzset()
     args = sys.argv[1:] if args is None else args
     out = Output(as_json="--json" in args)
     try:

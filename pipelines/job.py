@@ -1,6 +1,7 @@
 """What commands share: their options, settings, and a lake to work on."""
 
 import os
+import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,6 +151,8 @@ def open_job(  # noqa: PLR0913 two of them have a default
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
 
+            os.environ["TZ"] = "UTC"  # Spark hands instants to Python in the machine's zone
+            time.tzset()
             little = (logs is not None or not new) and is_little_job(lake, logs)
             spark = start_session(settings.spark, java=jvm.jvm_options(little=little))
         out.watched = lambda: running_tasks(spark)

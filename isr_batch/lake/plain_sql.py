@@ -84,7 +84,10 @@ def is_plain(tokens: Sequence[str], known: Collection[str]) -> bool:
     """
     aliases = _aliases(tokens)
     return aliases.isdisjoint(known) and all(
-        token in known or token in aliases or _KEYWORD.fullmatch(token) or (token in _FUNCTIONS and following == "(")
+        token in known
+        or token in aliases
+        or _KEYWORD.fullmatch(token)
+        or (token.lower() in _FUNCTIONS and following == "(")
         for token, following in pairwise([*tokens, ""])
         if token.isidentifier()
     )

@@ -24,7 +24,7 @@ PLAIN = (
     """select cluster_id, sum(true_lag_ms) AS total, avg(lag_ms) AS mean, count(DISTINCT topic) AS topics
        from spurious_shrinks where change_time > '2026-11-21 16:30' and event_date = '2026-11-21' group by all""",
     "SELECT max(high_watermark) AS highest, size(isr) AS members FROM partition_timeline GROUP BY size(isr)",
-    "SELECT n FROM (SELECT rule, count(*) AS n FROM isr_changes GROUP BY rule HAVING count(*) > 9) WHERE n < 300",
+    "SELECT n FROM (SELECT rule, COUNT(*) AS n FROM isr_changes GROUP BY rule HAVING count(*) > 9) WHERE n < 300",
     """SELECT CASE WHEN true_lag_ms IS NULL THEN -1 ELSE true_lag_ms * 2 END AS lag
        FROM shrink_verdicts WHERE NOT topic LIKE 'b%'""",
     """SELECT sum(out_of_isr_ms(change_time, restored_time)) AS ms, max(lag_time_ms(params_json)) AS most
