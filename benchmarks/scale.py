@@ -26,6 +26,7 @@ from benchmarks.page import Section
 from benchmarks.ways import runs_of
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS
 from isr_batch.lake.worker_files import with_files_written
 from isr_batch.replay.kernel_cache import keep_packing_compiled
@@ -125,7 +126,7 @@ def _write_segments(plan: Plan, share: int, table: Path) -> int:
             counts.append(len(rows.time_us))
             yield from map(_of_contract, _segments(partition, rows))
 
-    list(with_files_written(FETCH_SEGMENTS, str(table), "true", ArrowSql, batches()))
+    list(with_files_written(FETCH_SEGMENTS, Store(str(table)), "true", ArrowSql, batches()))
     return sum(counts)
 
 

@@ -17,8 +17,8 @@ from pyspark.storagelevel import StorageLevel
 
 import isr_batch.replay.replay as of_replay
 from benchmarks.arrow_log import without_segments
-from isr_batch.lake.engines import BySpark
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.timelines import PARTITION_TIMELINE, REPLICA_TIMELINE, Timelines
 from isr_batch.replay.event_stream import stream_terms
 from isr_batch.replay.kernel_cache import keep_compiled

@@ -38,6 +38,11 @@ class Window:
         return " AND ".join(parts) or "true"
 
     @property
+    def handled_days(self) -> tuple[str, str]:
+        """First and last of the days that `handled_in` lets through."""
+        return self.days[0], self.end or str(date.max)
+
+    @property
     def start_us(self) -> int:
         """First instant, in microseconds since the epoch; long ago where that side is open."""
         return _midnight_us(self.start) if self.start else -(2**62)
@@ -59,6 +64,11 @@ class Window:
     def last_day(self) -> date | None:
         """None where that side is open."""
         return date.fromisoformat(self.end) - timedelta(days=1) if self.end else None
+
+    @property
+    def days(self) -> tuple[str, str]:
+        """First and last day as text; where a side is open, the first or last that there is."""
+        return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
         """Begin on another day."""

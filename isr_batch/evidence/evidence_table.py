@@ -12,7 +12,7 @@ from isr_batch.evidence.suspects import SuspectedShrink, weigh_suspects
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.engines import replace_arrow
+from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE

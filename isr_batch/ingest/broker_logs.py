@@ -40,7 +40,7 @@ from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, rows_of_
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.engines import replace_arrow
+from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import Days, SmallTables
+from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
@@ -169,11 +169,11 @@ def _look_at(
             del few[table.name]
     files: dict[str, list[FileOfWorker]] = {}
     if small:
-        shares: list[tuple[Table, Spread, str]] = []
+        shares: list[tuple[Table, Spread, Store]] = []
         for table, _ in cuts:
-            rows, folder = tables[table.name], _folder_for_workers(small, table, replaced)
-            if isinstance(rows, Spread) and folder:
-                shares.append((table, rows, folder))
+            rows, store = tables[table.name], _store_for_workers(small, table, replaced)
+            if isinstance(rows, Spread) and store:
+                shares.append((table, rows, store))
         by_workers = list(pool.map(partial(_written, replaced.where), shares))
         files = {share[0].name: found for share, found in zip(shares, by_workers, strict=True) if found is not None}
     frames = {name: _in_spark(lake, rows) for name, rows in tables.items() if name not in few and name not in files}
@@ -205,23 +205,23 @@ def _here(rows: Spread) -> Given:
     return rows if few is None else few
 
 
-def _folder_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> str | None:
+def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> Store | None:
     """Say where workers can write the rows of a table; None where only Spark can, or writes rows again that stay."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
-    return small.lake.folder(table.name) if small.takes(table, replaced.days, whole) else None
+    return small.lake.direct_store(table.name) if small.takes(table, replaced.days, whole) else None
 
 
-def _written(where: Mapping[str, str], share: tuple[Table, Spread, str]) -> list[FileOfWorker] | None:
+def _written(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
     """Let workers write the rows of a table to files; None if some break the contract, which Spark tells of."""
-    table, rows, folder = share
-    write = partial(with_files_written, table, folder, where[table.name], worker_sql)
+    table, rows, store = share
+    write = partial(with_files_written, table, store, where[table.name], worker_sql)
     files = reported_files(reported_by_workers(rows, write, REPORTS))
     if not any(file.broken for file in files):
         return files
     for file in files:
-        Path(folder, file.path).unlink()
+        store.files().delete_file(file.path)
     return None
 
 

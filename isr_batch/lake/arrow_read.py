@@ -3,19 +3,18 @@
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
-from pathlib import Path
 from typing import Any
 
-import deltalake
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import LocalFileSystem
+from pyarrow.fs import FileSystem
 from pyspark.sql import functions as F
 
 from isr_batch.errors import unreadable_file_error
 from isr_batch.lake.arrow_rows import TYPES
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
@@ -50,13 +49,14 @@ def read_columns(
         return schema.empty_table()
     lake.ensure(TABLES[name])
     wanted = {column: [value] if isinstance(value, str) else [*value] for column, value in (equal or {}).items()}
-    folder = lake.folder(name)
-    if folder is None or not lake.is_plain(name):
+    store, log = lake.direct_store(name), lake.log(name)
+    if store is None or log is None or not lake.is_plain(name):
         rows = lake.read(name)
         for column, values in wanted.items():
             rows = rows.where(F.col(column).isin(values))
         return rows.select(*columns).toArrow().cast(schema)
-    read = (_read(folder, file, schema, wanted) for file in _files(folder))
+    files = store.files()
+    read = (read_data_file(store, files, file, schema, wanted) for file in data_files(log))
     return pa.concat_tables([schema.empty_table(), *read])
 
 
@@ -78,27 +78,28 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
     if not lake.has(name):
         return schema.empty_table()
     lake.ensure(TABLES[name])
-    folder = lake.folder(name)
-    if folder is None or not lake.is_plain(name):
+    store, log = lake.direct_store(name), lake.log(name)
+    if store is None or log is None or not lake.is_plain(name):
         return None
+    files = store.files()
     format_ = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
     by = [column for column in TABLES[name].partitioned_by if column in schema.names]
     fragments = []
-    for file in _files(folder):
+    for file in data_files(log):
         values = (ds.field(column) == _value(file, schema.field(column)) for column in by)
         of_file = reduce(and_, values, ds.scalar(True))
-        fragments.append(format_.make_fragment(str(Path(folder, file["path"])), LocalFileSystem(), of_file))
+        fragments.append(format_.make_fragment(file["path"], files, of_file))
     if not fragments:
         return schema.empty_table()
-    return ds.FileSystemDataset(fragments, schema, format_, LocalFileSystem())
+    return ds.FileSystemDataset(fragments, schema, format_, files)
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
     """Size of the files that a read of a lake's table goes through; 0 if the lake lacks it."""
     if not lake.has(name):
         return 0
-    folder = lake.folder(name)
-    return sum(int(file["size_bytes"]) for file in _files(folder)) if folder else int(lake.detail(name)["sizeInBytes"])
+    log = lake.log(name)
+    return sum(int(file["size_bytes"]) for file in data_files(log)) if log else int(lake.detail(name)["sizeInBytes"])
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
@@ -112,27 +113,32 @@ def contract_of(name: str) -> Table:
     return VIEWS[name][0] if name in VIEWS else TABLES[name]
 
 
-def _read(folder: str, file: Mapping[str, Any], schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-    path = Path(folder, file["path"])
+def read_data_file(
+    store: Store, files: FileSystem, file: Mapping[str, Any], schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
+) -> pa.Table:
+    """Read a file of a table, of which the table's log says this (`data_files`); ``wanted`` as `read_columns` has it.
+
+    Raises
+    ------
+    SchemaError
+        When it cannot be read.
+    """
+    path = file["path"]
     try:
-        there = pq.read_schema(path).names
+        there = pq.read_schema(path, filesystem=files).names
         rows = pq.read_table(
-            path, columns=[name for name in schema.names if name in there],
+            path, columns=[name for name in schema.names if name in there], filesystem=files,
             filters=[(name, "in", values) for name, values in wanted.items()] or None,
             partitioning=None, coerce_int96_timestamp_unit="us",
         )  # fmt: skip
     except PermissionError:
         raise
     except (pa.ArrowInvalid, OSError) as error:
-        raise unreadable_file_error(str(path)) from error
+        raise unreadable_file_error(store.address(path)) from error
     for field in schema:
         if field.name not in there:  # a partition column, or one that came later
             rows = rows.append_column(field, pa.repeat(_value(file, field), rows.num_rows))
     return rows.select(schema.names).cast(schema)
-
-
-def _files(folder: str) -> list[dict[str, Any]]:
-    return pa.table(deltalake.DeltaTable(folder).get_add_actions(flatten=True)).to_pylist()  # type: ignore[no-any-return]
 
 
 def _value(file: Mapping[str, Any], field: pa.Field) -> pa.Scalar:

@@ -8,7 +8,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from isr_batch.errors import write_conflict_error
-from isr_batch.lake.lake import RETRIES, Lake
+from isr_batch.lake.conflicts import RETRIES
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 Actions = Sequence[AddAction | RemoveAction]
@@ -17,7 +19,7 @@ Actions = Sequence[AddAction | RemoveAction]
 def commit(
     lake: Lake,
     table: Table,
-    opened: Callable[[], DeltaTable],
+    store: Store,
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
@@ -27,8 +29,8 @@ def commit(
     ----------
     lake : Lake
     table : Table
-    opened : callable
-        Opens the newest version of the table.
+    store : Store
+        Where the table lies.
     actions_on : callable
         What is to be done on that version; asked again after a conflict.
     transactions : sequence of Transaction
@@ -40,7 +42,7 @@ def commit(
         When others write to the same files.
     """
     for attempt in range(RETRIES + 1):
-        there = opened()
+        there = lake.log(table.name) or store.table()
         actions = list(actions_on(there))
         if not actions:
             return

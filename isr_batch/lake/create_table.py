@@ -1,4 +1,4 @@
-"""The first commit of a Delta table in a local folder, written without Spark.
+"""The first commit of a Delta table in a folder or on S3, written without Spark.
 
 Spark takes a second to create a table. deltalake takes some milliseconds, but refuses constraints with functions that
 it does not know (``size``, ``array_contains``). The commit is a file of three lines, as Delta's protocol describes it
@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from isr_batch.lake.ddl import table_properties
+from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 _NAMES = {"INT": "integer", "BIGINT": "long"}
 
 
-def create_table(table: Table, folder: str, metadata: str) -> None:
+def create_table(table: Table, store: Store, metadata: str) -> None:
     """Create a table by its contract, unless it is there.
 
     Parameters
     ----------
     table : Table
-    folder : str
-        Where to, in the local file system.
+    store : Store
+        Where to. Of two that create it at once on S3, the later one's is the table; both are the same but for their id.
     metadata : str
         Kept with the commit, as JSON.
     """
@@ -43,12 +44,22 @@ def create_table(table: Table, folder: str, metadata: str) -> None:
             "partitionColumns": list(table.partitioned_by), "configuration": properties, "createdTime": now_ms,
         }},
     ]  # fmt: skip
-    log = Path(folder, "_delta_log")
-    log.mkdir(parents=True, exist_ok=True)
-    written = log / f".{uuid.uuid4()}.tmp"
-    written.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    path = f"_delta_log/{0:020}.json"
+    if store.is_folder:
+        _write_once(Path(store.uri, path), text)
+    elif not store.has_table():
+        # delta-rs's own streams take bytes, and no buffers of Arrow's: those only go to Arrow's buffer.
+        with store.files().open_output_stream(path, buffer_size=2 * len(text)) as out:
+            out.write(text.encode())
+
+
+def _write_once(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.parent / f".{uuid.uuid4()}.tmp"
+    written.write_text(text, encoding="utf-8")
     try:
-        os.link(written, log / f"{0:020}.json")  # fails if another has created it: then that one is the table
+        os.link(written, path)  # fails if another has created it: then that one is the table
     except FileExistsError:
         pass
     finally:

@@ -1,41 +1,21 @@
-"""SQL over the tables of a lake by the engine that suits them: in this process, or by Spark.
+"""SQL over the tables of a lake by the engine that suits them: in this process, or by Spark."""
 
-A query of Spark's takes a tenth of a second or more, however few its rows. Of few rows in files that can be read here,
-DuckDB has the answer in milliseconds.
-"""
-
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
-from itertools import accumulate, pairwise
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.storagelevel import StorageLevel
-
-from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns, read_columns, stored_bytes
-from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
-from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.arrow_read import stored_bytes
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lake_engine import LARGE_ROWS_AT_A_TIME, Days, LakeEngine, OfBatches, OfTable, Rows
-from isr_batch.lake.small_tables import MOST_BYTES, SmallTables
-from isr_batch.lake.sql_files import sql_texts
-from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
-from isr_batch.lake.tables.outputs import TABLES
-from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.lake.lake_engine import LakeEngine, Rows
+from isr_batch.lake.small_tables import MOST_BYTES
+from isr_batch.lake.spark_engine import BySpark
+from isr_batch.lake.tables.inputs import FETCH_LOG
 
-_ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
-_FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id")
-_INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
-_FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
+FEW_RESULTS: Final = 300_000
+"""Rows of a result of Spark's that this process goes on with by itself."""
+MOST_FROM_S3: Final = 1 << 28
+"""Bytes of a table on S3 that one partition's rows are looked for in by this process, and not by a cluster."""
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
@@ -45,304 +25,23 @@ def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
 
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:
-    """Choose for queries that ask for one partition's rows: files that can be read here are, however large."""
-    return InProcess(lake) if lake.folder(FETCH_LOG.name) and lake.is_plain(FETCH_LOG.name) else BySpark(lake)
-
-
-class InProcess(LakeEngine):
-    """DuckDB in this process. Tables that cannot be read here, Spark reads for it."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._sql = ArrowSql()
-
-    def __exit__(self, *_: object) -> None:
-        self._sql.__exit__()
-
-    def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """As `LakeEngine.table`; files that can be read here are read as a query goes on."""
-        columns = columns or contract_of(name).column_names
-        if name in VIEWS:
-            parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
-            text = f"SELECT {', '.join(columns)} FROM ({sql_texts()[name]})"
-            return ArrowView(text, parts, contract_schema(name, columns))
-        return self._opened(name, columns)
-
-    def _opened(self, name: str, columns: Sequence[str]) -> pa.Table | ds.Dataset:
-        opened = open_columns(self._lake, name, columns)
-        opened = read_columns(self._lake, name, columns) if opened is None else opened
-        return without_zones(opened) if isinstance(opened, pa.Table) else opened
-
-    def rows(self, given: pa.Table) -> Rows:
-        """As `LakeEngine.rows`."""
-        return without_zones(given)
-
-    def fetches(self, spans: Rows, days: Days) -> Rows:
-        """As `LakeEngine.fetches`."""
-        if not self.reads(FETCH_LOG.name):
-            with BySpark(self._lake) as spark:
-                return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
-        # Of a run only its first and last fetch are looked at until it is known to be near.
-        names = [*_FOLLOWER, *(f"{name}_time" for name in _INSTANTS), *_FIGURES, "run_length", "later_by", "event_date"]
-        runs = self(
-            f"""
-            SELECT row_number() OVER () AS run, * FROM {{fetch_log}} JOIN {{spans}} USING ({", ".join(_FOLLOWER)})
-            WHERE event_date BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND epoch_us(arrival_time) <= until_us
-              AND epoch_us(completed_time) + coalesce(list_sum(later_by[5:6 * run_length:6]), 0) >= from_us
-            """,
-            fetch_log=self.table(FETCH_LOG.name, names), spans=spans,
-        )  # fmt: skip
-        instants = [
-            f"epoch_us({name}_time) + CAST(sum(CASE WHEN n > 0 THEN later_by[6 * n - {5 - number}] ELSE 0 END) "
-            f"OVER (PARTITION BY run ORDER BY n) AS BIGINT) AS {name}_us"
-            for number, name in enumerate(_INSTANTS)
-        ]
-        gone = ("run", "n", "run_length", "later_by", "event_date", *(f"{name}_time" for name in _INSTANTS))
-        return self(
-            f"""
-            SELECT * EXCLUDE ({", ".join(gone)}) FROM (
-              SELECT *, {", ".join(instants)} FROM (SELECT *, unnest(range(run_length)) AS n FROM {{runs}})
-            ) WHERE arrival_us <= until_us AND completed_us >= from_us
-            """,
-            runs=runs,
-        )
-
-    def appends(self, spans: Rows, days: Days) -> Rows:
-        """As `LakeEngine.appends`."""
-        if not self.reads(APPEND_LOG.name):
-            with BySpark(self._lake) as spark:
-                return without_zones(spark.arrow(spark.appends(spark.rows(spans), days)))
-        names = [*_FOLLOWER[:-1], "append_time", "event_date"]
-        return self(_appends(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
-
-    def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """As `LakeEngine.by_key`."""
-        table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
-        sizes = self._sql(
-            f"SELECT count(*) AS n FROM rows GROUP BY {', '.join(keys)} ORDER BY {', '.join(keys)}", rows=table
-        )["n"].to_pylist()
-        ends = [0, *accumulate(sizes)]
-        done = [work(table.slice(start, end - start)) for start, end in pairwise(ends)]
-        return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in done)])
-
-    def stream(
-        self, rows: pa.Table, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
-    ) -> Rows:
-        """As `LakeEngine.stream`."""
-        by = [*dict.fromkeys((*keys, *order))]
-        places = pc.sort_indices(rows.select(by), [(name, "ascending") for name in by])
-        parts = (
-            rows.take(places.slice(start, LARGE_ROWS_AT_A_TIME))
-            for start in range(0, len(places), LARGE_ROWS_AT_A_TIME)
-        )
-        batches = (batch for part in parts for batch in part.combine_chunks().to_batches())
-        return pa.Table.from_batches(work(batches), schema)
-
-    def union(self, *rows: pa.Table) -> Rows:
-        """As `LakeEngine.union`."""
-        return pa.concat_tables(rows, promote_options="default")
-
-    def reads(self, name: str) -> bool:
-        """Whether a table can be read without Spark."""
-        return not self._lake.has(name) or (self._lake.folder(name) is not None and self._lake.is_plain(name))
-
-    def __call__(self, text: str, **tables: Rows) -> Rows:
-        """As `LakeEngine.__call__`."""
-        used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
-        found = self._sql(text.format_map({name: _named(name, rows) for name, rows in used.items()}), **used)
-        for number, field in enumerate(found.schema):
-            if pa.types.is_decimal(field.type) and field.type.scale == 0:  # how sums of whole numbers come
-                found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
-        return found
-
-    def struct(self, fields: Mapping[str, str]) -> str:
-        """As `LakeEngine.struct`."""
-        return "struct_pack({})".format(", ".join(f'"{name}" := {text}' for name, text in fields.items()))
-
-    def literal(self, value: str | int) -> str:
-        """As `LakeEngine.literal`."""
-        return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
-
-    def keep(self, rows: Rows) -> Rows:
-        """As `LakeEngine.keep`."""
-        return rows
-
-    def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """As `LakeEngine.listed`."""
-        return rows.to_pylist()  # type: ignore[no-any-return]
-
-    def arrow(self, rows: Rows) -> pa.Table:
-        """As `LakeEngine.arrow`."""
-        return rows if isinstance(rows, pa.Table) else self("SELECT * FROM {rows}", rows=rows)
-
-    def columns(self, rows: Rows) -> list[str]:
-        """As `LakeEngine.columns`."""
-        return list(rows.schema.names)
-
-    def replace(self, table: Table, rows: Rows, where: str = "true") -> int:
-        """As `LakeEngine.replace`, without Spark where that can be done."""
-        arrow = rows.select(table.column_names).cast(arrow_schema(table))
-        return replace_arrow(self._lake, self._sql, table, arrow, where)
-
-    def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """As `LakeEngine.amend`; Spark does it, if there is anything to be done."""
-        same = " AND ".join(f"there.{name} = given.{name}" for name in key)
-        differing = self(
-            f"SELECT given.* FROM {{there}} AS there JOIN {{given}} AS given ON {same}"
-            f" WHERE there.{columns[0]} IS DISTINCT FROM given.{columns[0]}",
-            there=self.table(table.name), given=rows,
-        ).select([*key, *columns])  # fmt: skip
-        if differing.num_rows:
-            typed = differing.cast(pa.schema([arrow_schema(table).field(name) for name in differing.column_names]))
-            self._lake.amend(table, self._lake.spark.createDataFrame(typed), key, *columns)
-
-
-class BySpark(LakeEngine):
-    """The lake's own Spark session."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._kept: list[DataFrame] = []
-        self._views: list[str] = []
-
-    def __exit__(self, *_: object) -> None:
-        for frame in self._kept:
-            frame.unpersist()
-        for view in self._views:
-            self._lake.spark.catalog.dropTempView(view)
-
-    def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
-        """As `LakeEngine.table`."""
-        columns = columns or contract_of(name).column_names
-        if not self._lake.has(name):
-            return self.rows(contract_schema(name, columns).empty_table())
-        return self._lake.read(name).select(*columns)
-
-    def rows(self, given: pa.Table) -> DataFrame:
-        """As `LakeEngine.rows`."""
-        return self._lake.spark.createDataFrame(given)
-
-    def fetches(self, spans: DataFrame, days: Days) -> DataFrame:
-        """As `LakeEngine.fetches`."""
-        instants = ", ".join(f"unix_micros({name}_time) AS {name}_us" for name in _INSTANTS)
-        return self(
-            f"""
-            SELECT * FROM (
-              SELECT /*+ BROADCAST(spans) */ spans.*, {instants}, {", ".join(f"fetches.{name}" for name in _FIGURES)}
-              FROM {{fetches}} AS fetches JOIN {{spans}} AS spans
-              ON fetches.event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'
-                AND {" AND ".join(f"fetches.{name} = spans.{name}" for name in _FOLLOWER)}
-            ) WHERE arrival_us <= until_us AND completed_us >= from_us
-            """,
-            fetches=single_fetches(self._lake.read(FETCH_LOG.name)), spans=spans,
-        )  # fmt: skip
-
-    def appends(self, spans: DataFrame, days: Days) -> DataFrame:
-        """As `LakeEngine.appends`."""
-        return self(_appends(days), append_log=self.table(APPEND_LOG.name), spans=spans)
-
-    def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
-        """As `LakeEngine.by_key`."""
-        names = schema.names
-
-        def of_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from work(pa.Table.from_batches(batches)).select(names).to_batches()
-
-        return rows.groupBy(*keys).applyInArrow(of_key, from_arrow_schema(schema))
-
-    def stream(
-        self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
-    ) -> Rows:
-        """As `LakeEngine.stream`; what comes of it is kept on disk."""
-        with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
-            sorted_rows = rows.repartition(*keys).sortWithinPartitions(*order)
-            made = sorted_rows.mapInArrow(work, from_arrow_schema(schema)).persist(StorageLevel.DISK_ONLY)
-            self._kept.append(made)
-            made.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
-        return made
-
-    def union(self, *rows: DataFrame) -> Rows:
-        """As `LakeEngine.union`."""
-        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
-
-    def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
-        """As `LakeEngine.__call__`."""
-        used = {name: self._view(rows) for name, rows in tables.items() if f"{{{name}}}" in text}
-        return self._lake.spark.sql(text.format(**used) if used else text)
-
-    def _view(self, rows: DataFrame) -> str:
-        # `spark.sql(text, name=rows)` drops its own views at once, and with a view Spark drops what is persisted of it.
-        self._views.append(f"rows_{uuid.uuid4().hex}")
-        rows.createTempView(self._views[-1])
-        return self._views[-1]
-
-    def struct(self, fields: Mapping[str, str]) -> str:
-        """As `LakeEngine.struct`."""
-        return "named_struct({})".format(", ".join(f"'{name}', {text}" for name, text in fields.items()))
-
-    def literal(self, value: str | int) -> str:
-        """As `LakeEngine.literal`."""
-        return sql_literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
-
-    def keep(self, rows: DataFrame) -> DataFrame:
-        """As `LakeEngine.keep`."""
-        self._kept.append(rows.persist())
-        return self._kept[-1]
-
-    def listed(self, rows: DataFrame) -> list[dict[str, Any]]:
-        """As `LakeEngine.listed`."""
-        return [row.asDict() for row in rows.collect()]
-
-    def arrow(self, rows: DataFrame) -> pa.Table:
-        """As `LakeEngine.arrow`."""
-        return rows.toArrow()
-
-    def columns(self, rows: DataFrame) -> list[str]:
-        """As `LakeEngine.columns`."""
-        return rows.columns
-
-    def replace(self, table: Table, rows: DataFrame, where: str = "true") -> int:
-        """As `LakeEngine.replace`."""
-        return self._lake.replace(table, rows, where)
-
-    def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """As `LakeEngine.amend`."""
-        self._lake.amend(table, rows, key, *columns)
+    """Choose for queries that ask for one partition's rows: files of this machine are read here, however large."""
+    store = lake.direct_store(FETCH_LOG.name)
+    few = store is not None and (store.is_folder or stored_bytes(lake, FETCH_LOG.name) <= MOST_FROM_S3)
+    return InProcess(lake) if few and lake.is_plain(FETCH_LOG.name) else BySpark(lake)
 
 
 @contextmanager
-def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
-    """While a plan whose rows are large is made and run: batches of few rows."""
-    usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
-    for name in _ROWS_AT_A_TIME:
-        spark.conf.set(name, str(rows))
-    try:
-        yield
-    finally:
-        for name, value in usual.items():
-            spark.conf.set(name, value)
+def engine_for_results(lake: Lake, engine: LakeEngine, results: Rows, where: str) -> Iterator[tuple[LakeEngine, Rows]]:
+    """Give the results that meet a condition, and the engine that goes on with them: this process if they are few.
 
-
-def _named(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
-    """Name rows in a query; times of files lose their zone, as in `without_zones`."""
-    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
-    plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)
-    return f"(SELECT * REPLACE ({plain}) FROM {name})" if times else name
-
-
-def _appends(days: Days) -> str:
-    same = " AND ".join(f"appends.{name} = spans.{name}" for name in _FOLLOWER[:-1])
-    return f"""
-        SELECT /*+ BROADCAST(spans) */ spans.*, unix_micros(append_time) AS append_us
-        FROM {{append_log}} AS appends JOIN {{spans}} AS spans
-        ON appends.event_date BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND {same}
-        WHERE unix_micros(append_time) BETWEEN from_us AND until_us
+    Then Spark has no table of results to write, each of which takes it seconds.
     """
-
-
-def replace_arrow(lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
-    """Put rows in place of those that meet a condition, without Spark where that can be done; returns how many."""
-    small = SmallTables(lake, sql)
-    if small.takes(table, where=where):
-        return small.replace(table, rows, where)
-    return lake.replace(table, lake.spark.createDataFrame(rows), where)
+    chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
+    if isinstance(engine, BySpark):
+        (counted,) = engine.listed(engine("SELECT count(*) AS n FROM {rows}", rows=chosen))
+        if counted["n"] <= FEW_RESULTS:
+            with InProcess(lake) as here:
+                yield here, here.rows(engine.arrow(chosen))
+            return
+    yield engine, chosen

@@ -1,36 +1,30 @@
 """A lake of Delta tables: created by contract, replaced by window, appended once."""
 
 import json
-import random
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
 from typing import Final, NamedTuple
 
-import delta.exceptions
 import deltalake
 from delta.tables import DeltaTable
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from isr_batch.errors import NoInputError, SchemaError, UsageError, write_conflict_error
+from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.lake.addresses import absolute_address, is_address
+from isr_batch.lake.conflicts import retrying
 from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
 from isr_batch.lake.sql_files import sql_texts
-from isr_batch.lake.stores import Store, store_of
+from isr_batch.lake.stores import S3, Store, hadoop_setting, store_of
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 
-RETRIES: Final = 3
 OTHER_VERSION: Final = "it was written by another version: use a new lake, or move this table away and write it again"
-# Delta's conflicts have no base class of their own in Python.
-_CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
-    getattr(delta.exceptions, name) for name in delta.exceptions.__all__
-)
 
 
 class _Commit(NamedTuple):
@@ -65,7 +59,10 @@ class Lake:
         self.catalog = catalog
         self._checked: set[str] = set()
         self._seen: set[str] = set()  # tables that are there: to ask costs a request of a store or a catalog
-        self._folders: dict[str, str | None] = {}
+        self._direct: dict[str, Store | None] = {}
+        self._is_reached: bool | None = None
+        self._logs: dict[str, deltalake.DeltaTable] = {}
+        self._reading = Lock()
 
     @property
     def spark(self) -> SparkSession:
@@ -87,8 +84,8 @@ class Lake:
             return True
         if self.catalog:
             there = self.spark.catalog.tableExists(self.identifier(name))
-        elif folder := self.folder(name):
-            return deltalake.DeltaTable.is_deltatable(folder)
+        elif store := self.direct_store(name):
+            there = store.has_table()
         else:
             there = DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
         self._seen.update({name} if there else ())
@@ -105,11 +102,11 @@ class Lake:
         if table.name in self._checked:
             return
         if not self.has(table.name):
-            folder = None if self.catalog else self.folder(table.name)
-            if folder:
-                create_table(table, folder, self.metadata())
+            store = None if self.catalog else self.direct_store(table.name)
+            if store:
+                create_table(table, store, self.metadata())
             else:
-                _retrying(lambda: self.spark.sql(create_statement(table, self.identifier(table.name))), table.name)
+                retrying(lambda: self.spark.sql(create_statement(table, self.identifier(table.name))), table.name)
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:
@@ -180,23 +177,30 @@ class Lake:
         self.ensure(table)
         metadata = self.metadata(commit=uuid.uuid4().hex[:8])
         writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", metadata)
-        _retrying(lambda: writer.overwrite(F.expr(where)), table.name)
+        retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         last = self._last_commit(table.name)
         # Nothing in place of nothing is no commit, and the last one is another.
         return last.rows if last.user_metadata == metadata else 0
 
-    def folder(self, name: str) -> str | None:
-        """Where a table lies, if that is on a file system; elsewhere Spark alone knows how to read and write.
+    def direct_store(self, name: str) -> Store | None:
+        """Where a table lies, if it is read and committed to without Spark: a folder of this machine, or S3.
 
-        Spark takes half a second to come to know a table's files, and as long to tell its last commit; where the log
-        can be read as files that is done in milliseconds.
+        Spark takes half a second to come to know a table's files, as long to tell its last commit, and on S3 dozens of
+        requests; delta-rs takes milliseconds, or some requests. Schemas of a catalog on S3 are left to Spark, which
+        knows what the catalog grants, and so is what delta-rs does not reach.
         """
-        if name not in self._folders:
+        if name not in self._direct:
             location = self._location(name)
             # What reads and commits files takes % in a path for the beginning of an escape.
-            local = location.startswith("file:") and "%" not in location
-            self._folders[name] = re.sub("^file:/+", "/", location) if local else None
-        return self._folders[name]
+            scheme = "" if "%" in location else location.partition(":")[0]
+            direct = scheme == "file" or (scheme in S3 and not self.catalog and self._reaches(self.store(name)))
+            self._direct[name] = self.store(name) if direct else None
+        return self._direct[name]
+
+    def _reaches(self, store: Store) -> bool:
+        if self._is_reached is None:  # asked once a lake
+            self._is_reached = store.is_reached()
+        return self._is_reached
 
     def store(self, name: str) -> Store:
         """Where a table lies, as workers and delta-rs reach it.
@@ -206,19 +210,27 @@ class Lake:
         UsageError
             When they do not.
         """
-        folder = self.folder(name)
-        if folder:
-            return Store(folder)
-        try:
-            hadoop = self.spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
-        except (AttributeError, PySparkException):  # Spark Connect
-            return store_of(self._location(name), lambda _: None)
+        if not (store := self._direct.get(name)):
+            location = self._location(name)
+            store = store_of(location, lambda key: hadoop_setting(self.spark, key))
+        return store
 
-        def setting(key: str) -> str | None:
-            hidden = hadoop.getPassword(key)  # also from a store of credentials
-            return None if hidden is None else "".join(hidden)
+    def log(self, name: str) -> deltalake.DeltaTable | None:
+        """Read the newest version of a table's log; None where Spark has to.
 
-        return store_of(self._location(name), setting)
+        On S3 what was read before is kept, and only what came later is asked for.
+        """
+        store = self.direct_store(name)
+        if store is None:
+            return None
+        if store.is_folder:
+            return store.table()
+        with self._reading:
+            if name in self._logs:
+                self._logs[name].update_incremental()
+            else:
+                self._logs[name] = store.table()
+            return self._logs[name]
 
     def require_layout(self, table: Table) -> None:
         """Check what a table is partitioned by, which the types of its columns do not tell.
@@ -228,12 +240,8 @@ class Lake:
         SchemaError
             When it is not what the contract says.
         """
-        folder = self.folder(table.name)
-        found = (
-            deltalake.DeltaTable(folder).metadata().partition_columns
-            if folder
-            else self.detail(table.name)["partitionColumns"]
-        )
+        log = self.log(table.name)
+        found = log.metadata().partition_columns if log else self.detail(table.name)["partitionColumns"]
         if list(found) != list(table.partitioned_by):
             raise SchemaError(f"{table.name} is partitioned by {', '.join(found) or 'nothing'}", OTHER_VERSION)
 
@@ -246,18 +254,14 @@ class Lake:
             As of `read`.
         """
         self._require(name)
-        folder = self.folder(name)
-        return deltalake.DeltaTable(folder).file_uris() if folder else self.read(name).inputFiles()
+        log = self.log(name)
+        return log.file_uris() if log else self.read(name).inputFiles()
 
     def is_plain(self, name: str) -> bool:
         """Whether a table's data files say by themselves what its rows are: no deletion vectors, no names mapped."""
         self._require(name)
-        folder = self.folder(name)
-        protocol = (
-            deltalake.DeltaTable(folder).protocol().min_reader_version
-            if folder
-            else self.detail(name)["minReaderVersion"]
-        )
+        log = self.log(name)
+        protocol = log.protocol().min_reader_version if log else self.detail(name)["minReaderVersion"]
         return int(protocol) == 1
 
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
@@ -272,7 +276,7 @@ class Lake:
             .option("txnAppId", key)
             .option("txnVersion", "1")
         )
-        _retrying(writer.append, table.name)
+        retrying(writer.append, table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
         """Set columns of rows that are there, found by their key, where the first of them differs."""
@@ -282,7 +286,7 @@ class Lake:
         merge = there.merge(rows.alias("given"), changed).whenMatchedUpdate(
             set={name: f"given.{name}" for name in columns}
         )
-        _retrying(merge.execute, table.name)
+        retrying(merge.execute, table.name)
 
     def version(self, name: str) -> int:
         """Delta version of a table, as time travel takes it."""
@@ -336,10 +340,10 @@ class Lake:
         return [row.asDict() for row in answer.collect()], answer.columns
 
     def _check(self, table: Table) -> None:
-        folder = self.folder(table.name)
+        log = self.log(table.name)
         found = (
-            column_types_in_log(deltalake.DeltaTable(folder).schema().to_json())
-            if folder
+            column_types_in_log(log.schema().to_json())
+            if log
             else column_types(self.spark.table(self.identifier(table.name)).schema)
         )
         differs = ddl_differences(table, found)
@@ -371,8 +375,8 @@ class Lake:
         return DeltaTable.forName(self.spark, self.identifier(name)).detail().collect()[0]
 
     def _last_commit(self, name: str) -> _Commit:
-        if folder := self.folder(name):
-            (last,) = deltalake.DeltaTable(folder).history(1)
+        if log := self.log(name):
+            (last,) = log.history(1)
         else:
             (row,) = self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1").collect()
             last = row.asDict()
@@ -385,16 +389,3 @@ def _conform(table: Table, rows: DataFrame) -> DataFrame:
     if missing:
         raise SchemaError(f"rows for {table.name} lack {', '.join(missing)}")
     return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
-
-
-def _retrying(write: Callable[[], object], name: str) -> None:
-    for attempt in range(RETRIES + 1):
-        try:
-            write()
-        except _CONFLICTS as error:
-            if attempt == RETRIES:
-                raise write_conflict_error(name) from error
-            # Writers that collided once would collide again if they all waited equally long.
-            time.sleep(2**attempt * random.uniform(0.5, 1.0))
-        else:
-            return

@@ -18,6 +18,10 @@ Days = tuple[date, date]
 OfTable = Callable[[pa.Table], pa.Table]
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
+FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id")
+INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
+FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
+"""Columns that `LakeEngine.fetches` gives; of an instant ``INSTANT_us``."""
 LARGE_ROWS_AT_A_TIME: Final = 128
 """Of `LakeEngine.stream`: a segment of the log has some 300 kB."""
 
@@ -27,6 +31,14 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
         """Columns of a table, by default all; of a table that the lake lacks no rows."""
+
+    def with_struct(
+        self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
+    ) -> Rows:
+        """Columns of a table, and a struct of others that are large: these may be read as late as in `stream`.
+
+        Files of other days than these, the first and the last, are not looked at.
+        """
 
     def rows(self, given: pa.Table) -> Rows:
         """Rows that are in this process."""
@@ -96,8 +108,23 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     def columns(self, rows: Rows) -> list[str]:
         """Names of the columns of rows."""
 
-    def replace(self, table: Table, rows: Rows, where: str = "true") -> int:
-        """Put rows in place of those that meet a condition; returns how many."""
+    def replace(self, table: Table, rows: Rows, where: str = "true", days: tuple[str, str] | None = None) -> int:
+        """Put rows in place of those that meet a condition; returns how many.
+
+        If the condition lets only some days through, ``days`` are the first and the last of them: no other files are
+        looked at then.
+        """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
         """Set columns of rows that are there, found by their key, where the first of them differs."""
+
+
+def appends_text(days: Days) -> str:
+    """Write the query of `LakeEngine.appends`, of a table ``append_log``."""
+    same = " AND ".join(f"appends.{name} = spans.{name}" for name in FOLLOWER[:-1])
+    return f"""
+        SELECT /*+ BROADCAST(spans) */ spans.*, unix_micros(append_time) AS append_us
+        FROM {{append_log}} AS appends JOIN {{spans}} AS spans
+        ON appends.event_date BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND {same}
+        WHERE unix_micros(append_time) BETWEEN from_us AND until_us
+    """

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from isr_batch.lake.arrow_read import stored_bytes
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS

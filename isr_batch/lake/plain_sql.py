@@ -52,7 +52,8 @@ def answer(lake: Lake, text: str) -> Answer:
         When a table is not there, or Spark does not understand the query.
     """
     tokens = tokens_of(text)
-    if tokens is None or lake.catalog or lake.folder("run_log") is None:
+    store = None if lake.catalog else lake.direct_store("run_log")
+    if tokens is None or store is None or not store.is_folder:
         return lake.query(text)
     asked = {name for before, name in pairwise(tokens) if before.upper() == "FROM" and name != "("}
     names = lake.names()

@@ -10,8 +10,6 @@ import logging
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import deltalake
@@ -20,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction, Transaction
+from pyarrow.fs import FileSystem
 
 from isr_batch.errors import SchemaError, UsageError
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -29,7 +28,7 @@ from isr_batch.lake.contract_sql import count_breaking_contract, rows_that_meet
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.worker_files import FileOfWorker, parquet_options
+from isr_batch.lake.worker_files import FileOfWorker, parquet_options, rows_a_group
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class SmallTables:
         self.sql = sql
 
     def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> bool:
-        """Whether `replace` can write a table: one in a local folder, with little to be written again.
+        """Whether `replace` can write a table: one that is reached without Spark, with little to be written again.
 
         The table is created if it is not there.
 
@@ -71,12 +70,13 @@ class SmallTables:
             off them, as after an overwrite of Spark's.
         """
         self.lake.ensure(table)
-        folder = self.lake.folder(table.name)
-        if folder is None or not self.lake.is_plain(table.name):
+        store, log = self.lake.direct_store(table.name), self.lake.log(table.name)
+        if store is None or log is None or not self.lake.is_plain(table.name):
             return False
-        files = list(_files(deltalake.DeltaTable(folder), days))
+        files = list(_files(log, days))
         if where is not None and (table.change_feed or _size(files) > MOST_BYTES):
-            files = [file for file in files if 0 < self._replaced(folder, table, file, where) < file["num_records"]]
+            there = store.files()
+            files = [file for file in files if 0 < self._replaced(there, table, file, where) < file["num_records"]]
         return not (files and table.change_feed) and _size(files) <= MOST_BYTES
 
     def replace(  # noqa: PLR0913 three of them have a default
@@ -118,7 +118,7 @@ class SmallTables:
         WriteConflictError
             When others write to the same files.
         """
-        folder = str(self.lake.folder(table.name))
+        store = self.lake.store(table.name)
         schema = arrow_schema(table)
         rows = rows.select(schema.names)
         broken = 0 if checked else self.count_broken(table, rows, where)
@@ -130,16 +130,17 @@ class SmallTables:
         def replacing(there: deltalake.DeltaTable) -> Actions:
             removed: list[RemoveAction] = []
             after = [rows.cast(schema)]
+            files_there = store.files()
             for file in _files(there, days):
-                replaced = self._replaced(folder, table, file, where)
+                replaced = self._replaced(files_there, table, file, where)
                 if replaced:
                     removed.append(RemoveAction(file["path"], True, now_ms(), file["size_bytes"], _partition(file)))
                 if 0 < replaced < file["num_records"]:
-                    old = _rows_of(folder, file, schema)
+                    old = _rows_of(files_there, file, schema)
                     after.append(rows_that_meet(self.sql, old, f"NOT coalesce({where}, false)"))
-            return [*removed, *_written(Store(folder), table, pa.concat_tables(after)), *map(_added, files)]
+            return [*removed, *_written(store, table, pa.concat_tables(after)), *map(_added, files)]
 
-        commit(self.lake, table, partial(deltalake.DeltaTable, folder), replacing)
+        commit(self.lake, table, store, replacing)
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
@@ -166,13 +167,12 @@ class SmallTables:
             return added if there.transaction_version(key) is None else []
 
         # Who came second with the same key has a conflict, and finds it at the next look.
-        commit(self.lake, table, store.table, unless_done, [Transaction(key, 1, now_ms())])
+        commit(self.lake, table, store, unless_done, [Transaction(key, 1, now_ms())])
 
     def _store(self, table: Table) -> Store | None:
         """Where deltalake can commit to a table, and better than Spark."""
-        folder = self.lake.folder(table.name)
-        if folder is not None:
-            return Store(folder)
+        if store := self.lake.direct_store(table.name):
+            return store
         try:
             store = self.lake.store(table.name)
             if store.is_s3:
@@ -190,12 +190,12 @@ class SmallTables:
         """Count the rows that break the contract of a table, or do not meet a condition (`contract_sql`)."""
         return count_breaking_contract(self.sql, table, rows, where)
 
-    def _replaced(self, folder: str, table: Table, file: dict[str, Any], where: str) -> int:
+    def _replaced(self, files: FileSystem, table: Table, file: dict[str, Any], where: str) -> int:
         """Count the rows of a file that match a condition; sets its ``num_records``, which a log need not have."""
         schema = arrow_schema(table)
         named = [field for field in schema if field.name in re.findall(r"\w+", where)]
         found = rows = 0
-        for some in _some_rows_of(folder, file, pa.schema(named or [schema.field(0)])):
+        for some in _some_rows_of(files, file, pa.schema(named or [schema.field(0)])):
             rows += some.num_rows
             found += rows_that_meet(self.sql, some, where).num_rows
         file["num_records"] = rows
@@ -218,13 +218,13 @@ def _files(there: deltalake.DeltaTable, days: Days | None) -> Iterator[dict[str,
             yield file
 
 
-def _rows_of(folder: str, file: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), *_some_rows_of(folder, file, schema)])
+def _rows_of(files: FileSystem, file: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([schema.empty_table(), *_some_rows_of(files, file, schema)])
 
 
-def _some_rows_of(folder: str, file: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table]:
+def _some_rows_of(files: FileSystem, file: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table]:
     """Read some columns of a file, `ROWS_AT_ONCE` rows at a time."""
-    with pq.ParquetFile(Path(folder, file["path"]), coerce_int96_timestamp_unit="us") as parquet:
+    with pq.ParquetFile(file["path"], filesystem=files, coerce_int96_timestamp_unit="us") as parquet:
         there = [name for name in schema.names if name in parquet.schema_arrow.names]
         for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=there):
             rows = pa.Table.from_batches([batch])
@@ -248,8 +248,11 @@ def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
     for part, values in _parts(rows, table.partitioned_by):
         place = "".join(f"{name}={value}/" for name, value in values.items())
         path = f"{place}part-{uuid.uuid4()}.zstd.parquet"
+        if place:
+            files.create_dir(place)
         kept = part.select(stored)
-        pq.write_table(kept, path, filesystem=files, **parquet_options(table, kept.schema))
+        options = parquet_options(table, kept.schema)
+        pq.write_table(kept, path, filesystem=files, row_group_size=rows_a_group(table, kept), **options)
         size = files.get_file_info(path).size
         yield AddAction(path, size, values, now_ms(), True, json.dumps({"numRecords": part.num_rows}))
 

@@ -3,19 +3,26 @@
 Spark has addresses and credentials in Hadoop's configuration; delta-rs takes them as options of its own.
 """
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import deltalake
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
 
 from isr_batch.errors import UsageError
+from isr_batch.lake.addresses import is_address
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 Setting = Callable[[str], str | None]
 """Gives what Hadoop's configuration has under a name."""
@@ -47,6 +54,24 @@ class Store:
         """Whether it is a bucket of S3, or of what speaks as that does."""
         return self.uri.startswith("s3:")
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return not is_address(self.uri)
+
+    def has_table(self) -> bool:
+        """Whether there is a Delta table."""
+        return deltalake.DeltaTable.is_deltatable(self.uri, self.options or None)
+
+    def is_reached(self) -> bool:
+        """Whether delta-rs gets there at all; else it is logged why not, without what credentials may be in."""
+        try:
+            self.has_table()
+        except (OSError, DeltaError) as error:
+            logger.info("%s is left to Spark, as delta-rs does not reach it: %s", self.uri, type(error).__name__)
+            return False
+        return True
+
     def table(self) -> deltalake.DeltaTable:
         """Read the table's log.
 
@@ -55,6 +80,8 @@ class Store:
         UsageError
             When it cannot be reached.
         """
+        if self.is_folder:
+            return deltalake.DeltaTable(self.uri)
         try:
             return deltalake.DeltaTable(self.uri, storage_options=self.options or None)
         except (OSError, DeltaError) as error:
@@ -65,11 +92,32 @@ class Store:
             ) from error
 
     def files(self) -> "FileSystem":
-        """Open the table's folder, to write to it; paths are within it."""
+        """Open the table's folder, to read and to write; paths are within it."""
         from deltalake.fs import DeltaStorageHandler
-        from pyarrow.fs import PyFileSystem
+        from pyarrow.fs import LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
+        if self.is_folder:
+            return SubTreeFileSystem(self.uri, LocalFileSystem())
         return PyFileSystem(DeltaStorageHandler(self.uri, self.options or None))
+
+    def address(self, path: str) -> str:
+        """Where a file of the table is, for people."""
+        return f"{self.uri}/{path}"
+
+
+def data_files(there: deltalake.DeltaTable) -> list[dict[str, Any]]:
+    """List the files of a version of a table: ``path``, ``size_bytes`` and what else its log has of them."""
+    return pa.table(there.get_add_actions(flatten=True)).to_pylist()  # type: ignore[no-any-return]
+
+
+def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
+    """Look something up in Hadoop's configuration; None where Spark does not let us: through Spark Connect."""
+    try:
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
+    except (AttributeError, PySparkException):
+        return None
+    hidden = hadoop.getPassword(name)  # also from a store of credentials
+    return None if hidden is None else "".join(hidden)
 
 
 def store_of(location: str, setting: Setting) -> Store:

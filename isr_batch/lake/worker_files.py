@@ -10,7 +10,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.contract_sql import count_breaking_contract
+from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 REPORTS = pa.schema([("file", pa.string())])
@@ -27,6 +27,8 @@ REPORTS = pa.schema([("file", pa.string())])
 
 GROUP_BYTES = 1 << 25
 """Of rows of a day that are held before they are checked and written."""
+BINARIES_BYTES = 1 << 20
+"""Of a row group of a table with binaries (`isr_batch.lake.file_rows`)."""
 BYTES_WAITING = 1 << 27
 """Of rows of all days that a task holds: its memory does not grow with its share of the log."""
 
@@ -36,12 +38,12 @@ DAY = "event_date"
 
 @dataclass(frozen=True)
 class FileOfWorker:
-    """A file that a worker has written to a table's folder, not in the table's log yet.
+    """A file that a worker has written to where a table lies, not in the table's log yet.
 
     Attributes
     ----------
     path : str
-        In the table's folder.
+        Within the table.
     size_bytes : int
     day : str
         Value of event_date of all rows.
@@ -61,7 +63,7 @@ class FileOfWorker:
 
 
 def with_files_written(
-    table: Table, folder: str, where: str, open_sql: Callable[[], ArrowSql], batches: Iterator[pa.RecordBatch]
+    table: Table, store: Store, where: str, open_sql: Callable[[], ArrowSql], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task to files, one for each day, and report these.
 
@@ -69,8 +71,8 @@ def with_files_written(
     ----------
     table : Table
         Partitioned by event_date.
-    folder : str
-        Its folder.
+    store : Store
+        Where it lies.
     where : str
         SQL condition that the rows must meet as well.
     open_sql : callable
@@ -84,7 +86,7 @@ def with_files_written(
         Of `REPORTS`.
     """
     assert table.partitioned_by == (DAY,)
-    files = _Files(table, folder, where, open_sql())
+    files = _Files(table, store, where, open_sql())
     for batch in batches:
         if batch.num_rows:
             files.add(batch)
@@ -111,6 +113,13 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def rows_a_group(table: Table, rows: pa.Table) -> int:
+    """Choose how many rows a row group of a file has: few of those with binaries, which are read by their places."""
+    if not any(column.type == "BINARY" for column in table.columns):
+        return max(1, int(rows.num_rows))
+    return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))
+
+
 def _instants(table: Table) -> list[str]:
     return [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
 
@@ -118,8 +127,8 @@ def _instants(table: Table) -> list[str]:
 class _Files:
     """The files of a task, in the making."""
 
-    def __init__(self, table: Table, folder: str, where: str, sql: ArrowSql) -> None:
-        self.table, self.folder, self.where, self.sql = table, folder, where, sql
+    def __init__(self, table: Table, store: Store, where: str, sql: ArrowSql) -> None:
+        self.table, self.store, self.where, self.sql = table, store, where, sql
         # A row that lacks what it must have is counted, and its file is not used.
         self.schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
         self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -141,7 +150,7 @@ class _Files:
         rows = pa.Table.from_batches(self.waiting.pop(day)).cast(self.schema).combine_chunks()
         del self.bytes_waiting[day]
         if day not in self.files:
-            self.files[day] = _File(self.table, self.folder, day, self.schema)
+            self.files[day] = _File(self.table, self.store, day, self.schema)
         self.files[day].write(rows, count_breaking_contract(self.sql, self.table, rows, self.where))
 
     def close(self) -> Iterator[FileOfWorker]:
@@ -154,17 +163,16 @@ class _Files:
 class _File:
     """A file in the making."""
 
-    def __init__(self, table: Table, folder: str, day: int, schema: pa.Schema) -> None:
-        self.folder, self.day = folder, str(np.datetime64(day, "D"))
+    def __init__(self, table: Table, store: Store, day: int, schema: pa.Schema) -> None:
+        self.table, self.files, self.day = table, store.files(), str(np.datetime64(day, "D"))
         self.path = f"{DAY}={self.day}/part-{uuid.uuid4()}.zstd.parquet"
         self.rows, self.broken = 0, 0
         self.instants = _instants(table)
         self.least_us: dict[str, int] = {}
         self.most_us: dict[str, int] = {}
         stored = pa.schema([field for field in schema if field.name != DAY])
-        place = Path(folder, self.path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        self.writer = pq.ParquetWriter(place, stored, **parquet_options(table, stored))
+        self.files.create_dir(f"{DAY}={self.day}")
+        self.writer = pq.ParquetWriter(self.path, stored, filesystem=self.files, **parquet_options(table, stored))
 
     def write(self, rows: pa.Table, broken: int) -> None:
         self.rows += rows.num_rows
@@ -174,9 +182,9 @@ class _File:
             if len(us):
                 self.least_us[name] = min(int(us.min()), self.least_us.get(name, int(us.min())))
                 self.most_us[name] = max(int(us.max()), self.most_us.get(name, int(us.max())))
-        self.writer.write_table(rows.drop_columns([DAY]), row_group_size=rows.num_rows)
+        self.writer.write_table(rows.drop_columns([DAY]), row_group_size=rows_a_group(self.table, rows))
 
     def close(self) -> FileOfWorker:
         self.writer.close()
-        size = Path(self.folder, self.path).stat().st_size
+        size = self.files.get_file_info(self.path).size
         return FileOfWorker(self.path, size, self.day, self.rows, self.broken, self.least_us, self.most_us)

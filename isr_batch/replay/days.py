@@ -152,7 +152,8 @@ def keep_states(
     named = {"runs": f"'{key}'", "line": f"'{known.at(last)}'", "event_date": f"DATE'{last}'"}
     columns = ", ".join(f"{named[name]} AS {name}" if name in named else name for name in REPLAY_STATE.column_names)
     states = engine(f"SELECT {columns} FROM {{results}} AS results WHERE result = '{STATE}'", results=results)
-    return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, f"runs = '{key}' AND event_date = DATE'{last}'")}
+    where = f"runs = '{key}' AND event_date = DATE'{last}'"
+    return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, where, (str(last), str(last)))}
 
 
 def unmark_days(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> None:
@@ -177,8 +178,8 @@ def _mark(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Seque
     marks = pa.Table.from_pylist(rows, arrow_schema(REPLAYED_DAYS))
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
-        if small.takes(REPLAYED_DAYS):
-            small.replace(REPLAYED_DAYS, marks, where)
+        if small.takes(REPLAYED_DAYS, window.days):
+            small.replace(REPLAYED_DAYS, marks, where, window.days)
         else:
             lake.replace(REPLAYED_DAYS, lake.spark.createDataFrame(marks), where)
 

@@ -131,13 +131,11 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
 
 
 def _segments(engine: LakeEngine, window: Window, where: str) -> Rows:
-    names = SEGMENT.names
-    segment = engine.struct({name: f"of_days.{name}" for name in names})  # one is a word of SQL
+    columns = (*SET_COLUMNS, "first_time", "event_date")
+    segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"
     # Behind all rows of its first instant; what is in it is put in order with them when it is unpacked.
-    text = _rows(FETCH, of_days, f"{segment} AS segment", time_us="unix_micros(first_time)")
-    columns = (*SET_COLUMNS, "first_time", "event_date", *names)
-    rows = engine(text, segments=engine.table("fetch_segments", columns))
+    rows = engine(_rows(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
     return engine(f"SELECT * FROM {{rows}} AS in_window WHERE {window.within('time_us')}", rows=rows)
 
 

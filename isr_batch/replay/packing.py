@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,10 +24,12 @@ from isr_batch.errors import SchemaError
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.engines import rows_at_a_time
+from isr_batch.lake.file_rows import UnreadableFileError
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import OfBatches
 from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.spark_engine import rows_at_a_time
+from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
 from isr_batch.lake.worker_files import REPORTS, reported_files, with_files_written
@@ -66,14 +67,21 @@ _OF = {
 _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
 
 
-class UnreadableFileError(Exception):
-    """In a worker: a table's file is damaged, or gone. `isr_batch.errors` knows it by its name."""
+class DataFile(NamedTuple):
+    """A file of a table, by its path within it, and its size in bytes."""
+
+    store: Store
+    path: str
+    size: int
+
+
+FilesOfTables = Mapping[str, list[DataFile] | None]
 
 
 class Part(NamedTuple):
     """Row groups of a file: every ``parts``-th from ``number`` on."""
 
-    path: str
+    file: DataFile
     number: int
     parts: int
 
@@ -97,18 +105,18 @@ def pack_stale_days(lake: Lake) -> int:
     conform = partial(_conformed, found)
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
-        folder = lake.folder(FETCH_SEGMENTS.name) if small.takes(FETCH_SEGMENTS, bounds, where) else None
-        paths = {table.name: _paths(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
-        few = _pieces_of_few(paths) if folder else None
+        store = lake.direct_store(FETCH_SEGMENTS.name) if small.takes(FETCH_SEGMENTS, bounds, where) else None
+        files = {table.name: _data_files(lake, table, stale) for table in (FETCH_LOG, APPEND_LOG)}
+        few = _pieces_of_few(files) if store else None
         if few is not None:
             keep_packing_compiled()
             rows = pa.Table.from_batches(conform(pack_segments(iter(few))), _ROWS)
             return small.replace(FETCH_SEGMENTS, rows, where, bounds)
         with rows_at_a_time(lake.spark, PIECES_AT_A_TIME):
-            pieces = _pieces(lake, FETCH_LOG, where, paths).unionByName(_pieces(lake, APPEND_LOG, where, paths))
-            if folder is None:
+            pieces = _pieces(lake, FETCH_LOG, where, files).unionByName(_pieces(lake, APPEND_LOG, where, files))
+            if store is None:
                 return lake.replace(FETCH_SEGMENTS, _packed(pieces, conform, _ROWS), where)
-            reports = _packed(pieces, partial(_written, conform, folder, where), REPORTS).toArrow()
+            reports = _packed(pieces, partial(_written, conform, store, where), REPORTS).toArrow()
         return small.replace(FETCH_SEGMENTS, _ROWS.empty_table(), where, bounds, reported_files(reports))
 
 
@@ -153,42 +161,39 @@ def _day_of(path: str) -> date | None:
 def _packed_days(lake: Lake) -> dict[date, str]:
     """What the days that are packed were made of, as `_files_by_day` gives it."""
     columns = ["event_date", "packed_from"]
-    if lake.folder(FETCH_SEGMENTS.name) is None:
+    if lake.direct_store(FETCH_SEGMENTS.name) is None:
         return dict(lake.read(FETCH_SEGMENTS.name).select(columns).distinct().collect())
     rows = read_columns(lake, FETCH_SEGMENTS.name, columns).group_by(columns).aggregate([])
     return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
 
 
-def _paths(lake: Lake, table: Table, days: Sequence[date]) -> list[str] | None:
+def _data_files(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
     """Files with the rows of some days; None where Spark has to read them."""
-    if not (lake.folder(table.name) and lake.is_plain(table.name)):
+    store, log = lake.direct_store(table.name), lake.log(table.name)
+    if store is None or log is None or not lake.is_plain(table.name):
         return None
-    return [path for path in lake.files(table.name) if _day_of(path) in days]
+    files = (DataFile(store, file["path"], int(file["size_bytes"])) for file in data_files(log))
+    return [file for file in files if _day_of(f"/{file.path}") in days]
 
 
-def _size(path: str) -> int:
-    # Of a file that is gone the one who reads it tells, as of one that is damaged.
-    return Path(path).stat().st_size if Path(path).exists() else 1
-
-
-def _pieces_of_few(paths: Mapping[str, list[str] | None]) -> list[pa.RecordBatch] | None:
+def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
     """Make pieces here, sorted as for `pack_segments`; None if there is too much to read, or only Spark can read it."""
-    read = {name: of_table for name, of_table in paths.items() if of_table is not None}
-    if len(read) < len(paths) or sum(_size(path) for of_table in read.values() for path in of_table) > FEW_BYTES:
+    read = {name: of_table for name, of_table in files.items() if of_table is not None}
+    if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > FEW_BYTES:
         return None
     made = PIECES.empty_table().to_batches()
     for name, of_table in read.items():
         make, columns = _OF[name]
-        made += make(batch for path in of_table for batch in _rows_of(Part(path, 0, 1), columns))
+        made += make(batch for file in of_table for batch in _rows_of(Part(file, 0, 1), columns))
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(made, PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
 
 
-def _pieces(lake: Lake, table: Table, where: str, paths: Mapping[str, list[str] | None]) -> DataFrame:
+def _pieces(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataFrame:
     """Rows of ``udfs.batches.event_chunks.PIECES``, of some days of a table."""
     make, columns = _OF[table.name]
-    of_table = paths[table.name]
+    of_table = files[table.name]
     if of_table is None:
         rows = lake.read(table.name).where(where).select(*columns)
         return rows.mapInArrow(make, from_arrow_schema(PIECES))
@@ -201,28 +206,29 @@ def _pieces(lake: Lake, table: Table, where: str, paths: Mapping[str, list[str] 
     return lake.spark.range(0, len(shares), 1, max(1, len(shares))).mapInArrow(read, from_arrow_schema(PIECES))
 
 
-def _shares(paths: Sequence[str]) -> list[list[Part]]:
+def _shares(files: Sequence[DataFile]) -> list[list[Part]]:
     """Parts of files, as many a task as have SHARE_BYTES; large files are several."""
     shares: list[list[Part]] = []
     room = 0
-    for path in paths:
-        size = _size(path)
-        parts = -(-size // SHARE_BYTES)
+    for file in files:
+        parts = -(-file.size // SHARE_BYTES)
         for number in range(parts):
-            if room < size // parts:
+            if room < file.size // parts:
                 shares.append([])
                 room = SHARE_BYTES
-            shares[-1].append(Part(path, number, parts))
-            room -= size // parts
+            shares[-1].append(Part(file, number, parts))
+            room -= file.size // parts
     return shares
 
 
 def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Those of the file's row groups that are the part's."""
+    store, path, _ = part.file
     try:
         with pq.ParquetFile(
-            part.path, read_dictionary=["cluster_id", "topic"], coerce_int96_timestamp_unit="us"
-        ) as file:
+            path, filesystem=store.files(), pre_buffer=not store.is_folder,
+            read_dictionary=["cluster_id", "topic"], coerce_int96_timestamp_unit="us",
+        ) as file:  # fmt: skip
             groups = list(range(part.number, file.num_row_groups, part.parts))
             there = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(CHUNK_ROWS, groups, there, use_threads=False):
@@ -234,7 +240,7 @@ def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     except PermissionError:
         raise
     except (pa.ArrowInvalid, OSError) as error:
-        message = f"{part.path}: {error}"
+        message = f"{store.address(path)}: {error}"
         raise UnreadableFileError(message) from error
 
 
@@ -263,6 +269,6 @@ def _conformed(packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatc
 
 
 def _written(
-    conform: OfBatches, folder: str, where: str, segments: Iterator[pa.RecordBatch]
+    conform: OfBatches, store: Store, where: str, segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    return with_files_written(FETCH_SEGMENTS, folder, where, ArrowSql, conform(segments))
+    return with_files_written(FETCH_SEGMENTS, store, where, ArrowSql, conform(segments))

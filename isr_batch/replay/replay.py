@@ -16,9 +16,11 @@ import pyarrow as pa
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.arrow_read import read_columns
-from isr_batch.lake.engines import BySpark, InProcess, engine_for_a_partition
+from isr_batch.lake.duckdb_engine import InProcess
+from isr_batch.lake.engines import engine_for_results
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.replay.days import (
@@ -129,7 +131,7 @@ def ready_to_replay(lake: Lake) -> None:
 
 def events_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
     """Fetches and appends of a window."""
-    with engine_for_a_partition(lake) as engine:
+    with InProcess(lake) as engine:  # two columns, of few rows
         segments = engine.table("fetch_segments", ("events", "event_date"))
         text = f"SELECT sum(events) AS events FROM {{segments}} WHERE {window.condition}"
         return int(engine.listed(engine(text, segments=segments))[0]["events"] or 0)
@@ -170,12 +172,13 @@ def replay(
         stream = event_stream(engine, engine.keep(stream_facts(engine)), from_state, states)
         around_shrinks = chosen == "around-shrinks"
         results = replayed_stream(engine, stream, runs, kinds, window, stores=stores, around_shrinks=around_shrinks)
-        of_files = engine(f"SELECT {FILE} FROM {{results}} AS results WHERE result = '{FILE}'", results=results)
-        files = [json.loads(row[FILE]) for row in engine.listed(of_files)]
-        rows_out = commit_timelines(lake, stores, files, where)
-        in_window = f"SELECT * FROM {{rows}} AS in_table WHERE {window.condition}"
-        scored = {table: engine(in_window, rows=rows) for table, rows in scored_result_tables(engine, results).items()}
-        rows_out |= replace_together(engine, scored, where)
+        with engine_for_results(lake, engine, results, f"result <> '{STATE}'") as (near, few):
+            of_files = near(f"SELECT {FILE} FROM {{results}} AS results WHERE result = '{FILE}'", results=few)
+            files = [json.loads(row[FILE]) for row in near.listed(of_files)]
+            rows_out = commit_timelines(lake, stores, files, where, window.days)
+            in_window = f"SELECT * FROM {{rows}} AS in_table WHERE {window.condition}"
+            scored = {table: near(in_window, rows=rows) for table, rows in scored_result_tables(near, few).items()}
+            rows_out |= replace_together(near, scored, where, window.days)
         rows_out |= keep_states(engine, results, window, runs, known)
         restore_in_results(engine, of_rules(runs), window)
     return ReplaySummary(events_to_replay(lake, window), rows_out, known, written)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from isr_batch.lake.engines import InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import SET_KEY, Table
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
@@ -55,10 +55,12 @@ def scored_result_tables(engine: LakeEngine, results: Rows) -> dict[Table, Rows]
     }
 
 
-def replace_together(engine: LakeEngine, rows: Mapping[Table, Rows], where: str) -> dict[str, int]:
+def replace_together(
+    engine: LakeEngine, rows: Mapping[Table, Rows], where: str, days: tuple[str, str]
+) -> dict[str, int]:
     """Replace tables, side by side by Spark, whose driver plans for most of the time; rows written, by table."""
     with ThreadPoolExecutor(1 if isinstance(engine, InProcess) else len(rows)) as pool:
-        written = pool.map(lambda table: engine.replace(table, rows[table], where), rows)
+        written = pool.map(lambda table: engine.replace(table, rows[table], where, days), rows)
         return dict(zip((table.name for table in rows), written, strict=True))
 
 

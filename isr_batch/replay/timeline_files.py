@@ -185,6 +185,7 @@ class _File:
     def __post_init__(self) -> None:
         self.path = f"event_date={self.date}/part-{uuid.uuid4()}.zstd.parquet"
         self.files = self.store.files()
+        self.files.create_dir(f"event_date={self.date}")
         # Times and offsets grow in small steps: half the bytes and half the time of looking for values that recur.
         steps = [each.name for each in self.schema if each.type in (_TYPES["BIGINT"], _TYPES["TIMESTAMP"])]
         steps.remove("runs")

@@ -20,9 +20,10 @@ from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.commits import Actions, commit, now_ms
-from isr_batch.lake.engines import replace_arrow
+from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.stores import Store
+from isr_batch.lake.small_tables import Days
+from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES
 from isr_batch.replay.timeline_files import replay_of
@@ -50,7 +51,9 @@ def stores_of_timelines(lake: Lake) -> dict[str, Store]:
     return stores
 
 
-def commit_timelines(lake: Lake, stores: Mapping[str, Store], reports: Iterable[File], where: str) -> dict[str, int]:
+def commit_timelines(
+    lake: Lake, stores: Mapping[str, Store], reports: Iterable[File], where: str, days: Days
+) -> dict[str, int]:
     """Put what the workers of a replay wrote in place of what there was.
 
     Parameters
@@ -62,6 +65,8 @@ def commit_timelines(lake: Lake, stores: Mapping[str, Store], reports: Iterable[
         Files, and sets of runs (``timeline_files``).
     where : str
         SQL of the rules and days of the replay.
+    days : (str, str)
+        First and last of these days.
 
     Returns
     -------
@@ -85,7 +90,7 @@ def commit_timelines(lake: Lake, stores: Mapping[str, Store], reports: Iterable[
     distinct = {tuple(row.items()): row for row in rows}
     named = pa.Table.from_pylist(list(distinct.values()), arrow_schema(RULE_RUNS))
     with ArrowSql() as sql:
-        written[RULE_RUNS.name] = replace_arrow(lake, sql, RULE_RUNS, named, where)
+        written[RULE_RUNS.name] = replace_arrow(lake, sql, RULE_RUNS, named, where, days=days)
     replaced = before - _named(lake)
     if replaced:
         for kind, table in TIMELINES.items():
@@ -133,21 +138,20 @@ def _add(lake: Lake, table: Table, store: Store, files: Sequence[File]) -> None:
         AddAction(file["path"], file["size"], file["partition_values"], now_ms(), True, json.dumps(file["stats"]))
         for file in files
     ]
-    commit(lake, table, store.table, lambda _: actions)
+    commit(lake, table, store, lambda _: actions)
 
 
 def _take_out(lake: Lake, table: Table, store: Store, replaced: set[tuple[str, str]]) -> None:
     """Take files out of a table all of whose rows are of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:
-        files = pa.table(there.get_add_actions(flatten=True)).to_pylist()
         return [
             RemoveAction(file["path"], True, now_ms(), file["size_bytes"], {"event_date": day})
-            for file in files
+            for file in data_files(there)
             for day in [str(file["partition.event_date"])]
             # Where files were joined there may be others between the least and the greatest.
             for replays in [{replay_of(file.get(f"{edge}.run_set") or "") for edge in ("min", "max")}]
             if len(replays) == 1 and (day, *replays) in replaced
         ]
 
-    commit(lake, table, store.table, gone)
+    commit(lake, table, store, gone)

@@ -48,7 +48,7 @@ def write_disagreements(lake: Lake, window: Window) -> int:
     # An event across midnight belongs to the day of its first shrink, which new shrinks on the other side may move.
     around = Window(_moved(window.start, -1), _moved(window.end, 1))
     with engine_for(lake, TABLES) as engine:
-        return engine.replace(RULE_DISAGREEMENTS, rule_disagreements(engine, around), around.condition)
+        return engine.replace(RULE_DISAGREEMENTS, rule_disagreements(engine, around), around.condition, around.days)
 
 
 def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineRows:  # noqa: B008 frozen

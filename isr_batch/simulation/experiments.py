@@ -18,9 +18,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
 from isr_batch.phrases import did_you_mean
 from isr_batch.replay.kernel_cache import keep_compiled

@@ -14,10 +14,11 @@ from isr_batch.errors import UsageError
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.engines import BySpark, InProcess, replace_arrow
+from isr_batch.lake.duckdb_engine import InProcess, replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.run_log import RunCounts
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import (
     APPEND_LOG,

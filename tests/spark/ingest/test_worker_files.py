@@ -47,7 +47,7 @@ def ingest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Ingest:
             now.setattr(replace_rows, "FEW_ROWS", 0)
             now.setattr(replace_rows, "FEW_OF_WORKERS", 0)
             if way == "spark":
-                now.setattr(replace_rows, "_folder_for_workers", lambda *_: None)
+                now.setattr(replace_rows, "_store_for_workers", lambda *_: None)
             into = Lake(lake.spark, f"{lake.root}/{way}", "run-1")
             broker_logs.ingest_broker_logs(into, folder, "c")
             return into

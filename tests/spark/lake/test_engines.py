@@ -13,9 +13,10 @@ from isr_batch.explain.shrink_data import explain_shrink
 from isr_batch.explain.shrink_text import shrink_text
 from isr_batch.explain.swimlane_data import swimlane_scene
 from isr_batch.lake import arrow_read, engines
-from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.replay.days import days_status, fingerprints
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.scoring.broker_check import summary
@@ -69,7 +70,7 @@ def test_files_that_cannot_be_read_here(sample_lake: Lake, monkeypatch: pytest.M
 
     here = asked(InProcess(sample_lake))
     assert all(here)
-    monkeypatch.setattr(Lake, "folder", lambda *_: None)
+    monkeypatch.setattr(Lake, "direct_store", lambda *_: None)
     assert arrow_read.open_columns(elsewhere, "leader_epochs", ("topic",)) is None
     assert asked(InProcess(elsewhere)) == here
     monkeypatch.setattr(engines, "MOST_BYTES", arrow_read.stored_bytes(elsewhere, "leader_epochs") - 1)

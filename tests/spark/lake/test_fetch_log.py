@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from isr_batch.lake.engines import InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.fetch_log import single_fetches, take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.contract import Table

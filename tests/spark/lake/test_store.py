@@ -15,9 +15,11 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.catalogs import require_catalog_schema, require_tables
+from isr_batch.lake.conflicts import RETRIES, retrying
 from isr_batch.lake.ddl import create_statement
-from isr_batch.lake.lake import RETRIES, Lake, _retrying
+from isr_batch.lake.lake import Lake
 from isr_batch.lake.sql_files import sql_texts
+from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Column, Table
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAYED_DAYS, RUN_LOG, SHRINK_VERDICTS, TABLES
 
@@ -235,7 +237,7 @@ def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, 
     lake = Lake(spark, str(tmp_path / name), "test-run")
     two = spark.createDataFrame([("a", 1, FIRST), ("b", 2, SECOND)], "cluster_id STRING, lag_ms INT, event_date DATE")
     assert lake.replace(SMALL, two, "true") == 2
-    assert lake.folder("small") == (f"{tmp_path}/{name}/small" if "%" not in name else None)
+    assert lake.direct_store("small") == (Store(f"{tmp_path}/{name}/small") if "%" not in name else None)
     written = sorted(path.name for path in (tmp_path / name / "small").rglob("*.parquet"))
     assert sorted(path.rpartition("/")[2] for path in lake.files("small")) == written
     assert len(written) == 2
@@ -277,7 +279,7 @@ def test_writers_at_the_same_time_all_get_through(lake: Lake) -> None:
 
 
 def test_conflicts_are_retried_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isr_batch.lake.lake.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("isr_batch.lake.conflicts.time.sleep", lambda _seconds: None)
     attempts = []
 
     def write(failures: int) -> None:
@@ -285,10 +287,10 @@ def test_conflicts_are_retried_then_told(monkeypatch: pytest.MonkeyPatch) -> Non
         if len(attempts) <= failures:
             raise ConcurrentAppendException("somebody was faster")
 
-    _retrying(lambda: write(RETRIES), "small")
+    retrying(lambda: write(RETRIES), "small")
     attempts.clear()
     with pytest.raises(WriteConflictError, match="small"):
-        _retrying(lambda: write(RETRIES + 1), "small")
+        retrying(lambda: write(RETRIES + 1), "small")
 
 
 def test_quotes_in_names_and_comments_survive() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.duckdb_engine import InProcess
+from isr_batch.lake.engines import FEW_RESULTS
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.replay.event_stream import stream_facts
 from isr_batch.replay.own_changes import own_changes
@@ -30,8 +32,10 @@ def rows_of(lake: Lake, name: str) -> Counter[str]:
     return Counter(map(str, lake.read(name).select(names).collect()))
 
 
-@pytest.mark.parametrize("pinned", [True, False])
-def test_facts(sample_lake: Lake, *, pinned: bool) -> None:
+@pytest.mark.parametrize(("pinned", "tables_by_spark"), [(True, False), (False, False), (True, True)])
+def test_facts(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch, *, pinned: bool, tables_by_spark: bool) -> None:
+    if tables_by_spark:
+        monkeypatch.setattr("isr_batch.lake.spark_engine.FEW_BYTES", -1)
     with InProcess(sample_lake) as here, BySpark(sample_lake) as spark:
         found = Counter(str(sorted(row.items())) for row in here.listed(stream_facts(here, pinned=pinned)))
         rows = stream_facts(spark, pinned=pinned).collect()
@@ -49,14 +53,19 @@ def test_changes(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a log that goes on over midnight, whose second day is replayed from what is known at the end of the first."""
+    """Of a log that goes on over midnight, whose second day is replayed from what is known at the end of the first.
+
+    By Spark throughout, by Spark whose results are few enough for this process, and by this process.
+    """
     monkeypatch.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 20_000)
     generate_scenario(lake, FleetOfGroups("kip-501-example"))
     runs = rule_runs(ReplaySettings(rules=RULES))
     found = []
-    for engine, most in ((BySpark, -1), (InProcess, 10**9)):
+    for engine, most, few in ((BySpark, -1, -1), (BySpark, -1, FEW_RESULTS), (InProcess, 10**9, -1)):
         monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", most)
-        replayed = Lake(lake.spark, str(shutil.copytree(lake.root, tmp_path / engine.__name__)), "test")
+        monkeypatch.setattr("isr_batch.lake.engines.FEW_RESULTS", few)
+        place = tmp_path / f"{engine.__name__} {few}"
+        replayed = Lake(lake.spark, str(shutil.copytree(lake.root, place)), "test")
         with engine_of_replay(replayed) as chosen:
             assert isinstance(chosen, engine)
         days = sorted(row[0] for row in replayed.read("fetch_log").select("event_date").distinct().collect())
@@ -66,7 +75,7 @@ def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         found.append({name: rows_of(replayed, name) for name in WRITTEN})
     for name in WRITTEN:
         assert found[0][name], name
-        assert found[0][name] == found[1][name], name
+        assert found[0][name] == found[1][name] == found[2][name], name
 
 
 def test_fleets(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 import pytest
 
 from isr_batch.lake.arrow_sql import without_zones
-from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.replay.days import InputFingerprints, fingerprints, fingerprints_by
 
 

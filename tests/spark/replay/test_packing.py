@@ -141,7 +141,7 @@ def test_few_segments_are_read_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyP
         return str(lake.spark.conf.get("spark.sql.parquet.columnarReaderBatchSize"))
 
     monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", -1)
-    monkeypatch.setattr("isr_batch.lake.engines.from_arrow_schema", look)
+    monkeypatch.setattr("isr_batch.lake.spark_engine.from_arrow_schema", look)
     usual = reader()
     with pytest.raises(LookedError, match=f"^{LARGE_ROWS_AT_A_TIME}$"):
         replay(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])))

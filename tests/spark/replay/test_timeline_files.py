@@ -9,13 +9,12 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from docs.generate.cookbook import recipe
 from isr_batch.errors import NoInputError, SchemaError, UsageError
-from isr_batch.lake.engines import InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.maintain import maintain_tables
 from isr_batch.lake.tables.timelines import REPLICA_STATES, TIMELINES, VIEWS
@@ -70,7 +69,7 @@ def rows(lake: Lake) -> dict[str, list[str]]:
 
 
 def files(lake: Lake) -> set[str]:
-    tables = (DeltaTable(str(lake.folder(table.name))) for table in TIMELINES.values())
+    tables = (lake.store(table.name).table() for table in TIMELINES.values())
     return {file for table in tables for file in table.file_uris()}
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from isr_batch.errors import WriteConflictError
-from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
 from isr_batch.lake.run_log import Run
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES, REPLAY_STATE, REPLAYED_DAYS, RUN_LEASE, RUN_LOG
 from isr_batch.lake.tables.timelines import RULE_RUNS, TIMELINES, VIEWS

@@ -10,8 +10,10 @@ import pytest
 from isr_batch.errors import NoInputError
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
-from isr_batch.lake.engines import BySpark, InProcess, engine_for, replace_arrow
+from isr_batch.lake.duckdb_engine import InProcess, replace_arrow
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES

@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.arrow_sql import without_zones
-from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS

@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.ingest.broker_logs import ingest_broker_logs
-from isr_batch.lake.engines import BySpark, InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_engine import BySpark
 from isr_batch.replay.replay import replay
 from isr_batch.scoring.eligible_leaders import eligible_leaders, write_eligible_leaders
 from isr_batch.scoring.elr import elr_after

@@ -48,4 +48,4 @@ def test_places_that_are_out_of_reach(location: str, message: str) -> None:
 
 def test_a_table_that_is_not_there(tmp_path: object) -> None:
     with pytest.raises(UsageError, match="the workers that write timelines do not"):
-        Store(str(tmp_path)).table()
+        Store(f"file://{tmp_path}").table()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.lake.engines import InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.scoring.heir_offsets import with_heir_offsets
 from tests import naive_heir_offsets as naive
 

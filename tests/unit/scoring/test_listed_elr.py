@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.lake.arrow_read import contract_of, contract_schema
-from isr_batch.lake.engines import InProcess
+from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake_engine import Rows
 from isr_batch.scoring.eligible_leaders import eligible_leaders
 

@@ -1,0 +1,36 @@
+"""Write again what collided with another writer."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+import delta.exceptions
+
+from isr_batch.errors import write_conflict_error
+
+RETRIES: Final = 3
+# Delta's conflicts have no base class of their own in Python.
+_CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
+    getattr(delta.exceptions, name) for name in delta.exceptions.__all__
+)
+
+
+def retrying(write: Callable[[], object], name: str) -> None:
+    """Let Spark write to a table of this name, again if others commit first.
+
+    Raises
+    ------
+    WriteConflictError
+        When it was in vain for RETRIES times.
+    """
+    for attempt in range(RETRIES + 1):
+        try:
+            write()
+        except _CONFLICTS as error:
+            if attempt == RETRIES:
+                raise write_conflict_error(name) from error
+            # Writers that collided once would collide again if they all waited equally long.
+            time.sleep(2**attempt * random.uniform(0.5, 1.0))
+        else:
+            return

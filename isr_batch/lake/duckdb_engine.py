@@ -1,0 +1,216 @@
+"""DuckDB in this process as the engine that answers SQL over the tables of a lake.
+
+A query of Spark's takes a tenth of a second or more, however few its rows. Of few rows in files that are read here,
+DuckDB has the answer in milliseconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns, read_columns
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import (
+    FIGURES,
+    FOLLOWER,
+    INSTANTS,
+    LARGE_ROWS_AT_A_TIME,
+    Days,
+    LakeEngine,
+    OfBatches,
+    OfTable,
+    Rows,
+    appends_text,
+)
+from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.spark_engine import BySpark
+from isr_batch.lake.sql_files import sql_texts
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
+from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.tables.timelines import VIEWS
+
+
+class InProcess(LakeEngine):
+    """DuckDB in this process. Tables that cannot be read here, Spark reads for it."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._sql = ArrowSql()
+
+    def __exit__(self, *_: object) -> None:
+        self._sql.__exit__()
+
+    def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
+        """As `LakeEngine.table`; files that can be read here are read as a query goes on."""
+        columns = columns or contract_of(name).column_names
+        if name in VIEWS:
+            parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
+            text = f"SELECT {', '.join(columns)} FROM ({sql_texts()[name]})"
+            return ArrowView(text, parts, contract_schema(name, columns))
+        return self._opened(name, columns)
+
+    def with_struct(
+        self,
+        name: str,
+        columns: Sequence[str],
+        struct: str,
+        fields: Sequence[str],
+        days: tuple[str, str],  # noqa: ARG002 a condition on the rows does the same
+    ) -> Rows:
+        """As `LakeEngine.with_struct`."""
+        packed = self.struct({field: f"of_table.{field}" for field in fields})  # some are words of SQL
+        text = f"SELECT {', '.join(columns)}, {packed} AS {struct} FROM {name} AS of_table"
+        schema = contract_schema(name, columns).append(pa.field(struct, pa.struct(list(contract_schema(name, fields)))))
+        return ArrowView(text, {name: self._opened(name, (*columns, *fields))}, schema)
+
+    def _opened(self, name: str, columns: Sequence[str]) -> pa.Table | ds.Dataset:
+        opened = open_columns(self._lake, name, columns)
+        opened = read_columns(self._lake, name, columns) if opened is None else opened
+        return without_zones(opened) if isinstance(opened, pa.Table) else opened
+
+    def rows(self, given: pa.Table) -> Rows:
+        """As `LakeEngine.rows`."""
+        return without_zones(given)
+
+    def fetches(self, spans: Rows, days: Days) -> Rows:
+        """As `LakeEngine.fetches`."""
+        if not self.reads(FETCH_LOG.name):
+            with BySpark(self._lake) as spark:
+                return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
+        # Of a run only its first and last fetch are looked at until it is known to be near.
+        names = [*FOLLOWER, *(f"{name}_time" for name in INSTANTS), *FIGURES, "run_length", "later_by", "event_date"]
+        runs = self(
+            f"""
+            SELECT row_number() OVER () AS run, * FROM {{fetch_log}} JOIN {{spans}} USING ({", ".join(FOLLOWER)})
+            WHERE event_date BETWEEN DATE '{days[0]}' AND DATE '{days[1]}' AND epoch_us(arrival_time) <= until_us
+              AND epoch_us(completed_time) + coalesce(list_sum(later_by[5:6 * run_length:6]), 0) >= from_us
+            """,
+            fetch_log=self.table(FETCH_LOG.name, names), spans=spans,
+        )  # fmt: skip
+        instants = [
+            f"epoch_us({name}_time) + CAST(sum(CASE WHEN n > 0 THEN later_by[6 * n - {5 - number}] ELSE 0 END) "
+            f"OVER (PARTITION BY run ORDER BY n) AS BIGINT) AS {name}_us"
+            for number, name in enumerate(INSTANTS)
+        ]
+        gone = ("run", "n", "run_length", "later_by", "event_date", *(f"{name}_time" for name in INSTANTS))
+        return self(
+            f"""
+            SELECT * EXCLUDE ({", ".join(gone)}) FROM (
+              SELECT *, {", ".join(instants)} FROM (SELECT *, unnest(range(run_length)) AS n FROM {{runs}})
+            ) WHERE arrival_us <= until_us AND completed_us >= from_us
+            """,
+            runs=runs,
+        )
+
+    def appends(self, spans: Rows, days: Days) -> Rows:
+        """As `LakeEngine.appends`."""
+        if not self.reads(APPEND_LOG.name):
+            with BySpark(self._lake) as spark:
+                return without_zones(spark.arrow(spark.appends(spark.rows(spans), days)))
+        names = [*FOLLOWER[:-1], "append_time", "event_date"]
+        return self(appends_text(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
+
+    def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
+        """As `LakeEngine.by_key`."""
+        table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
+        sizes = self._sql(
+            f"SELECT count(*) AS n FROM rows GROUP BY {', '.join(keys)} ORDER BY {', '.join(keys)}", rows=table
+        )["n"].to_pylist()
+        ends = [0, *accumulate(sizes)]
+        done = [work(table.slice(start, end - start)) for start, end in pairwise(ends)]
+        return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in done)])
+
+    def stream(
+        self, rows: pa.Table, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
+    ) -> Rows:
+        """As `LakeEngine.stream`."""
+        by = [*dict.fromkeys((*keys, *order))]
+        places = pc.sort_indices(rows.select(by), [(name, "ascending") for name in by])
+        parts = (
+            rows.take(places.slice(start, LARGE_ROWS_AT_A_TIME))
+            for start in range(0, len(places), LARGE_ROWS_AT_A_TIME)
+        )
+        batches = (batch for part in parts for batch in part.combine_chunks().to_batches())
+        return pa.Table.from_batches(work(batches), schema)
+
+    def union(self, *rows: pa.Table) -> Rows:
+        """As `LakeEngine.union`."""
+        return pa.concat_tables(rows, promote_options="default")
+
+    def reads(self, name: str) -> bool:
+        """Whether a table can be read without Spark."""
+        return not self._lake.has(name) or (self._lake.direct_store(name) is not None and self._lake.is_plain(name))
+
+    def __call__(self, text: str, **tables: Rows) -> Rows:
+        """As `LakeEngine.__call__`."""
+        used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
+        found = self._sql(text.format_map({name: _named(name, rows) for name, rows in used.items()}), **used)
+        for number, field in enumerate(found.schema):
+            if pa.types.is_decimal(field.type) and field.type.scale == 0:  # how sums of whole numbers come
+                found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
+        return found
+
+    def struct(self, fields: Mapping[str, str]) -> str:
+        """As `LakeEngine.struct`."""
+        return "struct_pack({})".format(", ".join(f'"{name}" := {text}' for name, text in fields.items()))
+
+    def literal(self, value: str | int) -> str:
+        """As `LakeEngine.literal`."""
+        return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
+
+    def keep(self, rows: Rows) -> Rows:
+        """As `LakeEngine.keep`."""
+        return rows
+
+    def listed(self, rows: Rows) -> list[dict[str, Any]]:
+        """As `LakeEngine.listed`."""
+        return rows.to_pylist()  # type: ignore[no-any-return]
+
+    def arrow(self, rows: Rows) -> pa.Table:
+        """As `LakeEngine.arrow`."""
+        return rows if isinstance(rows, pa.Table) else self("SELECT * FROM {rows}", rows=rows)
+
+    def columns(self, rows: Rows) -> list[str]:
+        """As `LakeEngine.columns`."""
+        return list(rows.schema.names)
+
+    def replace(self, table: Table, rows: Rows, where: str = "true", days: tuple[str, str] | None = None) -> int:
+        """As `LakeEngine.replace`, without Spark where that can be done."""
+        arrow = rows.select(table.column_names).cast(arrow_schema(table))
+        return replace_arrow(self._lake, self._sql, table, arrow, where, days=days)
+
+    def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
+        """As `LakeEngine.amend`; Spark does it, if there is anything to be done."""
+        same = " AND ".join(f"there.{name} = given.{name}" for name in key)
+        differing = self(
+            f"SELECT given.* FROM {{there}} AS there JOIN {{given}} AS given ON {same}"
+            f" WHERE there.{columns[0]} IS DISTINCT FROM given.{columns[0]}",
+            there=self.table(table.name), given=rows,
+        ).select([*key, *columns])  # fmt: skip
+        if differing.num_rows:
+            typed = differing.cast(pa.schema([arrow_schema(table).field(name) for name in differing.column_names]))
+            self._lake.amend(table, self._lake.spark.createDataFrame(typed), key, *columns)
+
+
+def _named(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
+    """Name rows in a query; times of files lose their zone, as in `without_zones`."""
+    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
+    plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)
+    return f"(SELECT * REPLACE ({plain}) FROM {name})" if times else name
+
+
+def replace_arrow(  # noqa: PLR0913 two of them have a default
+    lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true", *, days: tuple[str, str] | None = None
+) -> int:
+    """Put rows in place of others as `LakeEngine.replace` does, without Spark where that can be done."""
+    small = SmallTables(lake, sql)
+    if small.takes(table, days, where):
+        return small.replace(table, rows, where, days)
+    return lake.replace(table, lake.spark.createDataFrame(rows), where)

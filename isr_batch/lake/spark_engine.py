@@ -1,0 +1,223 @@
+"""Spark as the engine that answers SQL over the tables of a lake."""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.storagelevel import StorageLevel
+
+from isr_batch.lake.arrow_read import contract_of, contract_schema, read_columns, read_data_file, stored_bytes
+from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.file_rows import PLACE, FileRows
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_engine import (
+    FIGURES,
+    FOLLOWER,
+    INSTANTS,
+    LARGE_ROWS_AT_A_TIME,
+    Days,
+    LakeEngine,
+    OfBatches,
+    OfTable,
+    Rows,
+    appends_text,
+)
+from isr_batch.lake.stores import Store, data_files
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
+from isr_batch.lake.tables.outputs import TABLES
+
+FEW_BYTES: Final = 1 << 20
+"""Of a table that Spark is given the rows of: to get to know a table takes it half a second, and many requests."""
+FILES_AT_A_TIME: Final = 64
+"""Tasks that look where rows are."""
+_ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+class BySpark(LakeEngine):
+    """The lake's own Spark session."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._kept: list[DataFrame] = []
+        self._late: dict[str, tuple[Store, pa.Schema]] = {}
+        self._views: list[str] = []
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+        for view in self._views:
+            self._lake.spark.catalog.dropTempView(view)
+
+    def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
+        """As `LakeEngine.table`."""
+        columns = columns or contract_of(name).column_names
+        if not self._lake.has(name):
+            return self.rows(contract_schema(name, columns).empty_table())
+        here = name in TABLES and self._lake.direct_store(name) and stored_bytes(self._lake, name) <= FEW_BYTES
+        return self.rows(read_columns(self._lake, name, columns)) if here else self._lake.read(name).select(*columns)
+
+    def with_struct(
+        self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
+    ) -> DataFrame:
+        """As `LakeEngine.with_struct`: the struct has the place of a row, which is read in `stream`.
+
+        Spark moves binaries as it moves rows: through its own memory, to disk, to its workers through a pipe.
+        """
+        store = self._lake.direct_store(name)
+        log = self._lake.log(name) if store and self._lake.has(name) else None
+        if store is None or log is None or not self._lake.is_plain(name):
+            packed = self.struct({field: f"of_table.{field}" for field in fields})  # some are words of SQL
+            return self.table(name, (*columns, *fields)).alias("of_table").selectExpr(*columns, f"{packed} AS {struct}")
+        self._late[struct] = store, contract_schema(name, fields)
+        schema = contract_schema(name, columns).append(pa.field(struct, PLACE))
+        files = [
+            file for file in data_files(log) if days[0] <= str(file.get("partition.event_date", days[0])) <= days[1]
+        ]
+        numbers = self._lake.spark.range(0, len(files), 1, min(max(1, len(files)), FILES_AT_A_TIME))
+        return self.keep(numbers.mapInArrow(partial(_places, store, files, schema), from_arrow_schema(schema)))
+
+    def rows(self, given: pa.Table) -> DataFrame:
+        """As `LakeEngine.rows`."""
+        return self._lake.spark.createDataFrame(given)
+
+    def fetches(self, spans: DataFrame, days: Days) -> DataFrame:
+        """As `LakeEngine.fetches`."""
+        instants = ", ".join(f"unix_micros({name}_time) AS {name}_us" for name in INSTANTS)
+        return self(
+            f"""
+            SELECT * FROM (
+              SELECT /*+ BROADCAST(spans) */ spans.*, {instants}, {", ".join(f"fetches.{name}" for name in FIGURES)}
+              FROM {{fetches}} AS fetches JOIN {{spans}} AS spans
+              ON fetches.event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}'
+                AND {" AND ".join(f"fetches.{name} = spans.{name}" for name in FOLLOWER)}
+            ) WHERE arrival_us <= until_us AND completed_us >= from_us
+            """,
+            fetches=single_fetches(self._lake.read(FETCH_LOG.name)), spans=spans,
+        )  # fmt: skip
+
+    def appends(self, spans: DataFrame, days: Days) -> DataFrame:
+        """As `LakeEngine.appends`."""
+        return self(appends_text(days), append_log=self.table(APPEND_LOG.name), spans=spans)
+
+    def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
+        """As `LakeEngine.by_key`."""
+        names = schema.names
+
+        def of_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from work(pa.Table.from_batches(batches)).select(names).to_batches()
+
+        return rows.groupBy(*keys).applyInArrow(of_key, from_arrow_schema(schema))
+
+    def stream(
+        self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
+    ) -> Rows:
+        """As `LakeEngine.stream`; what comes of it is kept on disk."""
+        late = {name: self._late[name] for name in rows.columns if name in self._late}
+        if late:
+            # By range: keys that follow each other are in the same row groups of files.
+            tasks = int(str(self._lake.spark.conf.get("spark.sql.shuffle.partitions")))
+            together, work = rows.repartitionByRange(tasks, *keys), partial(_with_late_read, late, work)
+        else:
+            together = rows.repartition(*keys)
+        with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
+            sorted_rows = together.sortWithinPartitions(*order)
+            made = sorted_rows.mapInArrow(work, from_arrow_schema(schema)).persist(StorageLevel.DISK_ONLY)
+            self._kept.append(made)
+            made.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
+        return made
+
+    def union(self, *rows: DataFrame) -> Rows:
+        """As `LakeEngine.union`."""
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
+
+    def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
+        """As `LakeEngine.__call__`."""
+        used = {name: self._view(rows) for name, rows in tables.items() if f"{{{name}}}" in text}
+        return self._lake.spark.sql(text.format(**used) if used else text)
+
+    def _view(self, rows: DataFrame) -> str:
+        # `spark.sql(text, name=rows)` drops its own views at once, and with a view Spark drops what is persisted of it.
+        self._views.append(f"rows_{uuid.uuid4().hex}")
+        rows.createTempView(self._views[-1])
+        return self._views[-1]
+
+    def struct(self, fields: Mapping[str, str]) -> str:
+        """As `LakeEngine.struct`."""
+        return "named_struct({})".format(", ".join(f"'{name}', {text}" for name, text in fields.items()))
+
+    def literal(self, value: str | int) -> str:
+        """As `LakeEngine.literal`."""
+        return sql_literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """As `LakeEngine.keep`."""
+        self._kept.append(rows.persist())
+        return self._kept[-1]
+
+    def listed(self, rows: DataFrame) -> list[dict[str, Any]]:
+        """As `LakeEngine.listed`."""
+        return [row.asDict() for row in rows.collect()]
+
+    def arrow(self, rows: DataFrame) -> pa.Table:
+        """As `LakeEngine.arrow`."""
+        return rows.toArrow()
+
+    def columns(self, rows: DataFrame) -> list[str]:
+        """As `LakeEngine.columns`."""
+        return rows.columns
+
+    def replace(self, table: Table, rows: DataFrame, where: str = "true", days: tuple[str, str] | None = None) -> int:  # noqa: ARG002
+        """As `LakeEngine.replace`; Spark takes the days from the condition."""
+        return self._lake.replace(table, rows, where)
+
+    def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
+        """As `LakeEngine.amend`."""
+        self._lake.amend(table, rows, key, *columns)
+
+
+def _places(
+    store: Store, files: Sequence[Mapping[str, Any]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a worker: the rows of files, with their places in the last column."""
+    *columns, struct = schema
+    for number in (number.as_py() for batch in batches for number in batch.column("id")):
+        rows = read_data_file(store, store.files(), files[number], pa.schema(columns), {})
+        path, row = pa.repeat(files[number]["path"], len(rows)), pa.array(range(len(rows)), pa.int64())
+        yield from rows.append_column(struct, pa.StructArray.from_arrays([path, row], fields=list(PLACE))).to_batches()
+
+
+def _with_late_read(
+    late: Mapping[str, tuple[Store, pa.Schema]], work: OfBatches, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a worker: read the structs that come as places, and go on."""
+    readers = {name: FileRows(*where) for name, where in late.items()}
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [
+                readers[name].at(column) if name in readers else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+    return work(read())
+
+
+@contextmanager
+def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
+    """While a plan whose rows are large is made and run: batches of few rows."""
+    usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
+    for name in _ROWS_AT_A_TIME:
+        spark.conf.set(name, str(rows))
+    try:
+        yield
+    finally:
+        for name, value in usual.items():
+            spark.conf.set(name, value)

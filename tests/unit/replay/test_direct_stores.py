@@ -1,0 +1,56 @@
+"""A lake that delta-rs reaches is written without Spark, in a folder and through delta-rs's own files, as on S3."""
+
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from isr_batch.lake.arrow_read import open_columns, read_columns
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.stores import Setting, Store
+from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.nightly import replay_window
+from isr_batch.replay.replay import rule_runs
+from isr_batch.settings import ReplaySettings
+from isr_batch.simulation.generate_scenario import generate_scenario
+from isr_batch.simulation.group_plans import FleetOfGroups
+
+OF_RUN = {"run_id", "replayed_time", "packed_from", "run_set", "turn", "taken_time", "started_time", "ended_time"}
+"""Columns that say which run wrote a row, and when."""
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark was asked for")
+
+
+def through_delta_rs(location: str, _: Setting) -> Store:
+    """As `isr_batch.lake.stores.store_of` gives a store that is no folder, which buckets have none of."""
+    Path(location.removeprefix("file:")).mkdir(parents=True, exist_ok=True)
+    return Store(location.replace("file:", "file://"))
+
+
+def content(lake: Lake) -> dict[str, list[str]]:
+    rows = {name: read_columns(lake, name, table.column_names) for name, table in TABLES.items() if lake.has(name)}
+    kept = {name: table.drop_columns([*OF_RUN & {*table.column_names}]) for name, table in rows.items()}
+    return {name: sorted(map(str, table.to_pylist())) for name, table in kept.items() if table.num_rows}
+
+
+def test_delta_rs_writes_what_a_folder_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for name in ("folder", "store"):
+        if name == "store":
+            monkeypatch.setattr("isr_batch.lake.lake.store_of", through_delta_rs)
+        lake = Lake(no_spark, str(tmp_path / name), "test")
+        generate_scenario(lake, FleetOfGroups("kip-501-example"))
+        for rules in (["kafka-3.7", "kip-501-pending"], ["kafka-3.7"]):  # of which one is replaced
+            replay_window(lake, rule_runs(ReplaySettings(rules=rules)), timelines="all")
+        assert lake.store("isr_changes").is_folder == (name == "folder")
+        opened = open_columns(lake, "replica_states", ("topic", "event_date"))
+        assert isinstance(opened, ds.Dataset)
+        assert opened.to_table().num_rows > 10
+        found.append(content(lake))
+    assert {"isr_changes", "shrink_verdicts", "rule_scores", "replica_states", "fetch_segments"} <= found[0].keys()
+    assert found[0].keys() == found[1].keys()
+    for name, rows in found[0].items():
+        assert rows == found[1][name], name
