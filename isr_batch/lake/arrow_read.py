@@ -125,12 +125,13 @@ def read_data_file(
     """
     path = file["path"]
     try:
-        there = pq.read_schema(path, filesystem=files).names
-        rows = pq.read_table(
-            path, columns=[name for name in schema.names if name in there], filesystem=files,
-            filters=[(name, "in", values) for name, values in wanted.items()] or None,
-            partitioning=None, coerce_int96_timestamp_unit="us",
-        )  # fmt: skip
+        with files.open_input_file(path) as opened:
+            there = pq.read_schema(opened).names
+            rows = pq.read_table(
+                opened, columns=[name for name in schema.names if name in there],
+                filters=[(name, "in", values) for name, values in wanted.items()] or None,
+                partitioning=None, coerce_int96_timestamp_unit="us",
+            )  # fmt: skip
     except PermissionError:
         raise
     except (pa.ArrowInvalid, OSError) as error:

@@ -8,8 +8,8 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from isr_batch.errors import write_conflict_error
-from isr_batch.lake.conflicts import RETRIES
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_writes import RETRIES
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
@@ -42,6 +42,7 @@ def commit(
         When others write to the same files.
     """
     for attempt in range(RETRIES + 1):
+        lake.was_written(table.name)  # perhaps by others: who was first is found out here
         there = lake.log(table.name) or store.table()
         actions = list(actions_on(there))
         if not actions:
@@ -57,6 +58,7 @@ def commit(
             if attempt == RETRIES:
                 raise write_conflict_error(table.name) from error
         else:
+            lake.was_written(table.name)
             return
 
 

@@ -35,6 +35,7 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
+from isr_batch.lake.worker_files import FileOfWorker
 
 
 class InProcess(LakeEngine):
@@ -150,12 +151,7 @@ class InProcess(LakeEngine):
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
         """As `LakeEngine.__call__`."""
-        used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
-        found = self._sql(text.format_map({name: _named(name, rows) for name, rows in used.items()}), **used)
-        for number, field in enumerate(found.schema):
-            if pa.types.is_decimal(field.type) and field.type.scale == 0:  # how sums of whole numbers come
-                found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
-        return found
+        return answered(self._sql, text, **tables)
 
     def struct(self, fields: Mapping[str, str]) -> str:
         """As `LakeEngine.struct`."""
@@ -181,10 +177,17 @@ class InProcess(LakeEngine):
         """As `LakeEngine.columns`."""
         return list(rows.schema.names)
 
-    def replace(self, table: Table, rows: Rows, where: str = "true", days: tuple[str, str] | None = None) -> int:
+    def replace(
+        self,
+        table: Table,
+        rows: Rows,
+        where: str = "true",
+        days: tuple[str, str] | None = None,
+        files: Sequence[FileOfWorker] = (),
+    ) -> int:
         """As `LakeEngine.replace`, without Spark where that can be done."""
         arrow = rows.select(table.column_names).cast(arrow_schema(table))
-        return replace_arrow(self._lake, self._sql, table, arrow, where, days=days)
+        return replace_arrow(self._lake, self._sql, table, arrow, where, days=days, files=files)
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
         """As `LakeEngine.amend`; Spark does it, if there is anything to be done."""
@@ -199,6 +202,16 @@ class InProcess(LakeEngine):
             self._lake.amend(table, self._lake.spark.createDataFrame(typed), key, *columns)
 
 
+def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
+    """Answer as `LakeEngine.__call__` does."""
+    used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
+    found = sql(text.format_map({name: _named(name, rows) for name, rows in used.items()}), **used)
+    for number, field in enumerate(found.schema):
+        if pa.types.is_decimal(field.type) and field.type.scale == 0:  # how sums of whole numbers come
+            found = found.set_column(number, field.name, found[field.name].cast(pa.int64()))
+    return found
+
+
 def _named(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
     """Name rows in a query; times of files lose their zone, as in `without_zones`."""
     times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
@@ -207,10 +220,17 @@ def _named(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
 
 
 def replace_arrow(  # noqa: PLR0913 two of them have a default
-    lake: Lake, sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true", *, days: tuple[str, str] | None = None
+    lake: Lake,
+    sql: ArrowSql,
+    table: Table,
+    rows: pa.Table,
+    where: str = "true",
+    *,
+    days: tuple[str, str] | None = None,
+    files: Sequence[FileOfWorker] = (),
 ) -> int:
     """Put rows in place of others as `LakeEngine.replace` does, without Spark where that can be done."""
     small = SmallTables(lake, sql)
-    if small.takes(table, days, where):
-        return small.replace(table, rows, where, days)
+    if files or small.takes(table, days, where):
+        return small.replace(table, rows, where, days, files)
     return lake.replace(table, lake.spark.createDataFrame(rows), where)

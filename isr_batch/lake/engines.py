@@ -12,8 +12,6 @@ from isr_batch.lake.small_tables import MOST_BYTES
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
-FEW_RESULTS: Final = 300_000
-"""Rows of a result of Spark's that this process goes on with by itself."""
 MOST_FROM_S3: Final = 1 << 28
 """Bytes of a table on S3 that one partition's rows are looked for in by this process, and not by a cluster."""
 
@@ -32,7 +30,9 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 
 
 @contextmanager
-def engine_for_results(lake: Lake, engine: LakeEngine, results: Rows, where: str) -> Iterator[tuple[LakeEngine, Rows]]:
+def engine_for_results(
+    lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int
+) -> Iterator[tuple[LakeEngine, Rows]]:
     """Give the results that meet a condition, and the engine that goes on with them: this process if they are few.
 
     Then Spark has no table of results to write, each of which takes it seconds.
@@ -40,7 +40,7 @@ def engine_for_results(lake: Lake, engine: LakeEngine, results: Rows, where: str
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
     if isinstance(engine, BySpark):
         (counted,) = engine.listed(engine("SELECT count(*) AS n FROM {rows}", rows=chosen))
-        if counted["n"] <= FEW_RESULTS:
+        if counted["n"] <= most:
             with InProcess(lake) as here:
                 yield here, here.rows(engine.arrow(chosen))
             return

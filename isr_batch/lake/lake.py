@@ -9,15 +9,16 @@ from typing import Final, NamedTuple
 
 import deltalake
 from delta.tables import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.lake.addresses import absolute_address, is_address
-from isr_batch.lake.conflicts import retrying
 from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
+from isr_batch.lake.spark_writes import conformed, retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.stores import S3, Store, hadoop_setting, store_of
 from isr_batch.lake.tables.contract import Table
@@ -62,6 +63,7 @@ class Lake:
         self._direct: dict[str, Store | None] = {}
         self._is_reached: bool | None = None
         self._logs: dict[str, deltalake.DeltaTable] = {}
+        self._written: set[str] = set()
         self._reading = Lock()
 
     @property
@@ -85,11 +87,17 @@ class Lake:
         if self.catalog:
             there = self.spark.catalog.tableExists(self.identifier(name))
         elif store := self.direct_store(name):
-            there = store.has_table()
+            there = store.has_table() if store.is_folder else self._has_log(name)
         else:
             there = DeltaTable.isDeltaTable(self.spark, f"{self.root.rstrip('/')}/{name}")
         self._seen.update({name} if there else ())
         return there
+
+    def _has_log(self, name: str) -> bool:
+        try:
+            return self.log(name) is not None
+        except TableNotFoundError:
+            return False
 
     def ensure(self, table: Table) -> None:
         """Create the table if it is not there; check it if it is.
@@ -176,8 +184,9 @@ class Lake:
         """
         self.ensure(table)
         metadata = self.metadata(commit=uuid.uuid4().hex[:8])
-        writer = _conform(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", metadata)
+        writer = conformed(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", metadata)
         retrying(lambda: writer.overwrite(F.expr(where)), table.name)
+        self.was_written(table.name)
         last = self._last_commit(table.name)
         # Nothing in place of nothing is no commit, and the last one is another.
         return last.rows if last.user_metadata == metadata else 0
@@ -185,9 +194,8 @@ class Lake:
     def direct_store(self, name: str) -> Store | None:
         """Where a table lies, if it is read and committed to without Spark: a folder of this machine, or S3.
 
-        Spark takes half a second to come to know a table's files, as long to tell its last commit, and on S3 dozens of
-        requests; delta-rs takes milliseconds, or some requests. Schemas of a catalog on S3 are left to Spark, which
-        knows what the catalog grants, and so is what delta-rs does not reach.
+        Spark takes half a second to get to know a table, and on S3 dozens of requests; delta-rs takes milliseconds, or
+        some requests. Spark is left what delta-rs does not reach, and a catalog on S3, as it knows what that grants.
         """
         if name not in self._direct:
             location = self._location(name)
@@ -218,7 +226,8 @@ class Lake:
     def log(self, name: str) -> deltalake.DeltaTable | None:
         """Read the newest version of a table's log; None where Spark has to.
 
-        On S3 what was read before is kept, and only what came later is asked for.
+        On S3 it is kept until this process writes to the table (`was_written`); then what came later is asked for.
+        Nobody else writes meanwhile (`isr_batch.lake.lease`), and who only reads sees one version.
         """
         store = self.direct_store(name)
         if store is None:
@@ -226,11 +235,16 @@ class Lake:
         if store.is_folder:
             return store.table()
         with self._reading:
-            if name in self._logs:
-                self._logs[name].update_incremental()
-            else:
+            if name not in self._logs:
                 self._logs[name] = store.table()
+            elif name in self._written:
+                self._logs[name].update_incremental()
+            self._written.discard(name)
             return self._logs[name]
+
+    def was_written(self, name: str) -> None:
+        """Have a table's log read again."""
+        self._written.add(name)
 
     def require_layout(self, table: Table) -> None:
         """Check what a table is partitioned by, which the types of its columns do not tell.
@@ -270,13 +284,14 @@ class Lake:
         # The version never grows: Delta drops an append whose version is not above the last one's, without a word,
         # so anything that counts (a date, say) would lose a run that comes late.
         writer = (
-            _conform(table, rows)
+            conformed(table, rows)
             .writeTo(self.identifier(table.name))
             .option("userMetadata", self.metadata())
             .option("txnAppId", key)
             .option("txnVersion", "1")
         )
         retrying(writer.append, table.name)
+        self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
         """Set columns of rows that are there, found by their key, where the first of them differs."""
@@ -287,6 +302,7 @@ class Lake:
             set={name: f"given.{name}" for name in columns}
         )
         retrying(merge.execute, table.name)
+        self.was_written(table.name)
 
     def version(self, name: str) -> int:
         """Delta version of a table, as time travel takes it."""
@@ -382,10 +398,3 @@ class Lake:
             last = row.asDict()
         metrics = last.get("operationMetrics") or {}
         return _Commit(last["version"], last.get("userMetadata"), int(metrics.get("numOutputRows") or 0))
-
-
-def _conform(table: Table, rows: DataFrame) -> DataFrame:
-    missing = [name for name in table.column_names if name not in rows.columns]
-    if missing:
-        raise SchemaError(f"rows for {table.name} lack {', '.join(missing)}")
-    return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.worker_files import FileOfWorker
 
 Rows = Any
 """Rows of a table or an answer, in the form of an engine, which alone has a use for them."""
@@ -108,8 +109,15 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     def columns(self, rows: Rows) -> list[str]:
         """Names of the columns of rows."""
 
-    def replace(self, table: Table, rows: Rows, where: str = "true", days: tuple[str, str] | None = None) -> int:
-        """Put rows in place of those that meet a condition; returns how many.
+    def replace(
+        self,
+        table: Table,
+        rows: Rows,
+        where: str = "true",
+        days: tuple[str, str] | None = None,
+        files: Sequence[FileOfWorker] = (),
+    ) -> int:
+        """Put rows, and those of files that workers wrote, in place of those that meet a condition; returns how many.
 
         If the condition lets only some days through, ``days`` are the first and the last of them: no other files are
         looked at then.

@@ -76,6 +76,7 @@ def _scheme(lake: Lake) -> str:
 
 
 def _last(lake: Lake) -> dict[str, Any] | None:
+    lake.was_written(RUN_LEASE.name)  # perhaps by others
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
     return max(turns, key=lambda row: (row["turn"], row["given_back"]), default=None)
 

@@ -44,6 +44,7 @@ def _tended(lake: Lake, name: str, retain_hours: int) -> Row:
     before = _detail(lake, identifier)
     lake.spark.sql(f"OPTIMIZE {identifier}")
     lake.spark.sql(f"VACUUM {identifier} RETAIN {retain_hours} HOURS")
+    lake.was_written(name)
     after = _detail(lake, identifier)
     return {"table": name, "files_before": before["numFiles"], "files_after": after["numFiles"],
             "bytes": after["sizeInBytes"]}  # fmt: skip

@@ -102,7 +102,7 @@ class SmallTables:
         days : (str, str), optional
             First and last value of event_date that the condition lets through, so that no other files are read.
         files : sequence of FileOfWorker
-            More rows, all of which meet the contract and the condition.
+            More rows.
         checked : bool
             Whether the rows are known to meet both.
 
@@ -121,7 +121,7 @@ class SmallTables:
         store = self.lake.store(table.name)
         schema = arrow_schema(table)
         rows = rows.select(schema.names)
-        broken = 0 if checked else self.count_broken(table, rows, where)
+        broken = sum(file.broken for file in files) + (0 if checked else self.count_broken(table, rows, where))
         if broken:
             raise SchemaError(
                 f"{broken} rows break the contract of {table.name}, or are not among those that are replaced"

@@ -32,6 +32,7 @@ from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.worker_files import FileOfWorker
 
 FEW_BYTES: Final = 1 << 20
 """Of a table that Spark is given the rows of: to get to know a table takes it half a second, and many requests."""
@@ -173,8 +174,16 @@ class BySpark(LakeEngine):
         """As `LakeEngine.columns`."""
         return rows.columns
 
-    def replace(self, table: Table, rows: DataFrame, where: str = "true", days: tuple[str, str] | None = None) -> int:  # noqa: ARG002
-        """As `LakeEngine.replace`; Spark takes the days from the condition."""
+    def replace(
+        self,
+        table: Table,
+        rows: DataFrame,
+        where: str = "true",
+        days: tuple[str, str] | None = None,  # noqa: ARG002
+        files: Sequence[FileOfWorker] = (),
+    ) -> int:
+        """As `LakeEngine.replace`; Spark takes the days from the condition, and no files of others."""
+        assert not files
         return self._lake.replace(table, rows, where)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import deltalake
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.errors import PySparkException
 
 from isr_batch.errors import UsageError
@@ -77,6 +77,8 @@ class Store:
 
         Raises
         ------
+        TableNotFoundError
+            When there is none.
         UsageError
             When it cannot be reached.
         """
@@ -84,6 +86,8 @@ class Store:
             return deltalake.DeltaTable(self.uri)
         try:
             return deltalake.DeltaTable(self.uri, storage_options=self.options or None)
+        except TableNotFoundError:
+            raise
         except (OSError, DeltaError) as error:
             reason = str(error).strip().splitlines()[-1].strip()
             raise UsageError(

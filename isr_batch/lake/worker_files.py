@@ -86,7 +86,7 @@ def with_files_written(
         Of `REPORTS`.
     """
     assert table.partitioned_by == (DAY,)
-    files = _Files(table, store, where, open_sql())
+    files = TaskFiles(table, store, where, open_sql())
     for batch in batches:
         if batch.num_rows:
             files.add(batch)
@@ -124,8 +124,20 @@ def _instants(table: Table) -> list[str]:
     return [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
 
 
-class _Files:
-    """The files of a task, in the making."""
+class TaskFiles:
+    """The files of a task, in the making, one for each day.
+
+    Parameters
+    ----------
+    table : Table
+        Partitioned by event_date.
+    store : Store
+        Where it lies.
+    where : str
+        SQL condition that the rows must meet.
+    sql : ArrowSql
+        Evaluates it.
+    """
 
     def __init__(self, table: Table, store: Store, where: str, sql: ArrowSql) -> None:
         self.table, self.store, self.where, self.sql = table, store, where, sql
@@ -136,6 +148,7 @@ class _Files:
         self.files: dict[int, _File] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows in, with the contract's columns."""
         days = np.asarray(batch.column(DAY).cast(pa.int32()).fill_null(0))
         for day in np.unique(days).tolist():
             rows = batch.filter(pa.array(days == day)) if (days[0], days[-1]) != (day, day) else batch
@@ -154,6 +167,7 @@ class _Files:
         self.files[day].write(rows, count_breaking_contract(self.sql, self.table, rows, self.where))
 
     def close(self) -> Iterator[FileOfWorker]:
+        """End the files."""
         for day in list(self.waiting):
             self._write(day)
         for file in self.files.values():

@@ -35,6 +35,13 @@ from isr_batch.replay.days import (
 from isr_batch.replay.event_stream import event_stream, stream_facts
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.packing import damaged_segments_explained, pack_stale_days
+from isr_batch.replay.result_files import (
+    RESULT_FILE,
+    ResultFiles,
+    reported_result_files,
+    result_files_for,
+    results_written,
+)
 from isr_batch.replay.result_tables import replace_together, restore_in_results, scored_result_tables
 from isr_batch.replay.timeline_files import FILE, SCHEMA, timelines_kept
 from isr_batch.replay.timeline_tables import commit_timelines, stores_of_timelines
@@ -48,6 +55,10 @@ from udfs.rules import REGISTRY
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 FEW_EVENTS = 20_000_000
 """Fetches and appends that this process replays by itself, in 15 to 25 s and 1.3 GB."""
+FEW_RESULTS = 300_000
+"""Rows of results of Spark's that this process writes by itself, where workers do not."""
+MOST_LEFT = 1 << 22
+"""The same where workers write them, and each leaves what is few."""
 MOST_EVENTS = 50_000_000
 """Of a window all of whose timelines are written by default: under 22 rules some 2 GB."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
@@ -86,6 +97,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     *,
     stores: Mapping[str, Store] | None = None,
     around_shrinks: bool = False,
+    result_files: ResultFiles | None = None,
 ) -> Rows:
     """Replay a stream of ``isr_batch.replay.event_stream``, up to the end of a window.
 
@@ -94,7 +106,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     Rows
         Of ``timeline_files.SCHEMA``, of these kinds of result; of those that ``stores`` name the workers write
         the timelines, as far as they are in the window, and tell of their files; with ``around_shrinks`` only what is
-        near shrinks.
+        near shrinks. With ``result_files`` they write results to files as well, and leave those that are few.
 
     Raises
     ------
@@ -107,7 +119,8 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
         results = replay_batches(batches, runs, kinds, window.end_us, shared, around_shrinks=around_shrinks)
-        return timelines_kept(results, shared, window.start_us, replay_id)
+        kept = timelines_kept(results, shared, window.start_us, replay_id)
+        return results_written(kept, result_files) if result_files else kept
 
     with damaged_segments_explained():
         return engine.stream(stream, SET_COLUMNS, ORDER, replay, SCHEMA)
@@ -171,14 +184,21 @@ def replay(
         states = kept_states(engine, runs, kept_on) if kept_on else None
         stream = event_stream(engine, engine.keep(stream_facts(engine)), from_state, states)
         around_shrinks = chosen == "around-shrinks"
-        results = replayed_stream(engine, stream, runs, kinds, window, stores=stores, around_shrinks=around_shrinks)
-        with engine_for_results(lake, engine, results, f"result <> '{STATE}'") as (near, few):
-            of_files = near(f"SELECT {FILE} FROM {{results}} AS results WHERE result = '{FILE}'", results=few)
-            files = [json.loads(row[FILE]) for row in near.listed(of_files)]
+        result_files = result_files_for(lake, where, window) if isinstance(engine, BySpark) else None
+        results = replayed_stream(
+            engine, stream, runs, kinds, window,
+            stores=stores, around_shrinks=around_shrinks, result_files=result_files,
+        )  # fmt: skip
+        # What workers left of results they wrote is few.
+        most = MOST_LEFT if result_files else FEW_RESULTS
+        with engine_for_results(lake, engine, results, f"result <> '{STATE}'", most) as (near, few):
+            reports = near.listed(near(f"SELECT result, {FILE} FROM {{few}} AS f WHERE {FILE} IS NOT NULL", few=few))
+            files = [json.loads(row[FILE]) for row in reports if row["result"] == FILE]
+            files_of_results = reported_result_files([row[FILE] for row in reports if row["result"] == RESULT_FILE])
             rows_out = commit_timelines(lake, stores, files, where, window.days)
             in_window = f"SELECT * FROM {{rows}} AS in_table WHERE {window.condition}"
             scored = {table: near(in_window, rows=rows) for table, rows in scored_result_tables(near, few).items()}
-            rows_out |= replace_together(near, scored, where, window.days)
+            rows_out |= replace_together(near, scored, where, window.days, files_of_results)
         rows_out |= keep_states(engine, results, window, runs, known)
         restore_in_results(engine, of_rules(runs), window)
     return ReplaySummary(events_to_replay(lake, window), rows_out, known, written)

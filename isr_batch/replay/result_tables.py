@@ -1,6 +1,6 @@
 """What a replay or a simulation gives (rows of ``udfs.batches.results.RESULT_SCHEMA``), as the rows of the tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -9,10 +9,14 @@ from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import SET_KEY, Table
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES
+from isr_batch.lake.worker_files import FileOfWorker
 from isr_batch.window import Window
 from udfs.batches.results import RESULT_SCHEMA
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
+Asks = Callable[..., Rows]
+"""Answers as `LakeEngine.__call__` does."""
+SCORED_TABLES: Final = (ISR_CHANGES, SHRINK_VERDICTS, PARTITION_SCORES, REPLICA_SCORES)
 _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
 """Tells one shrink from another."""
@@ -24,7 +28,7 @@ _RESTORED: Final = f"""
 """When a dropped follower was back under the same rule, within the same term."""
 
 
-def scored_result_tables(engine: LakeEngine, results: Rows) -> dict[Table, Rows]:
+def scored_result_tables(engine: Asks, results: Rows) -> dict[Table, Rows]:
     """Return the rows of the tables that scores are made of, with their time and day."""
     changes = engine(_CHANGES, results=results)
     verdicts = {"restored_time": _RESTORED, **_DATED}
@@ -56,11 +60,18 @@ def scored_result_tables(engine: LakeEngine, results: Rows) -> dict[Table, Rows]
 
 
 def replace_together(
-    engine: LakeEngine, rows: Mapping[Table, Rows], where: str, days: tuple[str, str]
+    engine: LakeEngine,
+    rows: Mapping[Table, Rows],
+    where: str,
+    days: tuple[str, str],
+    files: Mapping[str, Sequence[FileOfWorker]],
 ) -> dict[str, int]:
-    """Replace tables, side by side by Spark, whose driver plans for most of the time; rows written, by table."""
+    """Replace tables, side by side by Spark, whose driver plans for most of the time; rows written, by table.
+
+    ``where``, ``days`` and, by name of the table, ``files`` are as `LakeEngine.replace` has them.
+    """
     with ThreadPoolExecutor(1 if isinstance(engine, InProcess) else len(rows)) as pool:
-        written = pool.map(lambda table: engine.replace(table, rows[table], where, days), rows)
+        written = pool.map(lambda of: engine.replace(of, rows[of], where, days, files.get(of.name, ())), rows)
         return dict(zip((table.name for table in rows), written, strict=True))
 
 

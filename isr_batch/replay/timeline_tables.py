@@ -113,6 +113,7 @@ def take_out_unnamed(lake: Lake) -> None:
             rows = [f"event_date = DATE'{day}' AND run_set IN ({', '.join(sets)})" for day, sets in by_day.items()]
             if rows:
                 lake.spark.sql(f"DELETE FROM {lake.identifier(table.name)} WHERE {' OR '.join(rows)}")
+                lake.was_written(table.name)
 
 
 def _runs(each: File) -> list[dict[str, Any]]:

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError, WriteConflictError
 from isr_batch.lake.catalogs import require_catalog_schema, require_tables
-from isr_batch.lake.conflicts import RETRIES, retrying
 from isr_batch.lake.ddl import create_statement
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_writes import RETRIES, retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Column, Table
@@ -279,7 +279,7 @@ def test_writers_at_the_same_time_all_get_through(lake: Lake) -> None:
 
 
 def test_conflicts_are_retried_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isr_batch.lake.conflicts.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("isr_batch.lake.spark_writes.time.sleep", lambda _seconds: None)
     attempts = []
 
     def write(failures: int) -> None:

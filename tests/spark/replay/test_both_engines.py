@@ -4,17 +4,18 @@ import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from isr_batch.lake.duckdb_engine import InProcess
-from isr_batch.lake.engines import FEW_RESULTS
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.replay.event_stream import stream_facts
 from isr_batch.replay.own_changes import own_changes
 from isr_batch.replay.replay import engine_of_replay, replay, rule_runs
+from isr_batch.replay.result_files import reported_result_files
 from isr_batch.settings import ReplaySettings
 from isr_batch.simulation.generate_scenario import generate_scenario
 from isr_batch.simulation.group_plans import FleetOfGroups
@@ -55,27 +56,38 @@ def test_changes(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a log that goes on over midnight, whose second day is replayed from what is known at the end of the first.
 
-    By Spark throughout, by Spark whose results are few enough for this process, and by this process.
+    By Spark throughout, by Spark whose results are few enough for this process, by Spark whose workers write results,
+    and by this process.
     """
     monkeypatch.setattr("isr_batch.simulation.generate_scenario.START_MS", START_MS - 20_000)
     generate_scenario(lake, FleetOfGroups("kip-501-example"))
     runs = rule_runs(ReplaySettings(rules=RULES))
     found = []
-    for engine, most, few in ((BySpark, -1, -1), (BySpark, -1, FEW_RESULTS), (InProcess, 10**9, -1)):
-        monkeypatch.setattr("isr_batch.replay.replay.FEW_EVENTS", most)
-        monkeypatch.setattr("isr_batch.lake.engines.FEW_RESULTS", few)
-        place = tmp_path / f"{engine.__name__} {few}"
-        replayed = Lake(lake.spark, str(shutil.copytree(lake.root, place)), "test")
-        with engine_of_replay(replayed) as chosen:
-            assert isinstance(chosen, engine)
+    ways: dict[str, tuple[type[InProcess | BySpark], dict[str, object]]] = {
+        "by Spark": (BySpark, {"replay.FEW_RESULTS": -1, "replay.result_files_for": lambda *_: None}),
+        "few": (BySpark, {"replay.result_files_for": lambda *_: None}),
+        "by workers": (BySpark, {"result_files.FEW_OF_TASK": -1, "result_files.HELD_ROWS": 10}),
+        "in process": (InProcess, {}),
+    }
+    for name, (engine, changed) in ways.items():
+        replayed = Lake(lake.spark, str(shutil.copytree(lake.root, tmp_path / name)), "test")
         days = sorted(row[0] for row in replayed.read("fetch_log").select("event_date").distinct().collect())
-        for day in days:
-            replay(replayed, runs, Window.of_day(day), timelines="all")
+        with monkeypatch.context() as now:
+            now.setattr("isr_batch.replay.replay.FEW_EVENTS", -1 if engine is BySpark else 10**9)
+            for constant, value in changed.items():
+                now.setattr(f"isr_batch.replay.{constant}", value)
+            with engine_of_replay(replayed) as chosen:
+                assert isinstance(chosen, engine)
+            by_workers = Mock(wraps=reported_result_files)
+            now.setattr("isr_batch.replay.replay.reported_result_files", by_workers)
+            for day in days:
+                replay(replayed, runs, Window.of_day(day), timelines="all")
+            assert any(reports for (reports,), _ in by_workers.call_args_list) == (name == "by workers")
         assert len(days) == 2
         found.append({name: rows_of(replayed, name) for name in WRITTEN})
     for name in WRITTEN:
         assert found[0][name], name
-        assert found[0][name] == found[1][name] == found[2][name], name
+        assert all(of_way[name] == found[0][name] for of_way in found), name
 
 
 def test_fleets(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,9 @@
 """What delta-rs is told of a place that Spark knows."""
 
+from pathlib import Path
+
 import pytest
+from deltalake.exceptions import TableNotFoundError
 
 from isr_batch.errors import UsageError
 from isr_batch.lake.stores import Store, store_of
@@ -46,6 +49,17 @@ def test_places_that_are_out_of_reach(location: str, message: str) -> None:
     assert "--timelines none" in refused.value.hint
 
 
-def test_a_table_that_is_not_there(tmp_path: object) -> None:
-    with pytest.raises(UsageError, match="the workers that write timelines do not"):
-        Store(f"file://{tmp_path}").table()
+@pytest.mark.parametrize("address", ["{}", "file://{}"])
+def test_a_table_that_is_not_there(tmp_path: Path, address: str) -> None:
+    with pytest.raises(TableNotFoundError):
+        Store(address.format(tmp_path)).table()
+
+
+def test_a_store_that_is_not_reached() -> None:
+    options = {"aws_endpoint_url": "http://127.0.0.1:1", "allow_http": "true", "aws_region": "us-east-1"}
+    secret = {"aws_access_key_id": "key", "aws_secret_access_key": "do-not-show-this", "max_retries": "1"}
+    store = Store("s3://bucket/lake", options | secret)
+    assert not store.is_reached()
+    with pytest.raises(UsageError, match="the workers that write timelines do not") as error:
+        store.table()
+    assert "do-not-show-this" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Write again what collided with another writer."""
+"""How Spark writes: the columns of a contract, and again what collided with another writer."""
 
 import random
 import time
@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 import delta.exceptions
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from isr_batch.errors import write_conflict_error
+from isr_batch.errors import SchemaError, write_conflict_error
+from isr_batch.lake.tables.contract import Table
 
 RETRIES: Final = 3
 # Delta's conflicts have no base class of their own in Python.
@@ -34,3 +37,17 @@ def retrying(write: Callable[[], object], name: str) -> None:
             time.sleep(2**attempt * random.uniform(0.5, 1.0))
         else:
             return
+
+
+def conformed(table: Table, rows: DataFrame) -> DataFrame:
+    """Select a contract's columns by name, and cast them to its types.
+
+    Raises
+    ------
+    SchemaError
+        When some are not there.
+    """
+    missing = [name for name in table.column_names if name not in rows.columns]
+    if missing:
+        raise SchemaError(f"rows for {table.name} lack {', '.join(missing)}")
+    return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])

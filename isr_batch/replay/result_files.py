@@ -1,0 +1,156 @@
+"""Results that scores are made of, from the workers of Spark to their tables' files.
+
+Of a log with many changes of the ISR, Spark took longer to write these than its workers to replay the log. A worker
+that has few leaves them to the driver, so that tables do not get a file for each task.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.duckdb_engine import answered
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.stores import Store
+from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.worker_files import FileOfWorker, TaskFiles
+from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables
+from isr_batch.replay.timeline_files import FILE, SCHEMA
+from isr_batch.window import Window
+from udfs.batches.results import SCORED, SET_COLUMNS
+
+RESULT_FILE: Final = "result file"
+"""Kind of result that reports a file; the column FILE has it as JSON."""
+FEW_OF_TASK: Final = 5_000
+"""Rows that a worker leaves to the driver."""
+HELD_ROWS: Final = 1 << 17
+"""Rows that a worker holds before it writes them, but for those of sets that may go on."""
+_OF_SET: Final = ["rule", *SET_COLUMNS]
+
+
+class ResultFiles(NamedTuple):
+    """How the workers of a replay write results.
+
+    Attributes
+    ----------
+    stores : dict of Store
+        By name of table.
+    where : str
+        SQL condition that the rows of the tables have to meet.
+    in_window : str
+        SQL condition of those that are written.
+    few_of_task, held_rows : int
+        FEW_OF_TASK and HELD_ROWS.
+    """
+
+    stores: Mapping[str, Store]
+    where: str
+    in_window: str
+    few_of_task: int
+    held_rows: int
+
+
+def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
+    """Let workers write results in place of those that meet a condition, if that can be done for all tables."""
+    stores = {}
+    with ArrowSql() as sql:
+        small = SmallTables(lake, sql)
+        for table in SCORED_TABLES:
+            store = lake.direct_store(table.name) if small.takes(table, window.days, where) else None
+            if store is None:
+                return None
+            stores[table.name] = store
+    return ResultFiles(stores, where, window.condition, FEW_OF_TASK, HELD_ROWS)
+
+
+def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Iterator[pa.RecordBatch]:
+    """Write results to files, in a worker, and let others pass.
+
+    Parameters
+    ----------
+    results : iterator of RecordBatch
+        Of ``timeline_files.SCHEMA``, each kind in batches of its own, the sets of a rule one after the other.
+    to : ResultFiles
+
+    Yields
+    ------
+    RecordBatch
+        Of SCHEMA: what is not written, and the files.
+    """
+    held = _Held(to)
+    for batch in results:
+        if batch.column("result")[0].as_py() in SCORED:
+            held.add(batch)
+        else:
+            yield batch
+    yield from held.close()
+
+
+def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker]]:
+    """Files that workers report, by table."""
+    found: dict[str, list[FileOfWorker]] = {}
+    for report in map(json.loads, reports):
+        found.setdefault(report["table"], []).append(FileOfWorker(**report["file"]))
+    return found
+
+
+class _Held:
+    """The results of a task."""
+
+    def __init__(self, to: ResultFiles) -> None:
+        self.to = to
+        self.waiting: list[pa.RecordBatch] = []
+        self.rows = 0
+        self.sql: ArrowSql | None = None
+        self.files: dict[str, TaskFiles] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.waiting.append(batch)
+        self.rows += batch.num_rows
+        if self.rows > self.to.held_rows:
+            rows = pa.Table.from_batches(self.waiting, SCHEMA)
+            going_on = _sets_that_may_go_on(rows)
+            self._write(rows.filter(pa.array(~going_on)))
+            self.waiting = rows.filter(pa.array(going_on)).combine_chunks().to_batches()
+            self.rows = int(going_on.sum())
+
+    def close(self) -> Iterator[pa.RecordBatch]:
+        if not self.files and self.rows <= self.to.few_of_task:
+            yield from self.waiting
+            return
+        self._write(pa.Table.from_batches(self.waiting, SCHEMA))
+        reports = [
+            {"result": RESULT_FILE, FILE: json.dumps({"table": name, "file": asdict(file)})}
+            for name, files in self.files.items()
+            for file in files.close()
+        ]
+        yield pa.RecordBatch.from_pylist(reports, SCHEMA)
+
+    def _write(self, rows: pa.Table) -> None:
+        if self.sql is None:
+            self.sql = ArrowSql(threads=1)
+            self.files = {
+                name: TaskFiles(TABLES[name], store, self.to.where, self.sql) for name, store in self.to.stores.items()
+            }
+        ask = partial(answered, self.sql)
+        for table, made in scored_result_tables(ask, rows).items():
+            wanted = ask(f"SELECT * FROM {{made}} AS made WHERE {self.to.in_window}", made=made)
+            for batch in wanted.select(table.column_names).combine_chunks().to_batches():
+                self.files[table.name].add(batch)
+
+
+def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which rows are changes of the last set of a rule, of which more may come: they are judged together."""
+    numbered = rows.select(_OF_SET).append_column("n", pa.array(range(len(rows)), pa.int64()))
+    changes = numbered.filter(pc.equal(rows["result"], "change"))
+    last = numbered.take(changes.group_by("rule").aggregate([("n", "max")])["n_max"]).select(_OF_SET)
+    going_on = np.zeros(len(rows), np.bool_)
+    going_on[changes.join(last, _OF_SET, join_type="left semi")["n"].to_numpy()] = True
+    return going_on
