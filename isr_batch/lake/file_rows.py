@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from isr_batch.lake.stores import Store
 
-HELD_BYTES: Final = 1 << 27
+HELD_BYTES: Final = 1 << 25
 """Of row groups that a worker holds: rows of a set are in a group of each day, and the next set's in the same ones."""
 
 PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])

@@ -30,7 +30,7 @@ RESULT_FILE: Final = "result file"
 """Kind of result that reports a file; the column FILE has it as JSON."""
 FEW_OF_TASK: Final = 5_000
 """Rows that a worker leaves to the driver."""
-HELD_ROWS: Final = 1 << 17
+HELD_ROWS: Final = 1 << 15
 """Rows that a worker holds before it writes them, but for those of sets that may go on."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
