@@ -4,9 +4,10 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
@@ -36,9 +37,22 @@ from isr_batch.lake.worker_files import FileOfWorker
 
 FEW_BYTES: Final = 1 << 20
 """Of a table that Spark is given the rows of: to get to know a table takes it half a second, and many requests."""
+TASKS_A_CORE: Final = 4
+"""That replay, so that no core waits long for the last."""
+LEAST_OF_TASK: Final = 1 << 22
+MOST_OF_TASK: Final = 1 << 28
+"""Bytes of files: a million events, for each task takes some tenths of a second, and some 60 million."""
 FILES_AT_A_TIME: Final = 64
 """Tasks that look where rows are."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+class _Late(NamedTuple):
+    """Of a struct that workers read: where, its fields, and the bytes of all files."""
+
+    store: Store
+    schema: pa.Schema
+    size_bytes: int
 
 
 class BySpark(LakeEngine):
@@ -47,7 +61,7 @@ class BySpark(LakeEngine):
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._kept: list[DataFrame] = []
-        self._late: dict[str, tuple[Store, pa.Schema]] = {}
+        self._late: dict[str, _Late] = {}
         self._views: list[str] = []
 
     def __exit__(self, *_: object) -> None:
@@ -76,11 +90,12 @@ class BySpark(LakeEngine):
         if store is None or log is None or not self._lake.is_plain(name):
             packed = self.struct({field: f"of_table.{field}" for field in fields})  # some are words of SQL
             return self.table(name, (*columns, *fields)).alias("of_table").selectExpr(*columns, f"{packed} AS {struct}")
-        self._late[struct] = store, contract_schema(name, fields)
         schema = contract_schema(name, columns).append(pa.field(struct, PLACE))
         files = [
             file for file in data_files(log) if days[0] <= str(file.get("partition.event_date", days[0])) <= days[1]
         ]
+        size_bytes = sum(int(file["size_bytes"]) for file in files)
+        self._late[struct] = _Late(store, contract_schema(name, fields), size_bytes)
         numbers = self._lake.spark.range(0, len(files), 1, min(max(1, len(files)), FILES_AT_A_TIME))
         return self.keep(numbers.mapInArrow(partial(_places, store, files, schema), from_arrow_schema(schema)))
 
@@ -123,7 +138,7 @@ class BySpark(LakeEngine):
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
             # By range: keys that follow each other are in the same row groups of files.
-            tasks = int(str(self._lake.spark.conf.get("spark.sql.shuffle.partitions")))
+            tasks = self._tasks(sum(of.size_bytes for of in late.values()))
             together, work = rows.repartitionByRange(tasks, *keys), partial(_with_late_read, late, work)
         else:
             together = rows.repartition(*keys)
@@ -133,6 +148,13 @@ class BySpark(LakeEngine):
             self._kept.append(made)
             made.count()  # begun by the broadcast side of a join, it would end at Spark's 300 s for that
         return made
+
+    def _tasks(self, size_bytes: int) -> int:
+        try:
+            cores = self._lake.spark.sparkContext.defaultParallelism
+        except (AttributeError, PySparkException):  # Spark Connect
+            cores = 0
+        return max(1, min(TASKS_A_CORE * cores, size_bytes // LEAST_OF_TASK), size_bytes // MOST_OF_TASK)
 
     def union(self, *rows: DataFrame) -> Rows:
         """As `LakeEngine.union`."""
@@ -203,10 +225,10 @@ def _places(
 
 
 def _with_late_read(
-    late: Mapping[str, tuple[Store, pa.Schema]], work: OfBatches, batches: Iterator[pa.RecordBatch]
+    late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In a worker: read the structs that come as places, and go on."""
-    readers = {name: FileRows(*where) for name, where in late.items()}
+    readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:
         for batch in batches:
