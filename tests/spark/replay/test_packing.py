@@ -3,10 +3,13 @@
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from isr_batch.errors import SchemaError
 from isr_batch.lake.lake import Lake
@@ -14,6 +17,7 @@ from isr_batch.lake.lake_engine import LARGE_ROWS_AT_A_TIME
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, FETCH_SEGMENTS
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import events_to_replay, ready_to_replay, replay, rule_runs
+from isr_batch.replay.timeline_files import FILE
 from isr_batch.settings import ReplaySettings
 from isr_batch.window import Window
 from tests.spark.replay.test_replay import DAY, stopped_follower
@@ -134,8 +138,10 @@ def test_few_segments_are_read_at_a_time(lake: Lake, monkeypatch: pytest.MonkeyP
     class LookedError(Exception):
         pass
 
-    def look(*_: object) -> None:
-        raise LookedError(reader())
+    def look(schema: pa.Schema) -> StructType:
+        if FILE in schema.names:
+            raise LookedError(reader())
+        return from_arrow_schema(schema)
 
     def reader() -> str:
         return str(lake.spark.conf.get("spark.sql.parquet.columnarReaderBatchSize"))

@@ -77,7 +77,8 @@ def stopped_follower(spark: SparkSession, folder: Path, min_isr: Mapping[str, in
     return lake
 
 
-def test_plan_has_one_exchange_and_one_sort(lake: Lake) -> None:
+def test_plan_has_one_exchange_and_one_sort(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isr_batch.lake.spark_engine.LEAST_OF_TASK", 1)
     pack_stale_days(lake)
     with BySpark(lake) as engine:
         few = engine.rows(engine.arrow(stream_facts(engine)))
@@ -85,7 +86,7 @@ def test_plan_has_one_exchange_and_one_sort(lake: Lake) -> None:
         plan = results._jdf.queryExecution().executedPlan().toString()
     exchanges = [line for line in plan.splitlines() if "Exchange" in line and "BroadcastExchange" not in line]
     assert len(exchanges) == 1, plan
-    assert "hashpartitioning(cluster_id" in exchanges[0]
+    assert "rangepartitioning(cluster_id" in exchanges[0]
     assert sum(" Sort [" in line for line in plan.splitlines()) == 1, plan
 
 
