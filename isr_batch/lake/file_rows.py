@@ -17,6 +17,8 @@ HELD_BYTES: Final = 1 << 25
 
 PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])
 """Where a row is: its file, within the table, and its number there, from 0."""
+OPEN_FILES: Final = 64
+"""Files that a worker keeps open."""
 Group = tuple[str, int]
 """A file, and the number of one of its row groups."""
 
@@ -78,6 +80,8 @@ class FileRows:
 
     def _of_file(self, path: str, rows: npt.NDArray[np.int64]) -> Iterator[pa.Array]:
         if path not in self._opened:
+            if len(self._opened) >= OPEN_FILES:
+                del self._opened[next(iter(self._opened))]
             file = pq.ParquetFile(path, filesystem=self._files, pre_buffer=not self._store.is_folder)
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             self._opened[path] = file, np.cumsum([0, *groups])

@@ -52,8 +52,7 @@ def answer(lake: Lake, text: str) -> Answer:
         When a table is not there, or Spark does not understand the query.
     """
     tokens = tokens_of(text)
-    store = None if lake.catalog else lake.direct_store("run_log")
-    if tokens is None or store is None or not store.is_folder:
+    if tokens is None or lake.catalog or lake.direct_store("run_log") is None:
         return lake.query(text)
     asked = {name for before, name in pairwise(tokens) if before.upper() == "FROM" and name != "("}
     names = lake.names()

@@ -91,8 +91,8 @@ class Store:
         except (OSError, DeltaError) as error:
             reason = str(error).strip().splitlines()[-1].strip()
             raise UsageError(
-                f"Spark reaches {self.uri}, but the workers that write timelines do not: {reason[:200]}",
-                f"they use the credentials in Hadoop's configuration and in the environment; {WITHOUT}",
+                f"Spark reaches {self.uri}, but delta-rs, which writes timelines, does not: {reason[:200]}",
+                f"it uses the credentials in Hadoop's configuration and in the environment; {WITHOUT}",
             ) from error
 
     def files(self) -> "FileSystem":

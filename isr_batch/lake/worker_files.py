@@ -29,6 +29,8 @@ GROUP_BYTES = 1 << 25
 """Of rows of a day that are held before they are checked and written."""
 BINARIES_BYTES = 1 << 20
 """Of a row group of a table with binaries (`isr_batch.lake.file_rows`)."""
+BINARIES_OF_FILE = 1 << 28
+"""Of a file of such a table: who reads rows by their places holds what the file says of all its row groups."""
 BYTES_WAITING = 1 << 27
 """Of rows of all days that a task holds: its memory does not grow with its share of the log."""
 
@@ -113,9 +115,14 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def has_binaries(table: Table) -> bool:
+    """Whether rows of a table are large, and read by their places."""
+    return any(column.type == "BINARY" for column in table.columns)
+
+
 def rows_a_group(table: Table, rows: pa.Table) -> int:
     """Choose how many rows a row group of a file has: few of those with binaries, which are read by their places."""
-    if not any(column.type == "BINARY" for column in table.columns):
+    if not has_binaries(table):
         return max(1, int(rows.num_rows))
     return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))
 
@@ -146,6 +153,7 @@ class TaskFiles:
         self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.bytes_waiting: defaultdict[int, int] = defaultdict(int)
         self.files: dict[int, _File] = {}
+        self.full: list[FileOfWorker] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows in, with the contract's columns."""
@@ -165,11 +173,14 @@ class TaskFiles:
         if day not in self.files:
             self.files[day] = _File(self.table, self.store, day, self.schema)
         self.files[day].write(rows, count_breaking_contract(self.sql, self.table, rows, self.where))
+        if has_binaries(self.table) and self.files[day].bytes >= BINARIES_OF_FILE:
+            self.full.append(self.files.pop(day).close())
 
     def close(self) -> Iterator[FileOfWorker]:
         """End the files."""
         for day in list(self.waiting):
             self._write(day)
+        yield from self.full
         for file in self.files.values():
             yield file.close()
 
@@ -180,7 +191,7 @@ class _File:
     def __init__(self, table: Table, store: Store, day: int, schema: pa.Schema) -> None:
         self.table, self.files, self.day = table, store.files(), str(np.datetime64(day, "D"))
         self.path = f"{DAY}={self.day}/part-{uuid.uuid4()}.zstd.parquet"
-        self.rows, self.broken = 0, 0
+        self.rows, self.bytes, self.broken = 0, 0, 0
         self.instants = _instants(table)
         self.least_us: dict[str, int] = {}
         self.most_us: dict[str, int] = {}
@@ -190,6 +201,7 @@ class _File:
 
     def write(self, rows: pa.Table, broken: int) -> None:
         self.rows += rows.num_rows
+        self.bytes += rows.nbytes
         self.broken += broken
         for name in self.instants:
             us = np.asarray(rows[name].combine_chunks().drop_null().cast(pa.int64()))

@@ -10,6 +10,7 @@ bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0
 import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.duckdb_engine import InProcess
-from isr_batch.lake.engines import engine_for_results
+from isr_batch.lake.engines import engine_for, engine_for_results
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.spark_engine import BySpark
@@ -42,7 +43,7 @@ from isr_batch.replay.result_files import (
     result_files_for,
     results_written,
 )
-from isr_batch.replay.result_tables import replace_together, restore_in_results, scored_result_tables
+from isr_batch.replay.result_tables import RESTORED_BY, replace_together, restore_in_results, scored_result_tables
 from isr_batch.replay.timeline_files import FILE, SCHEMA, timelines_kept
 from isr_batch.replay.timeline_tables import commit_timelines, stores_of_timelines
 from isr_batch.settings import ReplaySettings
@@ -200,7 +201,9 @@ def replay(
             scored = {table: near(in_window, rows=rows) for table, rows in scored_result_tables(near, few).items()}
             rows_out |= replace_together(near, scored, where, window.days, files_of_results)
         rows_out |= keep_states(engine, results, window, runs, known)
-        restore_in_results(engine, of_rules(runs), window)
+        near_enough = engine_for(lake, RESTORED_BY) if isinstance(engine, BySpark) else nullcontext(engine)
+        with near_enough as near:
+            restore_in_results(near, of_rules(runs), window)
     return ReplaySummary(events_to_replay(lake, window), rows_out, known, written)
 
 

@@ -75,6 +75,10 @@ def replace_together(
         return dict(zip((table.name for table in rows), written, strict=True))
 
 
+RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
+"""Tables that `restore_in_results` reads."""
+
+
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
     """Tell shrinks of some runs when their followers were back, where that is beyond an edge of the window."""
     if window == Window():

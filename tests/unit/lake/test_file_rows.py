@@ -39,6 +39,7 @@ def test_rows_are_those_of_the_files(
     random = Random(seed)
     files = written(tmp_path, random)
     monkeypatch.setattr(file_rows, "HELD_BYTES", held_bytes)
+    monkeypatch.setattr(file_rows, "OPEN_FILES", 1 if held_bytes == 1 else 64)
     reader = FileRows(Store(address.format(tmp_path)), SCHEMA)
     every = [(path, row) for path, rows in files.items() for row in range(len(rows))]
     for places in (every, every[::-1], random.choices([*every, None], k=60), [None, None], []):

@@ -60,6 +60,6 @@ def test_a_store_that_is_not_reached() -> None:
     secret = {"aws_access_key_id": "key", "aws_secret_access_key": "do-not-show-this", "max_retries": "1"}
     store = Store("s3://bucket/lake", options | secret)
     assert not store.is_reached()
-    with pytest.raises(UsageError, match="the workers that write timelines do not") as error:
+    with pytest.raises(UsageError, match="delta-rs, which writes timelines, does not") as error:
         store.table()
     assert "do-not-show-this" not in str(error.value)

@@ -2,14 +2,20 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from isr_batch.lake import worker_files
 from isr_batch.lake.arrow_read import open_columns, read_columns
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.stores import Setting, Store
+from isr_batch.lake.tables.inputs import FETCH_SEGMENTS
 from isr_batch.lake.tables.outputs import TABLES
+from isr_batch.lake.worker_files import reported_files, with_files_written
 from isr_batch.nightly import replay_window
 from isr_batch.replay.replay import rule_runs
 from isr_batch.settings import ReplaySettings
@@ -54,3 +60,25 @@ def test_delta_rs_writes_what_a_folder_gets(tmp_path: Path, monkeypatch: pytest.
     assert found[0].keys() == found[1].keys()
     for name, rows in found[0].items():
         assert rows == found[1][name], name
+
+
+def test_large_segments_are_in_several_files_and_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(no_spark, str(tmp_path / "lake"), "test")
+    generate_scenario(lake, FleetOfGroups("kip-501-example"))
+    replay_window(lake, rule_runs(ReplaySettings(rules=["kafka-3.7"])), timelines="none")
+    packed = pa.concat_tables([read_columns(lake, "fetch_segments", FETCH_SEGMENTS.column_names)] * 9)
+    assert packed.num_rows == 9
+    monkeypatch.setattr(worker_files, "GROUP_BYTES", packed.nbytes // 4)
+    monkeypatch.setattr(worker_files, "BINARIES_BYTES", 1)
+    monkeypatch.setattr(worker_files, "BINARIES_OF_FILE", packed.nbytes // 3)
+    store = Store(str(tmp_path / "files"))
+    batches = iter(packed.to_batches(max_chunksize=1))
+    reports = pa.Table.from_batches(with_files_written(FETCH_SEGMENTS, store, "true", ArrowSql, batches))
+    files = reported_files(reports)
+    assert len(files) > 1
+    assert sum(file.rows for file in files) == packed.num_rows
+    found = [pq.ParquetFile(tmp_path / "files" / file.path) for file in files]
+    assert sum(file.num_row_groups for file in found) == packed.num_rows
+    names = [name for name in packed.column_names if name != "event_date"]
+    rows = pa.concat_tables(file.read(names) for file in found)
+    assert sorted(map(str, rows.to_pylist())) == sorted(map(str, packed.select(names).to_pylist()))
