@@ -20,7 +20,7 @@ from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
 from isr_batch.lake.spark_writes import conformed, retrying
 from isr_batch.lake.sql_files import sql_texts
-from isr_batch.lake.stores import S3, Store, hadoop_setting, store_of
+from isr_batch.lake.stores import S3, Store, hadoop_setting, log_store, store_of
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
@@ -195,20 +195,19 @@ class Lake:
         """Where a table lies, if it is read and committed to without Spark: a folder of this machine, or S3.
 
         Spark takes half a second to get to know a table, and on S3 dozens of requests; delta-rs takes milliseconds, or
-        some requests. Spark is left what delta-rs does not reach, and a catalog on S3, as it knows what that grants.
+        some requests. Spark is left what delta-rs does not reach; a catalog on S3, as it knows what that grants; and S3
+        with a log store of its own for several writers, which delta-rs would not ask.
         """
         if name not in self._direct:
             location = self._location(name)
             # What reads and commits files takes % in a path for the beginning of an escape.
             scheme = "" if "%" in location else location.partition(":")[0]
-            direct = scheme == "file" or (scheme in S3 and not self.catalog and self._reaches(self.store(name)))
+            if scheme in S3 and self._is_reached is None:  # asked once a lake
+                its_own = self.catalog or log_store(self.spark, scheme)
+                self._is_reached = not its_own and self.store(name).is_reached()
+            direct = scheme == "file" or (scheme in S3 and self._is_reached)
             self._direct[name] = self.store(name) if direct else None
         return self._direct[name]
-
-    def _reaches(self, store: Store) -> bool:
-        if self._is_reached is None:  # asked once a lake
-            self._is_reached = store.is_reached()
-        return self._is_reached
 
     def store(self, name: str) -> Store:
         """Where a table lies, as workers and delta-rs reach it.

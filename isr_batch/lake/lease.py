@@ -17,7 +17,7 @@ from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
-from isr_batch.lake.stores import S3
+from isr_batch.lake.stores import S3, log_store
 from isr_batch.lake.tables.outputs import RUN_LEASE
 
 LEASE = timedelta(hours=6)
@@ -63,7 +63,7 @@ def sole_writer(lake: Lake) -> Iterator[None]:
         When another run writes to the lake.
     """
     scheme = _scheme(lake)
-    if scheme in S3 and not lake.spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None):
+    if scheme in S3 and not log_store(lake.spark, scheme):
         with leased(lake):
             yield
     else:

@@ -124,6 +124,11 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
     return None if hidden is None else "".join(hidden)
 
 
+def log_store(spark: "SparkSession", scheme: str) -> str | None:
+    """Name the class by which several writers commit to Delta tables at once, if one is set."""
+    return spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
+
+
 def store_of(location: str, setting: Setting) -> Store:
     """Find out how delta-rs reaches what Spark calls by an address.
 

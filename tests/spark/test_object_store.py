@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.s3_server import MOTO, SECRET, s3_server, submit_arguments
+from benchmarks.s3_server import MOTO, SECRET, s3_server, store_on, submit_arguments
 
 RULES = "kafka-0.9,kafka-3.7,kip-501-pending"
 QUERIES = (
@@ -92,6 +92,9 @@ def test_s3_has_what_a_folder_has(endpoint: str, tmp_path: Path) -> None:
         found.append(rows)
     assert len(found[0]) > 50
     assert found[0] == found[1]
+    for table in ("fetch_log", "fetch_segments", "isr_changes", "replica_states", "rule_scores", "run_log"):
+        commits = store_on(endpoint, f"s3://bucket/a/lake/{table}").table().history()
+        assert not [commit for commit in commits if "Spark" in commit["engineInfo"]], table
 
 
 def test_what_is_wrong_is_said(endpoint: str) -> None:

@@ -255,6 +255,16 @@ def test_files_and_commits_are_told_by_the_log_as_by_spark(spark: SparkSession, 
     assert not lake.is_plain("small")
 
 
+def test_a_bucket_with_a_log_store_of_its_own_is_left_to_spark(spark: SparkSession) -> None:
+    """It would not be asked by delta-rs. Nothing is asked of the bucket here, which is not there."""
+    key = "spark.delta.logStore.s3a.impl"
+    spark.conf.set(key, "some.LogStore")
+    try:
+        assert Lake(spark, "s3a://nowhere/lake").direct_store("isr_changes") is None
+    finally:
+        spark.conf.unset(key)
+
+
 def test_another_engine_reads_the_table(lake: Lake) -> None:
     _rows(lake, ("a", 1, FIRST), ("b", None, SECOND))
     _rows(lake, ("b", 2, SECOND))
