@@ -1,7 +1,7 @@
 """Rows of a table's files by their places: a worker reads what is large, and Spark moves where it is."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -76,7 +76,9 @@ class FileRows:
             except (pa.ArrowInvalid, OSError) as error:
                 message = f"{self._store.address(path)}: {error}"
                 raise UnreadableFileError(message) from error
-        return pa.concat_arrays(parts)
+        found = pa.concat_arrays(parts)
+        self._let_go()
+        return found
 
     def _of_file(self, path: str, rows: npt.NDArray[np.int64]) -> Iterator[pa.Array]:
         if path not in self._opened:
@@ -85,24 +87,29 @@ class FileRows:
             file = pq.ParquetFile(path, filesystem=self._files, pre_buffer=not self._store.is_folder)
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             self._opened[path] = file, np.cumsum([0, *groups])
-        _, starts = self._opened[path]
+        file, starts = self._opened[path]
         numbers = np.searchsorted(starts, rows, "right") - 1
+        self._read(path, file, [number for number in np.unique(numbers).tolist() if (path, number) not in self._held])
         edges = np.flatnonzero((np.diff(rows) != 1) | (np.diff(numbers) != 0)) + 1
         for some, of_group in zip(np.split(rows, edges), np.split(numbers, edges), strict=True):
             number = int(of_group[0])
-            yield self._group((path, number)).slice(int(some[0] - starts[number]), len(some))
+            self._held.move_to_end((path, number))
+            yield self._held[path, number].slice(int(some[0] - starts[number]), len(some))
 
-    def _group(self, group: Group) -> pa.StructArray:
-        if group in self._held:
-            self._held.move_to_end(group)
-            return self._held[group]
-        path, number = group
-        columns = self._opened[path][0].read_row_group(number, self._schema.names, use_threads=False)
-        rows = pa.StructArray.from_arrays(
-            [columns[field.name].combine_chunks().cast(field.type) for field in self._schema], fields=list(self._schema)
-        )
-        self._held_bytes += rows.nbytes
-        while self._held and self._held_bytes > HELD_BYTES:
+    def _read(self, path: str, file: pq.ParquetFile, numbers: Sequence[int]) -> None:
+        """Take in row groups, at once: from a store that is one request, or few."""
+        if not numbers:
+            return
+        columns = file.read_row_groups(numbers, self._schema.names, use_threads=False).select(self._schema.names)
+        begin = 0
+        for number in numbers:
+            count = file.metadata.row_group(number).num_rows
+            rows = columns.slice(begin, count)
+            arrays = [rows[field.name].combine_chunks().cast(field.type) for field in self._schema]
+            self._held[path, number] = pa.StructArray.from_arrays(arrays, fields=list(self._schema))
+            self._held_bytes += self._held[path, number].nbytes
+            begin += count
+
+    def _let_go(self) -> None:
+        while self._held_bytes > HELD_BYTES:
             self._held_bytes -= self._held.popitem(last=False)[1].nbytes
-        self._held[group] = rows
-        return rows
