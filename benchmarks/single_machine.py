@@ -43,8 +43,8 @@ _TERM = """{'leader_epoch': leader_epoch, 'end_us': epoch_us(end_time), 'high_wa
     'leader_is_new': coalesce(previous_leader_id, -1) <> leader_id, 'process_is_new': previous_leader_id IS NULL,
     'replica_lag_time_max_ms': replica_lag_time_max_ms, 'min_insync_replicas': min_insync_replicas::BIGINT,
     'check_origin_ms': check_origin_ms, 'isr_write_ms': coalesce(isr_write_ms, 0),
-    'begins_mid_term': begins_mid_term,
-    'ends_mid_term': ends_mid_term, 'offsets_known': start_offset IS NOT NULL,
+    'begins_mid_term': coalesce(begins_mid_term, false),
+    'ends_mid_term': coalesce(ends_mid_term, false), 'offsets_known': start_offset IS NOT NULL,
     'phase_known': check_origin_source <> 'unknown',
     'isr_known': coalesce(isr_source, 'logged') <> 'inferred', 'held_at_start': held_at_start}"""
 
