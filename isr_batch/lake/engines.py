@@ -31,17 +31,21 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 
 @contextmanager
 def engine_for_results(
-    lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int
+    lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int | None
 ) -> Iterator[tuple[LakeEngine, Rows]]:
     """Give the results that meet a condition, and the engine that goes on with them: this process if they are few.
+
+    Few are ``most`` rows; None says that they are known to be.
 
     Then Spark has no table of results to write, each of which takes it seconds.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
-    if isinstance(engine, BySpark):
-        (counted,) = engine.listed(engine("SELECT count(*) AS n FROM {rows}", rows=chosen))
-        if counted["n"] <= most:
-            with InProcess(lake) as here:
-                yield here, here.rows(engine.arrow(chosen))
-            return
-    yield engine, chosen
+    if isinstance(engine, BySpark) and (most is None or _count(engine, chosen) <= most):
+        with InProcess(lake) as here:
+            yield here, here.rows(engine.arrow(chosen))
+    else:
+        yield engine, chosen
+
+
+def _count(engine: LakeEngine, rows: Rows) -> int:
+    return int(engine.listed(engine("SELECT count(*) AS n FROM {rows}", rows=rows))[0]["n"])

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -220,7 +221,7 @@ def _places(
     *columns, struct = schema
     for number in (number.as_py() for batch in batches for number in batch.column("id")):
         rows = read_data_file(store, store.files(), files[number], pa.schema(columns), {})
-        path, row = pa.repeat(files[number]["path"], len(rows)), pa.array(range(len(rows)), pa.int64())
+        path, row = pa.repeat(files[number]["path"], len(rows)), pa.array(np.arange(len(rows)))
         yield from rows.append_column(struct, pa.StructArray.from_arrays([path, row], fields=list(PLACE))).to_batches()
 
 

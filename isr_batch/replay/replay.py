@@ -58,8 +58,6 @@ FEW_EVENTS = 20_000_000
 """Fetches and appends that this process replays by itself, in 15 to 25 s and 1.3 GB."""
 FEW_RESULTS = 300_000
 """Rows of results of Spark's that this process writes by itself, where workers do not."""
-MOST_LEFT = 1 << 22
-"""The same where workers write them, and each leaves what is few."""
 MOST_EVENTS = 50_000_000
 """Of a window all of whose timelines are written by default: under 22 rules some 2 GB."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
@@ -190,8 +188,8 @@ def replay(
             engine, stream, runs, kinds, window,
             stores=stores, around_shrinks=around_shrinks, result_files=result_files,
         )  # fmt: skip
-        # What workers left of results they wrote is few.
-        most = MOST_LEFT if result_files else FEW_RESULTS
+        # Where workers write results, each leaves few (`result_files.FEW_OF_TASK`).
+        most = None if result_files else FEW_RESULTS
         with engine_for_results(lake, engine, results, f"result <> '{STATE}'", most) as (near, few):
             reports = near.listed(near(f"SELECT result, {FILE} FROM {{few}} AS f WHERE {FILE} IS NOT NULL", few=few))
             files = [json.loads(row[FILE]) for row in reports if row["result"] == FILE]

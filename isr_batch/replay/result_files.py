@@ -148,7 +148,7 @@ class _Held:
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which rows are changes of the last set of a rule, of which more may come: they are judged together."""
-    numbered = rows.select(_OF_SET).append_column("n", pa.array(range(len(rows)), pa.int64()))
+    numbered = rows.select(_OF_SET).append_column("n", pa.array(np.arange(len(rows))))
     changes = numbered.filter(pc.equal(rows["result"], "change"))
     last = numbered.take(changes.group_by("rule").aggregate([("n", "max")])["n_max"]).select(_OF_SET)
     going_on = np.zeros(len(rows), np.bool_)
