@@ -1,4 +1,4 @@
-"""Group h: a lake on S3, a standalone cluster, and the model of more executors checked with two.
+"""Group h: a lake on S3 and on HDFS, a standalone cluster, and the model of more executors checked with two.
 
 One core is a worker's, but this machine may have no more than two, which workers, driver and S3 server then share. So
 both numbers of workers are measured in turns as well (`benchmarks.standalone.in_turns`).
@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+from pyarrow.fs import LocalFileSystem, copy_files
 
+from benchmarks import hdfs_server
 from benchmarks.cluster_job import PARTS, RULES
 from benchmarks.executors import ExecutorModel, Timed, executors_modelled
+from benchmarks.hdfs_server import JAR
 from benchmarks.lakes import copy_of
 from benchmarks.log import Plan
 from benchmarks.measure import WrongAnswerError
@@ -31,6 +34,7 @@ from benchmarks.ways import runs_of
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.stores import Store
 
+FOLDER, S3, HDFS = "folder", "S3", "HDFS"
 SHORTER = 4
 TURNS = 2
 Replay = tuple[str, str]
@@ -53,13 +57,14 @@ class Case:
     ----------
     workers : int
         Of a standalone cluster; 0 is local[2].
-    on_s3 : bool
+    place : str
+        FOLDER, S3 or HDFS.
     turns : bool
         Whether workers go on in turns.
     """
 
     workers: int = 0
-    on_s3: bool = True
+    place: str = S3
     turns: bool = False
 
     @property
@@ -69,14 +74,13 @@ class Case:
 
     def __str__(self) -> str:
         """As a table has it."""
-        where = "S3" if self.on_s3 else "folder"
         who = f"{self.workers} worker{'s' * (self.workers > 1)}" if self.workers else "local[2]"
-        return f"{who}{', in turns' * self.turns}, {where}"
+        return f"{who}{', in turns' * self.turns}, {self.place}"
 
 
-FOLDER, S3 = Case(on_s3=False), Case()
+BY_PLACE = {place: Case(place=place) for place in (FOLDER, S3, HDFS)}
 ONE, TWO, ONE_IN_TURNS, TWO_IN_TURNS = (Case(n, turns=turns) for turns in (False, True) for n in (1, 2))
-CASES = (FOLDER, S3, ONE, TWO, ONE_IN_TURNS, TWO_IN_TURNS)
+CASES = (*BY_PLACE.values(), ONE, TWO, ONE_IN_TURNS, TWO_IN_TURNS)
 
 
 @dataclass(frozen=True)
@@ -92,14 +96,19 @@ class Took:
         """CPU seconds of what more executors would share."""
         return self.cpu["executors"] + self.cpu["workers"]
 
+    @property
+    def without_server(self) -> float:
+        """CPU seconds but for those of S3 or HDFS."""
+        return sum(self.cpu.values()) - self.cpu["server"]
+
 
 Found = Mapping[Case, Mapping[Replay, Took]]
 
 
 def measure(plan: Plan, folder: Path, rounds: int) -> Iterator[Section]:
     """Replay two logs, packed already, in each case, and compare what was decided with that of the folder."""
-    if not MOTO:
-        sys.stderr.write(f"the group cluster is left out: {INSTALL}\n")
+    if not MOTO or not JAR:
+        sys.stderr.write(f"the group cluster is left out: {INSTALL}; {hdfs_server.INSTALL}\n")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # else the cluster would go on
     shutil.rmtree(folder, ignore_errors=True)
@@ -123,8 +132,12 @@ def _measured(case: Case, folder: Path, rounds: int) -> tuple[Mapping[Replay, To
     scratch = folder / "case"
     scratch.mkdir()
     with ExitStack() as running:
-        endpoint = running.enter_context(s3_server(scratch / "s3.log")) if case.on_s3 else ""
-        stores = [_copied(folder / log, endpoint, number) for number, (log, _) in enumerate(replays)]
+        server = ""
+        if case.place == S3:
+            server = running.enter_context(s3_server(scratch / "s3.log"))
+        elif case.place == HDFS:
+            server = running.enter_context(hdfs_server.running(str(JAR), scratch))
+        stores = [_copied(folder / log, case, server, number) for number, (log, _) in enumerate(replays)]
         cluster = Cluster("local[2]", ())
         if case.workers:
             cluster = running.enter_context(standalone_cluster(scratch / "cluster", case.workers))
@@ -132,7 +145,7 @@ def _measured(case: Case, folder: Path, rounds: int) -> tuple[Mapping[Replay, To
             running.enter_context(in_turns(cluster.workers, TURNS))
         lakes = [store.uri.replace("s3:", "s3a:", 1) for store in stores]
         given = [[lake, timelines] for lake, (_, timelines) in zip(lakes, replays, strict=True)]
-        reports = _in_a_process(cluster.master, given, endpoint, scratch)
+        reports = _in_a_process(cluster.master, given, server if case.place == S3 else "", scratch)
         seconds = ", ".join(f"{one['seconds']:.1f} s" for one in reports)
         sys.stderr.write(f"{case}: {seconds}\n")
         best: dict[Replay, Took] = {}
@@ -148,13 +161,17 @@ def _measured(case: Case, folder: Path, rounds: int) -> tuple[Mapping[Replay, To
     return best, answers
 
 
-def _copied(lake: Path, endpoint: str, number: int) -> Store:
+def _copied(lake: Path, case: Case, server: str, number: int) -> Store:
     """A copy of a lake, which no replay was written to."""
-    if not endpoint:
+    if case.place == FOLDER:
         return Store(str(copy_of(lake)))
+    if case.place == HDFS:
+        store = Store(f"{server}/{number}/{lake.name}")
+        copy_files(str(lake), "", source_filesystem=LocalFileSystem(), destination_filesystem=store.files())
+        return store
     address = f"s3a://{BUCKET}/{number}/{lake.name}"
-    upload(lake, endpoint, address)
-    return store_on(endpoint, address)
+    upload(lake, server, address)
+    return store_on(server, address)
 
 
 def _in_a_process(
@@ -191,9 +208,14 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
             parts = [f"{took.cpu[part]:.1f}" for part in PARTS[:-1]]
             table.append([str(case), f"{rows[log]:,}", timelines, f"{took.seconds:.1f}", *parts])
     ratios = [
-        (f"local[2], a lake on S3 by one in a folder, {rows[log]:,} rows, timelines {timelines}: time", ratio)
-        for log, timelines in FOLDER.measured
-        for ratio in [found[S3][log, timelines].seconds / found[FOLDER][log, timelines].seconds]
+        (f"local[2], a lake on {place} by one in a folder, {rows[log]:,} rows, timelines {timelines}: {what}", ratio)
+        for place in (S3, HDFS)
+        for log, timelines in BY_PLACE[place].measured
+        for of_place, of_folder in [[found[BY_PLACE[each]][log, timelines] for each in (place, FOLDER)]]
+        for what, ratio in (
+            ("time", of_place.seconds / of_folder.seconds),
+            ("CPU without the server's", of_place.without_server / of_folder.without_server),
+        )
     ]
     ratios += [
         (f"{two} by {one.workers}, {rows['log']:,} rows, timelines none: time", ratio)
@@ -201,18 +223,20 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
         for ratio in [found[two]["log", "none"].seconds / found[one]["log", "none"].seconds]
     ]
     return Section(
-        "A lake on S3, and a standalone cluster",
+        "A lake on S3 and on HDFS, and a standalone cluster",
         f"""`replay` with {len(runs_of(RULES))} rules by Spark, from packed segments, in a session of its own, warmed
         up by a small log; best rounds. A worker of the cluster is one executor with one core. CPU seconds of
         Spark's Python workers, of the executors' JVMs (local[2] has one JVM, which is the driver's), of the
-        driver's JVM and Python, and of the S3 server, which is moto's, in Python. All of them share
+        driver's JVM and Python, and of the server: S3 is moto's, in Python, HDFS one name node and one data node. Its
+        writes wait: a file is complete when the data node has told the name node of its block, and a client that asks
+        earlier, as nearly every one does here, asks again after half a second. All of them share
         {len(os.sched_getaffinity(0))} cores. An executor of one core keeps more than one busy, with its JVM, its
         Python worker, the driver and the S3 server, so that on two cores the wall time of two executors says
         little of what two machines would do. In turns: of every {TURNS * TURN_S * 1000:.0f} ms each worker has {
             TURN_S * 1000:.0f} with all cores to itself and is stopped in the others, as if it were a machine of its
         own at half speed. The number and a checksum of ISR changes and verdicts, and the number of rows of all
         tables, are in every case those of local[2] on the folder.""",
-        ("case", "rows", "timelines", "s", "CPU s, Python", "executors", "driver's JVM", "driver", "S3 server"),
+        ("case", "rows", "timelines", "s", "CPU s, Python", "executors", "driver's JVM", "driver", "server"),
         table,
         ratios,
     )

@@ -24,15 +24,15 @@ from isr_batch.session import start_session
 from isr_batch.settings import SparkSettings
 
 RULES = "all"
-PARTS = ("workers", "executors", "driver_jvm", "driver", "s3", "daemons")
+PARTS = ("workers", "executors", "driver_jvm", "driver", "server", "daemons")
 LOOK_S = 5
 LOAD_S = 10
 
 
 def part_of(_: int, command: str) -> str:
     """What a process of the benchmark is: one of PARTS."""
-    if "moto_server" in command:
-        return "s3"
+    if "moto_server" in command or "MiniHdfs" in command:
+        return "server"
     if command.partition("\0")[0].endswith("java"):
         if "CoarseGrainedExecutorBackend" in command:
             return "executors"

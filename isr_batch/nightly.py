@@ -8,7 +8,9 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
 from isr_batch.lake.maintain import maintain_tables
 from isr_batch.lake.run_log import Run, RunCounts
-from isr_batch.lake.tables.outputs import OUTPUT_TABLES
+from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
+from isr_batch.lake.tables.outputs import OUTPUT_TABLES, RULE_DISAGREEMENTS
+from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.lake.tables.timelines import Timelines
 from isr_batch.replay.days import mark_days
 from isr_batch.replay.packing import pack_stale_days
@@ -78,6 +80,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
             run.add(counts)
             shown |= {"rows_read": counts.rows_in, "rows": counts.rows_out, "timelines": summary.timelines}
         with step("compare the rules") as shown:
+            lake.ensure_all((RULE_DISAGREEMENTS, ELIGIBLE_LEADERS, RULE_SCORES, RULE_SCORES_BY_BROKER))
             written = write_disagreements(lake, window) + write_eligible_leaders(lake, elr) + write_scores(lake)
             counts = RunCounts(rows_out=written)
             run.add(counts)

@@ -90,19 +90,15 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         views = {name: table for name, table in tables.items() if isinstance(table, ArrowView)}
         stored = {name: table for view in views.values() for name, table in view.tables.items()}
         stored |= {name: table for name, table in tables.items() if name not in views}
-        for name, table in stored.items():
-            self._engine.register(name, table)
-        for name, view in views.items():
-            self._engine.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {view.text}")
-        try:
-            found = self._engine.sql(text).to_arrow_table()
+        # A connection of its own, with what is named in it: threads may ask at once.
+        with self._engine.cursor() as query:
+            for name, table in stored.items():
+                query.register(name, table)
+            for name, view in views.items():
+                query.execute(f"CREATE TEMP VIEW {name} AS {view.text}")
+            found = query.sql(text).to_arrow_table()
             # With a chunk in each column, even if it is an empty one: Spark takes no others.
             return found if found.num_rows else found.schema.empty_table()
-        finally:
-            for name in views:
-                self._engine.execute(f"DROP VIEW {name}")
-            for name in stored:
-                self._engine.unregister(name)
 
 
 def quoted(text: str) -> str:

@@ -3,9 +3,10 @@
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import deltalake
 from delta.tables import DeltaTable
@@ -18,20 +19,14 @@ from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.lake.addresses import absolute_address, is_address
 from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
-from isr_batch.lake.spark_writes import conformed, retrying
+from isr_batch.lake.spark_writes import amending, conformed, retrying
 from isr_batch.lake.sql_files import sql_texts
-from isr_batch.lake.stores import S3, Store, hadoop_setting, log_store, store_of
+from isr_batch.lake.stores import DIRECT, Store, hadoop_setting, log_store, store_of
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 
 OTHER_VERSION: Final = "it was written by another version: use a new lake, or move this table away and write it again"
-
-
-class _Commit(NamedTuple):
-    version: int
-    user_metadata: str | None
-    rows: int
 
 
 class Lake:
@@ -125,9 +120,12 @@ class Lake:
         SchemaError
             When the columns or types of one differ from its contract.
         """
-        for table in tables:
-            if self.has(table.name):
-                self.ensure(table)
+        self.ensure_all([table for table in tables if self.has(table.name)])
+
+    def ensure_all(self, tables: Collection[Table]) -> None:
+        """`ensure` them side by side, since a store that is far lets each of them wait."""
+        with ThreadPoolExecutor(len(tables) or 1) as pool:
+            list(pool.map(self.ensure, tables))
 
     def read(self, name: str) -> DataFrame:
         """Rows of a table, or of a view of `VIEWS`.
@@ -189,23 +187,24 @@ class Lake:
         self.was_written(table.name)
         last = self._last_commit(table.name)
         # Nothing in place of nothing is no commit, and the last one is another.
-        return last.rows if last.user_metadata == metadata else 0
+        there = last.get("userMetadata") == metadata
+        return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
     def direct_store(self, name: str) -> Store | None:
-        """Where a table lies, if it is read and committed to without Spark: a folder of this machine, or S3.
+        """Where a table lies, if it is read and committed to without Spark: a folder of this machine, S3, or HDFS.
 
-        Spark takes half a second to get to know a table, and on S3 dozens of requests; delta-rs takes milliseconds, or
-        some requests. Spark is left what delta-rs does not reach; a catalog on S3, as it knows what that grants; and S3
-        with a log store of its own for several writers, which delta-rs would not ask.
+        Spark takes half a second to get to know a table, and elsewhere dozens of requests; delta-rs takes milliseconds,
+        or some requests. Spark is left what delta-rs does not reach; a catalog elsewhere than in a folder, as it knows
+        what that grants; and what has a log store of its own for several writers, which delta-rs would not ask.
         """
         if name not in self._direct:
             location = self._location(name)
             # What reads and commits files takes % in a path for the beginning of an escape.
             scheme = "" if "%" in location else location.partition(":")[0]
-            if scheme in S3 and self._is_reached is None:  # asked once a lake
+            if scheme in DIRECT and self._is_reached is None:  # asked once a lake
                 its_own = self.catalog or log_store(self.spark, scheme)
                 self._is_reached = not its_own and self.store(name).is_reached()
-            direct = scheme == "file" or (scheme in S3 and self._is_reached)
+            direct = scheme == "file" or (scheme in DIRECT and self._is_reached)
             self._direct[name] = self.store(name) if direct else None
         return self._direct[name]
 
@@ -225,8 +224,8 @@ class Lake:
     def log(self, name: str) -> deltalake.DeltaTable | None:
         """Read the newest version of a table's log; None where Spark has to.
 
-        On S3 it is kept until this process writes to the table (`was_written`); then what came later is asked for.
-        Nobody else writes meanwhile (`isr_batch.lake.lease`), and who only reads sees one version.
+        Elsewhere than in a folder it is kept until this process writes to the table (`was_written`); then what came
+        later is asked for. Who only reads sees one version, and who writes has a conflict if others did.
         """
         store = self.direct_store(name)
         if store is None:
@@ -294,18 +293,13 @@ class Lake:
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
         """Set columns of rows that are there, found by their key, where the first of them differs."""
-        there = DeltaTable.forName(self.spark, self.identifier(table.name)).alias("there")
-        same = " AND ".join(f"there.{name} = given.{name}" for name in key)
-        changed = f"{same} AND there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
-        merge = there.merge(rows.alias("given"), changed).whenMatchedUpdate(
-            set={name: f"given.{name}" for name in columns}
-        )
-        retrying(merge.execute, table.name)
+        there = DeltaTable.forName(self.spark, self.identifier(table.name))
+        retrying(amending(there, rows, key, columns).execute, table.name)
         self.was_written(table.name)
 
     def version(self, name: str) -> int:
         """Delta version of a table, as time travel takes it."""
-        return self._last_commit(name).version
+        return int(self._last_commit(name)["version"])
 
     def names(self) -> list[str]:
         """Name the tables that the lake has, then the views that are made of these."""
@@ -389,11 +383,7 @@ class Lake:
         """What Spark's ``DESCRIBE DETAIL`` says of a table."""
         return DeltaTable.forName(self.spark, self.identifier(name)).detail().collect()[0]
 
-    def _last_commit(self, name: str) -> _Commit:
+    def _last_commit(self, name: str) -> dict[str, Any]:
         if log := self.log(name):
-            (last,) = log.history(1)
-        else:
-            (row,) = self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1").collect()
-            last = row.asDict()
-        metrics = last.get("operationMetrics") or {}
-        return _Commit(last["version"], last.get("userMetadata"), int(metrics.get("numOutputRows") or 0))
+            return log.history(1)[0]
+        return self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1").collect()[0].asDict()

@@ -2,10 +2,11 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import delta.exceptions
+from delta.tables import DeltaMergeBuilder, DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -51,3 +52,11 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
     if missing:
         raise SchemaError(f"rows for {table.name} lack {', '.join(missing)}")
     return rows.select([F.col(f"`{column.name}`").cast(column.type).alias(column.name) for column in table.columns])
+
+
+def amending(there: DeltaTable, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DeltaMergeBuilder:
+    """Prepare to set columns of rows that are found by their key, where the first of them differs."""
+    same = " AND ".join(f"there.{name} = given.{name}" for name in key)
+    changed = f"{same} AND there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
+    merge = there.alias("there").merge(rows.alias("given"), changed)
+    return merge.whenMatchedUpdate(set={name: f"given.{name}" for name in columns})

@@ -31,7 +31,9 @@ WITHOUT: Final = "--timelines none replays without them, and `isr-batch timeline
 S3: Final = ("s3", "s3a", "s3n")
 """Schemes by which Spark knows S3."""
 _AZURE: Final = ("abfs", "abfss")
-_OTHERS: Final = ("gs", "hdfs", "viewfs")
+_HDFS: Final = ("hdfs", "viewfs")
+DIRECT: Final = (*S3, *_HDFS)
+"""Schemes where delta-rs reads and commits all small tables, and not timelines alone; tried with servers."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def store_of(location: str, setting: Setting) -> Store:
         return Store(f"s3://{address.netloc}{address.path}", _of_s3(address.netloc, setting))
     if address.scheme in _AZURE:
         return Store(location, _of_azure(address.netloc, setting))
-    if address.scheme in _OTHERS:
+    if address.scheme in (*_HDFS, "gs"):
         return Store(location)
     raise UsageError(f"no timelines can be written to {address.scheme}: addresses, such as {location}", WITHOUT)
 

@@ -23,7 +23,8 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.stores import Store
-from isr_batch.lake.tables.timelines import Timelines
+from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
+from isr_batch.lake.tables.timelines import RULE_RUNS, Timelines
 from isr_batch.replay.days import (
     InputFingerprints,
     fingerprints,
@@ -43,7 +44,13 @@ from isr_batch.replay.result_files import (
     result_files_for,
     results_written,
 )
-from isr_batch.replay.result_tables import RESTORED_BY, replace_together, restore_in_results, scored_result_tables
+from isr_batch.replay.result_tables import (
+    RESTORED_BY,
+    SCORED_TABLES,
+    replace_together,
+    restore_in_results,
+    scored_result_tables,
+)
 from isr_batch.replay.timeline_files import FILE, SCHEMA, timelines_kept
 from isr_batch.replay.timeline_tables import commit_timelines, stores_of_timelines
 from isr_batch.settings import ReplaySettings
@@ -174,6 +181,7 @@ def replay(
     known = fingerprints(lake)
     if not known.days(window):
         raise NoInputError(f"{lake.root} holds nothing of {window}", _LOOK)
+    lake.ensure_all((REPLAYED_DAYS, REPLAY_STATE, RULE_RUNS, *SCORED_TABLES))
     stores, chosen, written = _stores(lake, window, timelines)
     unmark_days(lake, window, runs)
     from_state, kept_on = states_kept_before(lake, window, runs, known)

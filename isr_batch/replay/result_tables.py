@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.tables.contract import SET_KEY, Table
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
@@ -66,11 +65,12 @@ def replace_together(
     days: tuple[str, str],
     files: Mapping[str, Sequence[FileOfWorker]],
 ) -> dict[str, int]:
-    """Replace tables, side by side by Spark, whose driver plans for most of the time; rows written, by table.
+    """Replace tables, side by side: Spark's driver plans for most of the time, and a store that is far is waited for.
 
-    ``where``, ``days`` and, by name of the table, ``files`` are as `LakeEngine.replace` has them.
+    Returns the rows written, by table. ``where``, ``days`` and, by name of the table, ``files`` are as
+    `LakeEngine.replace` has them.
     """
-    with ThreadPoolExecutor(1 if isinstance(engine, InProcess) else len(rows)) as pool:
+    with ThreadPoolExecutor(len(rows)) as pool:
         written = pool.map(lambda of: engine.replace(of, rows[of], where, days, files.get(of.name, ())), rows)
         return dict(zip((table.name for table in rows), written, strict=True))
 

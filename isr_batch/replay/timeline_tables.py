@@ -42,9 +42,9 @@ def stores_of_timelines(lake: Lake) -> dict[str, Store]:
     SchemaError
         When a table was laid out by another version.
     """
+    lake.ensure_all(TIMELINES.values())
     stores = {}
     for kind, table in TIMELINES.items():
-        lake.ensure(table)
         lake.require_layout(table)
         stores[kind] = lake.store(table.name)
         stores[kind].table()

@@ -1,20 +1,17 @@
 """A lake on HDFS has what one in a folder has: a name node and a data node on loopback, in a process of their own."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks import hdfs_server
 from isr_batch.lake.lake import Lake
 from pipelines.cli import main
 from tests.conformance.releases import Releases
 
 MINICLUSTER = "org.apache.hadoop:hadoop-client-minicluster:3.5.0"
-SOURCE = Path(__file__).parent / "java" / "MiniHdfs.java"
-JARS = Path(pyspark.__file__).parent / "jars"
 TABLES = ("isr_changes", "shrink_verdicts", "partition_scores", "rule_scores", "replica_timeline", "partition_timeline")
 RULES = "kafka-0.9,kafka-3.7,kip-501-pending"
 
@@ -23,15 +20,8 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 @pytest.fixture
 def address(spark_session: SparkSession, tmp_path: Path) -> Iterator[str]:
-    jar = Releases(spark_session).jar(MINICLUSTER)
-    command = ["java", "-cp", f"{JARS}/*:{jar}", str(SOURCE), str(tmp_path / "hdfs")]
-    # It ends when its standard input does.
-    with (
-        (tmp_path / "hdfs.log").open("w") as log,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as cluster,
-    ):
-        assert cluster.stdout
-        yield f"hdfs://127.0.0.1:{cluster.stdout.readline().strip()}"
+    with hdfs_server.running(Releases(spark_session).jar(MINICLUSTER), tmp_path) as url:
+        yield url
 
 
 def exit_code(*arguments: str) -> object:
