@@ -6,6 +6,7 @@ that has few leaves them to the driver, so that tables do not get a file for eac
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from typing import Final, NamedTuple
@@ -126,10 +127,12 @@ class _Held:
             yield from self.waiting
             return
         self._write(pa.Table.from_batches(self.waiting, SCHEMA))
+        with ThreadPoolExecutor(len(self.files)) as pool:  # a store that is far lets the end of each file wait
+            ended = pool.map(lambda files: list(files.close()), self.files.values())
         reports = [
             {"result": RESULT_FILE, FILE: json.dumps({"table": name, "file": asdict(file)})}
-            for name, files in self.files.items()
-            for file in files.close()
+            for name, files in zip(self.files, ended, strict=True)
+            for file in files
         ]
         yield pa.RecordBatch.from_pylist(reports, SCHEMA)
 

@@ -11,6 +11,7 @@ import json
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -135,8 +136,8 @@ class _Files:
         """End the files; what a Delta table's log says of each, and what ``rule_runs`` says of their runs."""
         for key in list(self.waiting):
             self._write(key)
-        for file in self.files.values():
-            yield file.close()
+        with ThreadPoolExecutor(len(self.files) or 1) as pool:  # a store that is far lets the end of each file wait
+            yield from pool.map(_File.close, self.files.values())
         for run_set, days in self.days_of.items():
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 

@@ -9,6 +9,7 @@ killed, or goes on beside another, leaves rows that nothing names at the worst, 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import Any, Final
 
@@ -79,12 +80,10 @@ def commit_timelines(
             files[each["table"]].append(each)
         else:
             rows += _runs(each)
-    written = {}
-    for kind, store in stores.items():
-        table = TIMELINES[kind]
-        written[table.name] = sum(int(file["stats"]["numRecords"]) for file in files[table.name])
-        if files[table.name]:
-            _add(lake, table, store, files[table.name])
+    tables = [TIMELINES[kind] for kind in stores]
+    with ThreadPoolExecutor(len(TIMELINES)) as pool:
+        list(pool.map(lambda table, store: _add(lake, table, store, files[table.name]), tables, stores.values()))
+    written = {table.name: sum(int(file["stats"]["numRecords"]) for file in files[table.name]) for table in tables}
     lake.ensure(RULE_RUNS)
     before = _named(lake)
     distinct = {tuple(row.items()): row for row in rows}
