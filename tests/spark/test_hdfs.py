@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 @pytest.fixture
 def address(spark_session: SparkSession, tmp_path: Path) -> Iterator[str]:
-    with hdfs_server.running(Releases(spark_session).jar(MINICLUSTER), tmp_path) as url:
+    with hdfs_server.running(str(Releases(spark_session).jar(MINICLUSTER)), tmp_path) as url:
         yield url
 
 

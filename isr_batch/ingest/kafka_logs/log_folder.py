@@ -21,7 +21,7 @@ from isr_batch.ingest.kafka_logs.settings_files import (
     read_cluster_settings,
     read_properties,
 )
-from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, archive_members, is_archive
+from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, archive_members, is_archive, is_export_file
 from isr_batch.ingest.log_files.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
 from isr_batch.ingest.log_files.look import look_at
@@ -232,7 +232,7 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
         if NOT_NEEDED.fullmatch(base):
             found.left_out.append(Refused(name, "not needed", "nothing in it is about fetches or the ISR"))
             continue
-        if DOCUMENT.fullmatch(base):
+        if DOCUMENT.fullmatch(base) and not is_export_file(each):
             found.left_out.append(Refused(name, "a document by its name", "if it is a log, call it server.log"))
             continue
         kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(base)), None)

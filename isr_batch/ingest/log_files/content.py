@@ -17,6 +17,8 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
+from isr_batch.ingest.log_files.exports import BadExportError, is_export, lines_of_export, may_be_export
+
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
 """Small, because a damaged zstd file loses the whole chunk with the damage; the gzip reader returns what it has."""
@@ -128,11 +130,29 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZ
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file; of an uncompressed file, those from ``start`` to before ``end``.
 
+    Of an export of a log viewer, its lines (`isr_batch.ingest.log_files.exports`).
+
     Raises
     ------
     BadFileError
         After the last good chunk.
     """
+    chunks = _unpacked_chunks(path, start, end)
+    try:
+        yield from lines_of_export(chunks) if start == 0 and may_be_export(path) else chunks
+    except BadExportError as error:
+        raise BadFileError(error.reason, error.detail) from error
+
+
+def is_export_file(path: str) -> bool:
+    """Whether a file is an export of a log viewer, which is read as a whole."""
+    try:
+        return may_be_export(path) and is_export(next(_unpacked_chunks(path, 0, None), b""))
+    except BadFileError:
+        return False
+
+
+def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
     try:
         unpacked = 0
         limit = os.stat(file_on_disk(path)).st_size * MAX_RATIO  # noqa: PTH116 (os.stat, like the readers, follows links)

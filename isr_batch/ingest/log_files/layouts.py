@@ -299,6 +299,8 @@ class LayoutConverter:
                 own = self._is_own(stripped.sources)  # before parts are joined: those of several sources are mixed
                 values, numbers, is_own = values.filter(pa.array(own)), numbers[own], True
                 goes_on = None if goes_on is None else goes_on[own]
+            if self.layout.prefixes[number].startswith(ENVELOPE):
+                values, numbers, goes_on = _lines_apart(values, numbers, goes_on)
             if goes_on is not None:
                 values, numbers = self.joiners[number].join(values, numbers, goes_on)
             if self.layout.coloured:
@@ -372,6 +374,20 @@ class LayoutConverter:
         is_first = np.diff(parent, prepend=-1) > 0
         text = pc.replace_with_mask(pc.list_flatten(pc.fill_null(pieces, [""])), pa.array(is_first), whole)
         return LinesInKafkasLayout(text, numbers[parent])
+
+
+def _lines_apart(
+    values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_] | None
+) -> tuple[pa.StringArray, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
+    """Give each line of an event by itself: the broker prints all its settings in one."""
+    if not pc.any(pc.match_substring(values, "\n")).as_py():
+        return values, numbers, goes_on
+    pieces = pc.split_pattern(values, "\n")
+    parent = np.asarray(pc.list_parent_indices(pieces))
+    if goes_on is not None:
+        is_last = np.append(parent[1:] != parent[:-1], True)
+        goes_on = goes_on[parent] & is_last
+    return pc.list_flatten(pieces), numbers[parent], goes_on
 
 
 def _whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:

@@ -11,7 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.log_files.content import BadFileError, content_chunks, file_on_disk, is_packed
+from isr_batch.ingest.log_files.content import (
+    BadFileError,
+    content_chunks,
+    file_on_disk,
+    is_export_file,
+    is_packed,
+)
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.log_files.layouts import Layout, LayoutConverter, UnreadableLayout, layout_of
 
@@ -150,7 +156,7 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
     """Read the beginning, and the end of a plain file, as lines; and whether the file goes on after them."""
     head, goes_on = _first_lines(path)
     parts = [head]
-    if goes_on and not is_packed(path):
+    if goes_on and not is_packed(path) and not is_export_file(path):
         with Path(path).open("rb") as stream:
             stream.seek(max(size - HEAD_BYTES, HEAD_BYTES))
             parts.append(_lines(stream.read(HEAD_BYTES))[1:])

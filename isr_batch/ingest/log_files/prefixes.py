@@ -52,7 +52,7 @@ ENVELOPE = "JSON envelope"
 _LINE_FIELDS = ("log", "message", "MESSAGE", "@message", "msg", "_raw", "line", "textPayload", "jsonPayload/message",
                 "_source/message", "event/original")  # fmt: skip
 _SOURCE_FIELDS = ("kubernetes/pod_name", "kubernetes/pod/name", "resource/labels/pod_name", "logStreamName", "pod",
-                  "_HOSTNAME", "_source/host/name")  # fmt: skip
+                  "_HOSTNAME", "_source/host/name", "@logStream", "attributes/host", "host", "Host")  # fmt: skip
 _NAMED = {prefix.name: prefix for prefix in PREFIXES}
 _DOCKERS = "log"
 MOST = 0.9

@@ -1,0 +1,208 @@
+"""What log viewers give for download, a table (CSV) or one JSON document, as lines: a JSON object for each event.
+
+The field that holds the broker's line is found by what is in it, as every viewer has its own name for it. Viewers show
+the latest event first; it comes out last.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from isr_batch.ingest.log_files.json_lines import json_text_at
+from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
+
+MOST_BYTES: Final = 1 << 30
+"""Of an export, which is read at once. Viewers give far less."""
+LINE: Final = "line"
+"""Name that the field with the broker's line has in what comes out."""
+_NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
+_HEAD = 1 << 16
+_LOOKED_AT = 1000
+_DEEP = 4
+Event = dict[str, object]
+
+
+class BadExportError(Exception):
+    """An export cannot be read: why, and what is known besides."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+
+
+def may_be_export(path: str) -> bool:
+    """Whether a file may be an export, by its name."""
+    return bool(_NAME.search(path))
+
+
+def is_export(head: bytes) -> bool:
+    """Whether a file with such a name is an export, by its beginning: a table or a document, and no log."""
+    text = head[:_HEAD].decode("utf-8-sig", "replace").lstrip()
+    first, _, rest = text.partition("\n")
+    if text.startswith("["):
+        return text[1:].lstrip()[:1] in {"{", "["}
+    if text.startswith("{"):
+        try:
+            only = json.loads(first)
+        except ValueError:
+            # A document in several lines, or one that is longer than what is looked at.
+            return not rest.lstrip().startswith("{")
+        return not rest.strip() and bool(_events_of(only))
+    return bool(_delimiter(first)) and not BEGINS_AS_LOG.match(first)
+
+
+def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Read the lines of a file that may be an export; any other file comes out as it is.
+
+    Parameters
+    ----------
+    chunks : iterator of bytes
+        The unpacked content.
+
+    Yields
+    ------
+    bytes
+        An event a line, as JSON.
+
+    Raises
+    ------
+    BadExportError
+        When it is larger than `MOST_BYTES`, or a damaged document.
+    """
+    head = next(chunks, b"")
+    if not is_export(head):
+        yield head
+        yield from chunks
+        return
+    content = [head]
+    size = len(head)
+    for chunk in chunks:
+        content.append(chunk)
+        size += len(chunk)
+        if size > MOST_BYTES:
+            raise BadExportError("export too large", f"more than {MOST_BYTES >> 20} MiB: split it")
+    events = _events_in(b"".join(content).decode("utf-8-sig", "replace"))
+    named = _field_of_lines(events)
+    if named:
+        events = [{LINE: json_text_at(event, named), **event} for event in events]
+    if _is_latest_first(events, LINE if named else "@timestamp"):
+        events.reverse()
+    for event in events:
+        yield json.dumps(event, ensure_ascii=False).encode() + b"\n"
+
+
+def _delimiter(header: str) -> str:
+    """What separates the names of a table's columns; empty if this is no header."""
+    names = re.fullmatch(
+        r'\ufeff?"?[\w@. \[\]/-]+"?(?:([,;\t])"?[\w@. \[\]/-]+"?(?:\1"?[\w@. \[\]/-]+"?)*)?\r?', header
+    )
+    if not names:
+        return ""
+    return names[1] or ("," if re.fullmatch(r'"?[@_]?\w+"?\r?', header) else "")
+
+
+def _events_in(text: str) -> list[Event]:
+    if text.lstrip()[:1] in {"[", "{"}:
+        try:
+            return _events_of(json.loads(text))
+        except ValueError as error:
+            raise BadExportError("not a JSON document", str(error)) from error
+    header = text.partition("\n")[0]
+    csv.field_size_limit(MOST_BYTES)
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(header))
+    return [_nested(row) for row in rows]
+
+
+def _nested(row: Mapping[str, str]) -> Event:
+    """Make objects of names with dots, as they were before they became columns."""
+    event: Event = {}
+    for name, value in row.items():
+        *within, last = name.split(".") if name else ("",)
+        at: Any = event
+        for each in within:
+            at = at.setdefault(each, {}) if isinstance(at, dict) else {}
+        if isinstance(at, dict):
+            at[last] = value
+    return event
+
+
+def _events_of(document: object, deep: int = 0) -> list[Event]:
+    """Find the events in a document: its first list of objects, of rows, or of streams of lines."""
+    if isinstance(document, list):
+        for known in (_of_stream, _of_table):
+            parts = [known(each) for each in document]
+            if parts and None not in parts:
+                return [event for part in parts if part for event in part]
+        if all(isinstance(each, dict) for each in document):
+            return document
+        rows = [_of_fields(each) for each in document]
+        return [row for row in rows if row] if all(row is not None for row in rows) else []
+    if not isinstance(document, dict) or deep > _DEEP:
+        return []
+    for value in document.values():
+        if isinstance(value, list | dict) and (found := _events_of(value, deep + 1)):
+            return found
+    return []
+
+
+def _of_stream(each: object) -> list[Event] | None:
+    """Lines of one of Loki's streams, each with its labels: ``values`` are pairs of a time and a line."""
+    if not isinstance(each, dict) or not isinstance(each.get("stream"), dict):
+        return None
+    return [{**each["stream"], LINE: pair[1]} for pair in each.get("values", ())]
+
+
+def _of_table(each: object) -> list[Event] | None:
+    """Rows of one of Azure's tables: lists of values, beside the ``columns`` with their names."""
+    if not isinstance(each, dict):
+        return None
+    columns, rows = each.get("columns"), each.get("rows")
+    if not isinstance(columns, list) or not isinstance(rows, list):
+        return None
+    names = [str(column.get("name") if isinstance(column, dict) else column) for column in columns]
+    return [dict(zip(names, row, strict=False)) for row in rows if isinstance(row, list)]
+
+
+def _of_fields(each: object) -> Event | None:
+    """One of CloudWatch's rows: a list of ``field`` and ``value``."""
+    if not isinstance(each, list):
+        return None
+    return {field["field"]: field.get("value") for field in each if isinstance(field, dict) and "field" in field}
+
+
+def _flat(event: Mapping[str, object], within: str = "") -> Event:
+    """Fields of objects in an object by their path, with slashes."""
+    flat: Event = {}
+    for name, value in event.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{within}{name}/")
+        else:
+            flat[within + name] = value
+    return flat
+
+
+def _field_of_lines(events: Sequence[Event]) -> str | None:
+    """Name the field whose texts begin most often as a line of a log does, and are the longest."""
+    some = events[:_LOOKED_AT]
+    found: dict[str, tuple[int, int]] = {}
+    for event in some:
+        for name, value in _flat(event).items():
+            if isinstance(value, str) and BEGINS_AS_LOG.match(value.lstrip()) and len(value) > _STAMP:
+                begin, length = found.get(name, (0, 0))
+                found[name] = begin + 1, length + len(value)
+    found = {name: of for name, of in found.items() if of[0] > SOME * len(some)}
+    return max(found, key=lambda name: found[name]) if found else None
+
+
+_STAMP: Final = 40
+"""A text that is no longer is a stamp alone."""
+
+
+def _is_latest_first(events: Sequence[Event], by: str) -> bool:
+    texts = [re.sub(r"\D", "", str(event.get(by) or "")[:_STAMP])[:17] for event in events]
+    known = [text for text in texts if len(text) >= len("20261127163012")]
+    return len(known) > 1 and known[0] > known[-1]

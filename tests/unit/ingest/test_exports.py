@@ -1,0 +1,151 @@
+"""What log viewers give for download is read like the log: the same lines, sorted into the same logs."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from isr_batch.errors import NoInputError
+from isr_batch.ingest.kafka_logs.log_folder import find_logs
+from isr_batch.ingest.log_files import exports
+from isr_batch.ingest.log_files.content import BadFileError, content_chunks
+from isr_batch.ingest.log_files.exports import is_export, lines_of_export
+from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM, lines_by_log
+
+Row = tuple[str, str]
+"""A time, as a viewer has it, and a line."""
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[object]], delimiter: str = ",") -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL if delimiter == ";" else csv.QUOTE_MINIMAL)
+    writer.writerows([names, *rows])
+    return text.getvalue()
+
+
+def loki(rows: Sequence[Row]) -> str:
+    values = [["1795361412613000000", line] for _, line in rows]
+    half = len(values) // 2
+    streams = [
+        {"stream": {"app": "kafka", "pod": "kafka-1"}, "values": part} for part in (values[:half], values[half:])
+    ]
+    return json.dumps({"status": "success", "data": {"resultType": "streams", "result": streams, "stats": {}}})
+
+
+def event(line: str) -> dict[str, object]:
+    """As an index has it whose collector has parsed the line."""
+    found = OWN.fullmatch(line)
+    assert found
+    day, time, ms, level, message, logger = found.groups()
+    log = {"level": level, "logger": logger}
+    return {"@timestamp": f"{day}T{time}.{ms}Z", "message": message, "log": log}
+
+
+EXPORTS: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
+    "CloudWatch Insights": ("logs-insights-results.csv", lambda rows: table(
+        ["@timestamp", "@message", "@logStream"], [(time, line, "kafka-1") for time, line in reversed(rows)])),
+    "CloudWatch Insights, by its API": ("results.json", lambda rows: json.dumps({"status": "Complete", "results": [
+        [{"field": "@message", "value": line}, {"field": "@ptr", "value": "Cm"}] for _, line in reversed(rows)]})),
+    "CloudWatch, filtered": ("events.json", lambda rows: json.dumps({"events": [
+        {"logStreamName": "kafka-1", "timestamp": 1795361412613, "message": line} for _, line in rows]}, indent=4)),
+    "Splunk": ("search.csv", lambda rows: table(
+        ["_time", "host", "source", "_raw"], [(time, "kafka-1", "/var/log", line) for time, line in rows])),
+    "Excel": ("search.csv", lambda rows: "\ufeff" + table(["Date", "Content"], rows, ";")),
+    "Kibana": ("discover.csv", lambda rows: table(
+        ["@timestamp", "kubernetes.pod.name", "message"], [(time, "kafka-1", line) for time, line in rows])),
+    "Elasticsearch": ("hits.json", lambda rows: json.dumps({"took": 3, "hits": {"total": {"value": 9}, "hits": [
+        {"_id": "1", "_source": {"message": line, "agent": {"type": "filebeat"}}} for _, line in rows]}})),
+    "Elasticsearch, parsed": ("hits.json", lambda rows: json.dumps([event(line) for _, line in rows], indent=1)),
+    "Google": ("downloaded-logs.json", lambda rows: json.dumps([
+        {"textPayload": line, "resource": {"labels": {"pod_name": "kafka-1"}}} for _, line in rows], indent=2)),
+    "Azure": ("query_data.json", lambda rows: json.dumps({"tables": [{"name": "PrimaryResult", "columns": [
+        {"name": "TimeGenerated"}, {"name": "LogMessage"}], "rows": [list(row) for row in rows]}]})),
+    "Datadog": ("extract.json", lambda rows: json.dumps({"data": [
+        {"id": "A", "attributes": {"host": "kafka-1", "message": line}} for _, line in rows]})),
+    "Loki": ("explore.json", loki),
+    "one column": ("lines.csv", lambda rows: table(["_raw"], [(line,) for _, line in rows])),
+    "tabs": ("lines.tsv", lambda rows: table(["id", "log"], [(n, line) for n, (_, line) in enumerate(rows)], "\t")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_export_gives_the_lines_of_the_log(tmp_path: Path, name: str, packed: bool) -> None:
+    lines = [line for line in STREAM if OWN.fullmatch(line)]
+    file_name, write = EXPORTS[name]
+    text = write([(line[1:24].replace(",", "."), line) for line in lines]).encode()
+    for folder in ("plain", "export"):
+        (tmp_path / folder / "kafka-1").mkdir(parents=True)
+    (tmp_path / "plain" / "kafka-1" / "server.log").write_text("\n".join(lines))
+    file = tmp_path / "export" / "kafka-1" / (f"{file_name}.gz" if packed else file_name)
+    file.write_bytes(gzip.compress(text) if packed else text)
+    assert lines_by_log(tmp_path / "export") == lines_by_log(tmp_path / "plain")
+
+
+def test_brokers_in_one_export_are_told_apart(tmp_path: Path) -> None:
+    lines = [line for line in STREAM if "Broker id=1]" in line]
+    rows = [("", f"kafka-{n}", line.replace("id=1]", f"id={n}]")) for line in lines for n in (1, 2)]
+    (tmp_path / "all.csv").write_text(table(["@timestamp", "@logStream", "@message"], rows))
+    assert {broker: sum(of.values()) for (broker, _), of in lines_by_log(tmp_path).items()} == {
+        1: len(lines), 2: len(lines)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("file", ["events.json", "events.log"])
+def test_an_event_of_many_lines_is_the_lines(tmp_path: Path, file: str) -> None:
+    head = "[2026-11-21 16:30:12,613] INFO KafkaConfig values: (kafka.server.KafkaConfig)"
+    settings = [head, SETTING, "\tmin.insync.replicas = 2"]
+    lines = [line for line in STREAM if OWN.fullmatch(line)]
+    events = [{"message": line, "logStreamName": "kafka-1"} for line in (*lines, "\n".join(settings), *lines)]
+    text = json.dumps(events) if file == "events.json" else "\n".join(map(json.dumps, events))
+    for folder, name, content in (
+        ("plain", "server.log", "\n".join([*lines, *settings, *lines])), ("export", file, text)
+    ):  # fmt: skip
+        (tmp_path / folder / "kafka-1").mkdir(parents=True)
+        (tmp_path / folder / "kafka-1" / name).write_text(content)
+    assert lines_by_log(tmp_path / "export") == lines_by_log(tmp_path / "plain")
+
+
+def test_the_latest_event_comes_last() -> None:
+    lines = [line for line in STREAM if OWN.fullmatch(line)]
+    for given in (lines, lines[::-1]):
+        text = table(["@message"], [(line,) for line in given]).encode()
+        found = [json.loads(line)["line"] for line in b"".join(lines_of_export(iter([text]))).splitlines()]
+        assert found == lines
+
+
+def test_a_line_over_several_rows_of_text_stays_one_event() -> None:
+    long = f"{STREAM[0]}\n\tat kafka.server.Thing(Thing.scala:1)"
+    text = table(["@message"], [(long,), (STREAM[1],)]).encode()
+    assert [json.loads(line)["line"] for line in lines_of_export(iter([text]))] == [long, STREAM[1]]
+
+
+@pytest.mark.parametrize("text", [
+    "[2026-11-21 16:30:12,613] INFO a, b (c)\n", '{"log": "x"}\n{"log": "y"}\n', '{"log": "x"}\n', "",
+    "a line, and more: of it",
+])  # fmt: skip
+def test_what_is_no_export_comes_out_as_it_is(text: str) -> None:
+    assert not is_export(text.encode())
+    assert b"".join(lines_of_export(iter([text.encode(), b"more"]))) == text.encode() + b"more"
+
+
+def test_a_table_of_something_else_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "costs.csv").write_text(table(["month", "cost"], [("2026-10", 3), ("2026-11", 4)]))
+    with pytest.raises(NoInputError, match=r"costs\.csv"):
+        find_logs(tmp_path)
+
+
+def test_a_damaged_document_and_one_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "events.json"
+    file.write_text('[\n{"message": "x"},\n{"mess')
+    with pytest.raises(BadFileError, match="not a JSON document"):
+        list(content_chunks(str(file)))
+    monkeypatch.setattr(exports, "MOST_BYTES", 3 << 20)
+    file.write_text(table(["@message"], [("x" * 1000,)] * 4000))
+    file.rename(tmp_path / "events.csv")
+    with pytest.raises(BadFileError, match="export too large"):
+        list(content_chunks(str(tmp_path / "events.csv")))
