@@ -1,12 +1,26 @@
-"""Maintain the tables: compact small files, remove files that nothing needs any more, drop old states."""
+"""Maintain the tables: compact small files, remove files that nothing needs any more, drop old states.
+
+Spark takes some four seconds for each table, whatever its size; delta-rs takes milliseconds, and is asked first.
+"""
 
 from datetime import timedelta
 
-from pyspark.sql import functions as F
+from deltalake import ColumnProperties, CommitProperties, WriterProperties
+from deltalake.exceptions import CommitFailedError
 
+from isr_batch.errors import write_conflict_error
+from isr_batch.lake.arrow_read import read_columns, stored_bytes
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.stores import Store, data_files
+from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES
+from isr_batch.lake.worker_files import has_binaries, parquet_options
 
+LARGEST = 4 << 30
+"""Bytes of a table's files; a larger one is for Spark and its workers."""
 Row = dict[str, object]
 
 
@@ -26,29 +40,71 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
     -------
     list of dict
         ``table``, ``files_before``, ``files_after``, ``bytes``.
+
+    Raises
+    ------
+    WriteConflictError
+        When others write to a table meanwhile.
     """
     if lake.has(REPLAY_STATE.name):
         _drop_states(lake, state_days)
-    return [_tended(lake, name, retain_hours) for name in TABLES if lake.has(name)]
+    return [_tended(lake, table, retain_hours) for table in TABLES.values() if lake.has(table.name)]
 
 
 def _drop_states(lake: Lake, days: int) -> None:
-    latest = lake.read(REPLAY_STATE.name).agg(F.max("event_date")).collect()[0][0]
-    if latest is not None:
-        nothing = lake.read(REPLAY_STATE.name).where("false")
-        lake.replace(REPLAY_STATE, nothing, f"event_date <= DATE'{latest - timedelta(days=days)}'")
+    of_states = read_columns(lake, REPLAY_STATE.name, ["event_date"])["event_date"].to_pylist()
+    last = max(of_states, default=None)
+    if last is not None and min(of_states) <= last - timedelta(days=days):
+        where = f"event_date <= DATE'{last - timedelta(days=days)}'"
+        with ArrowSql() as sql:
+            replace_arrow(lake, sql, REPLAY_STATE, arrow_schema(REPLAY_STATE).empty_table(), where)
 
 
-def _tended(lake: Lake, name: str, retain_hours: int) -> Row:
-    identifier = lake.identifier(name)
-    before = _detail(lake, identifier)
-    lake.spark.sql(f"OPTIMIZE {identifier}")
-    lake.spark.sql(f"VACUUM {identifier} RETAIN {retain_hours} HOURS")
-    lake.was_written(name)
-    after = _detail(lake, identifier)
-    return {"table": name, "files_before": before["numFiles"], "files_after": after["numFiles"],
-            "bytes": after["sizeInBytes"]}  # fmt: skip
+def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
+    before, _ = _files(lake, table)
+    store = lake.direct_store(table.name)
+    if store and lake.is_plain(table.name) and stored_bytes(lake, table.name) <= LARGEST:
+        _tend_here(lake, table, store, retain_hours)
+    else:
+        identifier = lake.identifier(table.name)
+        if not has_binaries(table):
+            lake.spark.sql(f"OPTIMIZE {identifier}")
+        lake.spark.sql(f"VACUUM {identifier} RETAIN {retain_hours} HOURS")
+    lake.was_written(table.name)
+    after, size = _files(lake, table)
+    return {"table": table.name, "files_before": before, "files_after": after, "bytes": size}
 
 
-def _detail(lake: Lake, identifier: str) -> dict[str, int]:
-    return lake.spark.sql(f"DESCRIBE DETAIL {identifier}").select("numFiles", "sizeInBytes").collect()[0].asDict()
+def _tend_here(lake: Lake, table: Table, store: Store, retain_hours: int) -> None:
+    there = store.table()
+    said = CommitProperties(custom_metadata={"userMetadata": lake.metadata()})
+    try:
+        # Large rows are read by their places: their files have small row groups, and are large (`worker_files`).
+        if not has_binaries(table):
+            there.optimize.compact(writer_properties=_as_workers_write(table), commit_properties=said)
+        there.vacuum(retain_hours, dry_run=False, enforce_retention_duration=False, commit_properties=said, full=True)
+    except CommitFailedError as error:
+        raise write_conflict_error(table.name) from error
+
+
+def _as_workers_write(table: Table) -> WriterProperties:
+    schema = arrow_schema(table)
+    options = parquet_options(table, schema)
+    columns = {
+        name: ColumnProperties(
+            dictionary_enabled=name in options["use_dictionary"], encoding=options["column_encoding"].get(name)
+        )
+        for name in schema.names
+    }
+    # Arrow has no dictionaries for what is in lists.
+    others = ColumnProperties(dictionary_enabled=False)
+    return WriterProperties(compression="ZSTD", default_column_properties=others, column_properties=columns)
+
+
+def _files(lake: Lake, table: Table) -> tuple[int, int]:
+    """How many data files a table has, and their bytes."""
+    if log := lake.log(table.name):
+        sizes = [file["size_bytes"] for file in data_files(log)]
+        return len(sizes), sum(sizes)
+    detail = lake.detail(table.name)
+    return detail["numFiles"], detail["sizeInBytes"]

@@ -22,6 +22,7 @@ from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.commits import Actions, commit, now_ms
 from isr_batch.lake.duckdb_engine import replace_arrow
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import Days
 from isr_batch.lake.stores import Store, data_files
@@ -101,18 +102,30 @@ def take_out_unnamed(lake: Lake) -> None:
     """Delete the rows of replays that nothing names any more; nobody may replay meanwhile."""
     if not lake.has(RULE_RUNS.name):
         return
-    runs = lake.read(RULE_RUNS.name).select("event_date", "run_set")
     for table in TIMELINES.values():
         if lake.has(table.name):
-            there = lake.read(table.name).select("event_date", "run_set").distinct()
-            unnamed = there.join(runs, ["event_date", "run_set"], "left_anti").collect()
             by_day = defaultdict(list)
-            for row in unnamed:
+            for row in _unnamed(lake, table):
                 by_day[row["event_date"]].append(f"'{row['run_set']}'")
             rows = [f"event_date = DATE'{day}' AND run_set IN ({', '.join(sets)})" for day, sets in by_day.items()]
             if rows:
                 lake.spark.sql(f"DELETE FROM {lake.identifier(table.name)} WHERE {' OR '.join(rows)}")
                 lake.was_written(table.name)
+
+
+def _unnamed(lake: Lake, table: Table) -> list[dict[str, Any]]:
+    """Days and sets of runs in a table that ``rule_runs`` does not name."""
+    columns = ("event_date", "run_set")
+    with engine_for(lake, (table.name,)) as engine:
+        found = engine(
+            """
+            SELECT DISTINCT event_date, run_set FROM {states} AS states WHERE NOT EXISTS (
+              SELECT * FROM {runs} AS runs WHERE runs.event_date = states.event_date AND runs.run_set = states.run_set
+            )
+            """,
+            states=engine.table(table.name, columns), runs=engine.table(RULE_RUNS.name, columns),
+        )  # fmt: skip
+        return engine.listed(found)
 
 
 def _runs(each: File) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ def test_hdfs_has_what_a_folder_has(
     for root in (f"{address}/a/lake", str(tmp_path / "lake")):
         assert exit_code("generate", "kip-501-example", "--lake", root) == 0
         assert exit_code("replay", "--rules", RULES, "--timelines", "all", "--lake", root) == 0
+        assert exit_code("maintain", "--lake", root) == 0
         lake = Lake(spark_session, root)
         found.append({
             name: sorted(str(sorted(row.asDict().items())) for row in lake.read(name).collect())

@@ -36,7 +36,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def lake() -> SimpleNamespace:
-    return SimpleNamespace(require=lambda _tables: None)
+    return SimpleNamespace(require=lambda _tables: None, ensure_all=lambda _tables: None)
 
 
 def test_days_are_marked_last(called: list[str]) -> None:

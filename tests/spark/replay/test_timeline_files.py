@@ -142,7 +142,7 @@ def test_what_was_killed_shows_nothing_and_is_taken_out(replayed_lake: Lake, mon
         replay(replayed_lake, RUNS[:2])
     assert first < files(replayed_lake)
     assert rows(replayed_lake) == before
-    monkeypatch.setattr("isr_batch.lake.maintain.TABLES", [table.name for table in TIMELINES.values()])
+    monkeypatch.setattr("isr_batch.lake.maintain.TABLES", {table.name: table for table in TIMELINES.values()})
     for name in TIMELINES.values():  # joined with rows that count
         replayed_lake.spark.sql(f"OPTIMIZE {replayed_lake.identifier(name.name)}")
     assert rows(replayed_lake) == before
