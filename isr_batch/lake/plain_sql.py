@@ -26,6 +26,7 @@ _KEYWORD: Final = re.compile(
     "|CASE|WHEN|THEN|ELSE|END|TRUE|FALSE"
 )
 _FUNCTIONS: Final = {"count", "count_if", "sum", "min", "max", "avg", "abs", "size", "lag_time_ms", "out_of_isr_ms"}
+_UNNAMED: Final = re.compile(r'(count|sum|min|max|avg)\(((?:DISTINCT )?)"?(\w+)"?\)')
 _PLAIN_VIEWS: Final = {
     "spurious_shrinks", "spurious_by_rule_and_day", "spurious_by_leader", "worst_partitions", "elections_by_day",
 }  # fmt: skip
@@ -115,10 +116,20 @@ def _answered_here(lake: Lake, text: str, tokens: Sequence[str], asked: set[str]
             rows = sql.arrow(text) if is_plain(tokens, known) else None
         except (duckdb.Error, pa.ArrowInvalid):  # what is wrong with it, Spark tells
             return None
-    # Spark has other names for what is not given one.
-    if rows is None or not {*rows.column_names} <= known | _aliases(tokens):
+    if rows is None:
         return None
-    return _listed(rows)
+    names = [_as_spark_names(name) for name in rows.column_names]
+    # Spark has other names for most of what is not given one.
+    given = known | _aliases(tokens)
+    if len({*names}) < len(names) or not all(name in given or _UNNAMED.fullmatch(name) for name in names):
+        return None
+    return _listed(rows.rename_columns(names))
+
+
+def _as_spark_names(name: str) -> str:
+    """Name an aggregate that the query does not name."""
+    found = _UNNAMED.fullmatch(name)
+    return "count(1)" if name == "count_star()" else f"{found[1]}({found[2]}{found[3]})" if found else name
 
 
 def _listed(rows: pa.Table) -> Answer | None:
