@@ -21,13 +21,18 @@ from isr_batch.ingest.own_table.mapping import (
     TableMapping,
     mapped_columns,
 )
-from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, rows_of_cluster
+from isr_batch.ingest.replace_rows import CUT_BY, FEW_ROWS, replace_covered_rows, rows_of_cluster
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
+from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, QUARANTINE
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from isr_batch.lake.tables.contract import Table
 
 UNKNOWN_EPOCH: Final = -1
@@ -159,14 +164,16 @@ def _write(
         # Rows that cover no time replace nothing.
         return RunCounts(rows_quarantined=lake.replace(QUARANTINE, quarantine, rows_of_cluster(cluster_id)))
     frames = _frames({name: rows.where("problem IS NULL") for name, rows in of_this.items()}, mapping)
-    for table, time in CUT_BY:
-        rows = frames.get(table.name)
-        frames[table.name] = (
-            lake.spark.createDataFrame([], table.schema_ddl)
-            if rows is None
-            else rows.withColumn("event_date", F.col(time).cast("date")).select(table.column_names)
-        )
-    written, _ = replace_covered_rows(lake, {**frames, QUARANTINE.name: quarantine}, cluster_id)
+    tables: dict[str, DataFrame | pa.Table] = {
+        table.name: frames[table.name].withColumn("event_date", F.col(time).cast("date")).select(table.column_names)
+        if table.name in frames
+        else arrow_schema(table).empty_table()
+        for table, time in CUT_BY
+    }
+    few_refused = sum(bad for _, bad in outcome.values()) <= FEW_ROWS
+    tables[QUARANTINE.name] = quarantine.toArrow() if few_refused else quarantine
+    with ArrowSql() as sql:
+        written, _ = replace_covered_rows(lake, tables, cluster_id, small=SmallTables(lake, sql))
     rows_refused = written.pop(QUARANTINE.name)
     for name, counts in outcome.items():
         assert written[name] == counts[0], (cluster_id, name, written, outcome)
