@@ -20,6 +20,8 @@ GAP = 2
 """Between two columns of a table."""
 LEAST_TEXT, LEAST_HEADING = 12, 6
 """Width of a column of text, and of a heading, where not all of it finds room."""
+MOST_SHOWN = 1000
+"""Rows of a table that people are shown: a hundred thousand take minutes, and nobody reads them."""
 POLLS = 0.5
 """Seconds between two looks at how far it has come."""
 
@@ -127,11 +129,12 @@ class Output:
                 self._stdout.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
 
     def table(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Show rows, one JSON object a line for a program."""
+        """Show rows: MOST_SHOWN at the most, or all to a program, as one JSON object a line."""
         if self.as_json:
             for row in rows:
                 self._write_json({"table": title, **{name: row[name] for name in columns}})
             return
+        given, rows = len(rows), rows[:MOST_SHOWN]
         cells = [[_cell(row[name]) for name in columns] for row in rows]
         numeric = [bool(rows) and all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
         kept = [number or name == columns[0] for number, name in zip(numeric, columns, strict=True)]
@@ -144,6 +147,8 @@ class Output:
             table.add_row(*row_cells)
         table.width = sum(widths) + GAP * len(widths) + 1
         self._stdout.print(table, crop=False)
+        if given > len(rows):
+            self._stdout.print(f"{len(rows):,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 
     def details(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """Show rows, unless the output is to be brief."""

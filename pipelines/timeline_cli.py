@@ -20,7 +20,10 @@ def timeline_command(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None, day: Date = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compute replica_timeline and partition_timeline of one partition, without replaying the others."""
+    """Compute replica_timeline and partition_timeline of one partition, without replaying the others.
+
+    Of very many rows the first are shown; --out writes all.
+    """
     window = parse_window(day, None, None)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
     from isr_batch.replay.one_partition import timelines_of_one_partition, write_parquet_of_one_partition

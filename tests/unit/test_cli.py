@@ -23,7 +23,7 @@ from isr_batch.errors import IsrBatchError
 from isr_batch.settings import Settings
 from pipelines import cli
 from pipelines.cli import app
-from pipelines.output import Output
+from pipelines.output import MOST_SHOWN, Output
 from tests.unit.command_line import Run
 from tests.unit.test_commands_told import check
 
@@ -312,6 +312,18 @@ def test_job_file_is_the_same_command(job: str, tmp_path: Path) -> None:
     )
     assert answer.returncode == 0, answer.stderr
     assert f"Usage: isr-batch {job}" in answer.stdout
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_of_very_many_rows_people_see_the_first_and_programs_all(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    out = Output(as_json=as_json)
+    for count in (MOST_SHOWN, MOST_SHOWN + 1):
+        out.table("", [{"n": -n} for n in range(count)], ["n"])
+        printed = capsys.readouterr().out
+        assert (str(1 - count) in printed.replace("}", "").split()) == (as_json or count == MOST_SHOWN)
+        assert ("1,000 of 1,001 rows" in printed) == (count > MOST_SHOWN and not as_json)
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 120, 200])
