@@ -14,11 +14,12 @@ from typing import Any, Final
 from isr_batch.ingest.log_files.json_lines import json_text_at
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
 
-MOST_BYTES: Final = 1 << 30
+MOST_BYTES: Final = 1 << 28
 """Of an export, which is read at once. Viewers give far less."""
 LINE: Final = "line"
 """Name that the field with the broker's line has in what comes out."""
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
+_NOT_SPACE = re.compile(r"\S")
 _HEAD = 1 << 16
 _LOOKED_AT = 1000
 _DEEP = 4
@@ -107,14 +108,24 @@ def _delimiter(header: str) -> str:
 
 def _events_in(text: str) -> list[Event]:
     if text.lstrip()[:1] in {"[", "{"}:
-        try:
-            return _events_of(json.loads(text))
-        except ValueError as error:
-            raise BadExportError("not a JSON document", str(error)) from error
+        documents = _documents(text)
+        return _events_of(documents[0] if len(documents) == 1 else documents)
     header = text.partition("\n")[0]
     csv.field_size_limit(MOST_BYTES)
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(header))
     return [_nested(row) for row in rows]
+
+
+def _documents(text: str) -> list[object]:
+    """Parse JSON documents that come one after the other."""
+    decoder, documents, at = json.JSONDecoder(), [], 0
+    while begin := _NOT_SPACE.search(text, at):
+        try:
+            document, at = decoder.raw_decode(text, begin.start())
+        except ValueError as error:
+            raise BadExportError("not a JSON document", str(error)) from error
+        documents.append(document)
+    return documents
 
 
 def _nested(row: Mapping[str, str]) -> Event:

@@ -60,6 +60,7 @@ EXPORTS: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "Elasticsearch": ("hits.json", lambda rows: json.dumps({"took": 3, "hits": {"total": {"value": 9}, "hits": [
         {"_id": "1", "_source": {"message": line, "agent": {"type": "filebeat"}}} for _, line in rows]}})),
     "Elasticsearch, parsed": ("hits.json", lambda rows: json.dumps([event(line) for _, line in rows], indent=1)),
+    "jq": ("events.json", lambda rows: "\n".join(json.dumps({"log": {"message": line}}, indent=2) for _, line in rows)),
     "Google": ("downloaded-logs.json", lambda rows: json.dumps([
         {"textPayload": line, "resource": {"labels": {"pod_name": "kafka-1"}}} for _, line in rows], indent=2)),
     "Azure": ("query_data.json", lambda rows: json.dumps({"tables": [{"name": "PrimaryResult", "columns": [
