@@ -395,6 +395,5 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
     def take_in_row_called(state, rows, i, out):
         take_in_row(state, rows, i, out)
 
-    takes = (take_in_row, take_in_row_called, take_in)
     schedules = (schedule_giving_up, schedule_check, schedule_crossing)
-    return PartitionSteps(begin_term, *takes, come_to, fire_timers, *schedules)
+    return PartitionSteps(begin_term, take_in_row, take_in_row_called, take_in, come_to, fire_timers, *schedules)

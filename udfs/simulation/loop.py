@@ -2,9 +2,8 @@
 
 Producers that ask for all acknowledgements wait for the rule's high watermark, followers for the leader's answer, and
 the leader for its io threads, its storage, and where the release did so for the write of its ISR. The rule decides by
-the steps of the replay, so a log written here, replayed under the same rule, gives the same changes.
-
-No two things happen at the same microsecond, and only checks happen at whole milliseconds: order never hangs on a tie.
+the steps of the replay, so a log written here, replayed under the same rule, gives the same changes. No two things
+happen at the same microsecond, and only checks happen at whole milliseconds: order never hangs on a tie.
 """
 
 from collections.abc import Callable
