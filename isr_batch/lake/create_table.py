@@ -1,4 +1,4 @@
-"""The first commit of a Delta table in a folder or on S3, written without Spark.
+"""The first commit of a Delta table in a folder, on S3 or on HDFS, written without Spark.
 
 Spark takes a second to create a table. deltalake takes some milliseconds, but refuses constraints with functions that
 it does not know (``size``, ``array_contains``). The commit is a file of three lines, as Delta's protocol describes it
@@ -26,7 +26,8 @@ def create_table(table: Table, store: Store, metadata: str) -> None:
     ----------
     table : Table
     store : Store
-        Where to. Of two that create it at once on S3, the later one's is the table; both are the same but for their id.
+        Where to. Of two that create it at once elsewhere than in a folder, the later one's is the table; both are the
+        same but for their id.
     metadata : str
         Kept with the commit, as JSON.
     """

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from isr_batch.ingest.log_files.json_lines import json_text_at
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
 
 MOST_BYTES: Final = 1 << 27
@@ -49,7 +48,7 @@ def is_export(head: bytes) -> bool:
     if text.startswith("{"):
         try:
             only = json.loads(first)
-        except ValueError:
+        except (ValueError, RecursionError):
             # A document in several lines, or one that is longer than what is looked at.
             return not rest.lstrip().startswith("{")
         return not rest.strip() and bool(_events_of(only))
@@ -86,14 +85,20 @@ def lines_of_export(chunks: Iterator[bytes]) -> Iterator[bytes]:
         size += len(chunk)
         if size > MOST_BYTES:
             raise BadExportError("export too large", f"more than {MOST_BYTES >> 20} MiB: split it")
-    events = _events_in(b"".join(content).decode("utf-8-sig", "replace"))
-    named = _field_of_lines(events)
+    try:
+        events = _events_in(b"".join(content).decode("utf-8-sig", "replace"))
+        named = _field_of_lines(events)
+    except (csv.Error, RecursionError) as error:
+        raise BadExportError("not a table or a JSON document", str(error)) from error
+    if not events:  # of something else: what is wrong with it is found out as with any file
+        yield from content
+        return
     if named:
-        events = [{LINE: json_text_at(event, named), **event} for event in events]
+        events = [{**event, LINE: _flat(event).get(named)} for event in events]
     if _is_latest_first(events, LINE if named else "@timestamp"):
         events.reverse()
     for event in events:
-        yield json.dumps(event, ensure_ascii=False).encode() + b"\n"
+        yield json.dumps(event, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def _delimiter(header: str) -> str:
@@ -123,7 +128,7 @@ def _documents(text: str) -> list[object]:
         try:
             document, at = decoder.raw_decode(text, begin.start())
         except ValueError as error:
-            raise BadExportError("not a JSON document", str(error)) from error
+            raise BadExportError("not a table or a JSON document", str(error)) from error
         documents.append(document)
     return documents
 
@@ -142,7 +147,7 @@ def _nested(row: Mapping[str, str]) -> Event:
 
 
 def _events_of(document: object, deep: int = 0) -> list[Event]:
-    """Find the events in a document: its first list of objects, of rows, or of streams of lines."""
+    """Find the events in a document: its longest list of objects, of rows, or of streams of lines."""
     if isinstance(document, list):
         for known in (_of_stream, _of_table):
             parts = [known(each) for each in document]
@@ -154,17 +159,17 @@ def _events_of(document: object, deep: int = 0) -> list[Event]:
         return [row for row in rows if row] if all(row is not None for row in rows) else []
     if not isinstance(document, dict) or deep > _DEEP:
         return []
-    for value in document.values():
-        if isinstance(value, list | dict) and (found := _events_of(value, deep + 1)):
-            return found
-    return []
+    return max((_events_of(value, deep + 1) for value in document.values()), key=len, default=[])
 
 
 def _of_stream(each: object) -> list[Event] | None:
     """Lines of one of Loki's streams, each with its labels: ``values`` are pairs of a time and a line."""
     if not isinstance(each, dict) or not isinstance(each.get("stream"), dict):
         return None
-    return [{**each["stream"], LINE: pair[1]} for pair in each.get("values", ())]
+    pairs = each.get("values")
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) > 1 for pair in pairs):
+        return None
+    return [{**each["stream"], LINE: pair[1]} for pair in pairs]
 
 
 def _of_table(each: object) -> list[Event] | None:
@@ -174,15 +179,17 @@ def _of_table(each: object) -> list[Event] | None:
     columns, rows = each.get("columns"), each.get("rows")
     if not isinstance(columns, list) or not isinstance(rows, list):
         return None
+    if not all(isinstance(row, list) for row in rows):
+        return None
     names = [str(column.get("name") if isinstance(column, dict) else column) for column in columns]
-    return [dict(zip(names, row, strict=False)) for row in rows if isinstance(row, list)]
+    return [dict(zip(names, row, strict=False)) for row in rows]
 
 
 def _of_fields(each: object) -> Event | None:
     """One of CloudWatch's rows: a list of ``field`` and ``value``."""
     if not isinstance(each, list):
         return None
-    return {field["field"]: field.get("value") for field in each if isinstance(field, dict) and "field" in field}
+    return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}
 
 
 def _flat(event: Mapping[str, object], within: str = "") -> Event:

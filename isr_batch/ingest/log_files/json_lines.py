@@ -76,7 +76,7 @@ def load_json_line(line: str) -> object:
     """Parse a line as JSON; None if it is none."""
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

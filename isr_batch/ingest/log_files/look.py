@@ -103,6 +103,8 @@ def _look(path: str, default: str, stamp_format: str | None, zone: str | None, k
     size = key[0] if key else 0
     parts, goes_on = _parts(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
+    if not head and (bad := _unread_export(path)):
+        return Look(path, UnreadableLayout(bad.reason, bad.detail or ""), size, {None: SeenByLook()})
     if not head:
         return Look(path, UnreadableLayout("binary file" if size else "empty file", ""), size, {None: SeenByLook()})
     layout = layout_of(head, stamp_format)
@@ -162,6 +164,16 @@ def _parts(path: str, size: int) -> tuple[list[list[str]], bool]:
             parts.append(_lines(stream.read(HEAD_BYTES))[1:])
         goes_on = False
     return [part for part in parts if part], goes_on
+
+
+def _unread_export(path: str) -> BadFileError | None:
+    """Say why nothing of an export is read: it is no log by its name, so that nobody else would."""
+    try:
+        if is_export_file(path):
+            next(content_chunks(path), b"")
+    except BadFileError as bad:
+        return bad
+    return None
 
 
 def _first_lines(path: str) -> tuple[list[str], bool]:

@@ -51,9 +51,12 @@ EXPORTS: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "CloudWatch Insights, by its API": ("results.json", lambda rows: json.dumps({"status": "Complete", "results": [
         [{"field": "@message", "value": line}, {"field": "@ptr", "value": "Cm"}] for _, line in reversed(rows)]})),
     "CloudWatch, filtered": ("events.json", lambda rows: json.dumps({"events": [
-        {"logStreamName": "kafka-1", "timestamp": 1795361412613, "message": line} for _, line in rows]}, indent=4)),
+        {"logStreamName": "kafka-1", "timestamp": 1795361412613, "message": line} for _, line in rows],
+        "searchedLogStreams": [{"logStreamName": "kafka-1"}]}, indent=4, sort_keys=True)),
     "Splunk": ("search.csv", lambda rows: table(
         ["_time", "host", "source", "_raw"], [(time, "kafka-1", "/var/log", line) for time, line in rows])),
+    "a column of another name, and line numbers": ("all.csv", lambda rows: table(
+        ["line", "kafka/text"], [(n, line) for n, (_, line) in enumerate(rows)])),
     "Excel": ("search.csv", lambda rows: "\ufeff" + table(["Date", "Content"], rows, ";")),
     "Kibana": ("discover.csv", lambda rows: table(
         ["@timestamp", "kubernetes.pod.name", "message"], [(time, "kafka-1", line) for time, line in rows])),
@@ -143,10 +146,30 @@ def test_a_table_of_something_else_is_left_out_with_the_reason(tmp_path: Path) -
 def test_a_damaged_document_and_one_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "events.json"
     file.write_text('[\n{"message": "x"},\n{"mess')
-    with pytest.raises(BadFileError, match="not a JSON document"):
+    with pytest.raises(BadFileError, match="not a table or a JSON document"):
         list(content_chunks(str(file)))
     monkeypatch.setattr(exports, "MOST_BYTES", 3 << 20)
     file.write_text(table(["@message"], [("x" * 1000,)] * 4000))
     file.rename(tmp_path / "events.csv")
     with pytest.raises(BadFileError, match="export too large"):
         list(content_chunks(str(tmp_path / "events.csv")))
+
+
+@pytest.mark.parametrize("text", [
+    "[" * 100_000, '{"a":' * 100_000, '[{"stream": {}, "values": [[]]}]', '[{"columns": [1], "rows": [1]}]',
+    "[[{}], [{}]]", '[{"stream": {}, "values": null}]', '[[{"field": [1], "value": 2}]]', '{\n"a": 1\n}',
+    '[{"message": "\\ud800"}]', 'a,b\n1,2,3\n"',
+])  # fmt: skip
+def test_what_is_like_an_export_is_left_out_with_a_reason(tmp_path: Path, text: str) -> None:
+    (tmp_path / f"events.{'csv' if text.startswith('a') else 'json'}").write_text(text)
+    with pytest.raises(NoInputError, match=r"events\.(csv|json): (?!binary)"):
+        find_logs(tmp_path)
+
+
+def test_an_export_that_is_too_large_is_left_out_with_that_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "MOST_BYTES", 3 << 20)
+    (tmp_path / "events.csv").write_text(table(["@message"], [(line,) for line in STREAM * 100]))
+    with pytest.raises(NoInputError, match=r"events\.csv: export too large"):
+        find_logs(tmp_path)
