@@ -5,11 +5,12 @@ Spark takes some four seconds for each table, whatever its size; delta-rs takes 
 
 from datetime import timedelta
 
+import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, WriterProperties
 from deltalake.exceptions import CommitFailedError
 
 from isr_batch.errors import write_conflict_error
-from isr_batch.lake.arrow_read import read_columns, stored_bytes
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.duckdb_engine import replace_arrow
@@ -52,18 +53,18 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
 
 
 def _drop_states(lake: Lake, days: int) -> None:
-    of_states = read_columns(lake, REPLAY_STATE.name, ["event_date"])["event_date"].to_pylist()
-    last = max(of_states, default=None)
-    if last is not None and min(of_states) <= last - timedelta(days=days):
+    kept = pc.min_max(read_columns(lake, REPLAY_STATE.name, ["event_date"])["event_date"])
+    first, last = kept["min"].as_py(), kept["max"].as_py()
+    if last is not None and first <= last - timedelta(days=days):
         where = f"event_date <= DATE'{last - timedelta(days=days)}'"
         with ArrowSql() as sql:
             replace_arrow(lake, sql, REPLAY_STATE, arrow_schema(REPLAY_STATE).empty_table(), where)
 
 
 def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
-    before, _ = _files(lake, table)
+    before, size = _files(lake, table)
     store = lake.direct_store(table.name)
-    if store and lake.is_plain(table.name) and stored_bytes(lake, table.name) <= LARGEST:
+    if store and lake.is_plain(table.name) and size <= LARGEST:
         _tend_here(lake, table, store, retain_hours)
     else:
         identifier = lake.identifier(table.name)
