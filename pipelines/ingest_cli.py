@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isr_batch.errors import NoInputError
+from isr_batch.window import Window, parse_window
 from pipelines.job import (
     Catalog,
     Cluster,
     Env,
+    From,
     Job,
     Json,
     LakePath,
@@ -18,10 +20,10 @@ from pipelines.job import (
     Release,
     StampFormat,
     TimeZone,
+    To,
     open_job,
     recorded_job,
     require_lake_of_job,
-    require_path_of_job,
     settings_of_job,
 )
 from pipelines.output import Output
@@ -29,13 +31,15 @@ from pipelines.output import Output
 if TYPE_CHECKING:  # help should not wait for Spark, so commands import it where they need it
     from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.kafka_logs.log_folder import LogFolder, LogOptions
+    from isr_batch.ingest.own_table.mapping import TableMapping
     from isr_batch.lake.run_log import Run
 
 ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fetches, into a lake.")
 
 ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
 NOTE_COLUMNS = ("about", "found", "next_time")
-LACKING_COLUMNS = ("missing", "what_the_results_lack")
+LACKING_COLUMNS = ("cluster_id", "missing", "what_the_results_lack")
+ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known")
 
 
 @dataclass(frozen=True)
@@ -173,31 +177,64 @@ def ingest_kafka_logs_command(
     epilog="Example: isr-batch ingest table fetches.parquet --lake build/lake --mapping conf/mappings/parquet.yaml",
 )
 def ingest_table_command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Parquet, Delta or CSV of fetch requests.")],
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE...",
+            help="Fetch requests as Parquet, Delta or CSV: files, folders or globs; or a table of a catalog, by name.",
+        ),
+    ],
     file: Annotated[Path, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the columns.")],
     lake: LakePath = None, catalog: Catalog = None,
     cluster: Annotated[str | None, typer.Option("--cluster", help="Overrides the mapping's cluster_id.")] = None,
+    start: From = None, end: To = None,
+    full: Annotated[bool, typer.Option("--full", help="Read files again that were read before.")] = False,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Ingest a table of follower fetches, with its columns mapped by a YAML file."""
+    """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
     from isr_batch.ingest.own_table.mapping import load_mapping
 
-    mapping = load_mapping(file, cluster)
-    require_path_of_job(path, "give the file or folder of the table of fetches")
+    mapping, window = load_mapping(file, cluster), parse_window(None, start, end)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, new=True)
     with recorded_job(job, "ingest") as done:
-        from isr_batch.ingest.broker_logs import require_clean_broker_logs
-        from isr_batch.ingest.own_table.ingest import ingest_own_table, lacking_input
+        ingest_table_of_command(job, done, TableOfCommand(tuple(places), mapping, window, full))
 
-        with job.out.step(f"ingest {path}") as facts:
-            counts = ingest_own_table(job.lake, path, mapping)
-            done.add(counts)
-            facts |= {"rows": counts.rows_in, "written": counts.rows_out, "quarantined": counts.rows_quarantined}
-        missing = lacking_input(mapping)
-        if missing:
-            job.out.table("What the input lacks", missing, LACKING_COLUMNS)
-        require_clean_broker_logs(counts, job.settings.ingest.max_quarantine_ratio)
-        _pack(job)
+
+@dataclass(frozen=True)
+class TableOfCommand:
+    """A table of fetches, how it is read, and what of it."""
+
+    places: tuple[str, ...]
+    mapping: "TableMapping"
+    window: Window
+    full: bool
+
+
+def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> None:
+    """Ingest a table, and say what became of its rows."""
+    from isr_batch.ingest.own_table.derived_tables import derive_tables
+    from isr_batch.ingest.own_table.ingest import ingest_own_table
+    from isr_batch.ingest.own_table.mapped_clusters import lacking_input
+
+    with job.out.step(f"ingest {' '.join(table.places)}") as facts:
+        ingest = ingest_own_table(
+            job.lake, table.places, table.mapping, window=table.window, full=table.full,
+            max_refused=job.settings.ingest.max_quarantine_ratio,
+        )  # fmt: skip
+        done.add(ingest.counts)
+        total = ingest.total
+        facts |= {"rows": total.rows_in, "new": total.new.total(), "known": total.known.total(),
+                  "left_out": total.left_out, "refused": total.refused}  # fmt: skip
+    job.out.details("Rows by day and leader", ingest.by_day_and_leader(), ROW_COLUMNS)
+    for section, files in ingest.skipped.items():
+        if files:
+            job.out.say(skipped=section, files=files, why="read before, and unchanged; --full reads them again")
+    with job.out.step("terms of leaders"):
+        derive_tables(job.lake)
+    missing = lacking_input(job.lake)
+    if missing:
+        job.out.table("What the input lacks", missing, LACKING_COLUMNS)
+    _pack(job)
 
 
 def _pack(job: Job) -> None:

@@ -1,11 +1,15 @@
 """SQL over Arrow tables by DuckDB in this process, for tables with too few rows to be worth Spark jobs."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+
+if TYPE_CHECKING:
+    import duckdb
 
 _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",  # no files: the tables are in memory anyway
@@ -87,6 +91,31 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         **tables : pa.Table, ds.Dataset or ArrowView
             The tables that it names; a dataset is read as the query goes on.
         """
+        with self._asked(text, tables) as answer:
+            found = answer.to_arrow_table()
+            # With a chunk in each column, even if it is an empty one: Spark takes no others.
+            return found if found.num_rows else found.schema.empty_table()
+
+    def batches(self, text: str, rows_at_once: int, **tables: pa.Table | ds.Dataset) -> Iterator[pa.RecordBatch]:
+        """Run a query, and give its answer some rows at a time, as it goes on.
+
+        Raises
+        ------
+        ValueError
+            When the query does not fit the tables.
+        """
+        import duckdb
+
+        try:
+            with self._asked(text, tables) as answer:
+                yield from answer.to_arrow_reader(rows_at_once)
+        except duckdb.Error as error:
+            raise ValueError(str(error)) from error
+
+    @contextmanager
+    def _asked(
+        self, text: str, tables: Mapping[str, pa.Table | ds.Dataset | ArrowView]
+    ) -> "Iterator[duckdb.DuckDBPyRelation]":
         views = {name: table for name, table in tables.items() if isinstance(table, ArrowView)}
         stored = {name: table for view in views.values() for name, table in view.tables.items()}
         stored |= {name: table for name, table in tables.items() if name not in views}
@@ -96,9 +125,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
                 query.register(name, table)
             for name, view in views.items():
                 query.execute(f"CREATE TEMP VIEW {name} AS {view.text}")
-            found = query.sql(text).to_arrow_table()
-            # With a chunk in each column, even if it is an empty one: Spark takes no others.
-            return found if found.num_rows else found.schema.empty_table()
+            yield query.sql(text)
 
 
 def quoted(text: str) -> str:

@@ -143,6 +143,16 @@ class SmallTables:
         commit(self.lake, table, store, replacing)
         return int(rows.num_rows) + sum(file.rows for file in files)
 
+    def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
+        """Add the rows of files whose rows meet the contract, in one commit.
+
+        Raises
+        ------
+        WriteConflictError
+            When others write to the table at the same time.
+        """
+        commit(self.lake, table, self.lake.store(table.name), lambda _: [_added(file) for file in files])
+
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
         """Append a row unless an append with the same key was done before, as `Lake.append_once`.
 

@@ -152,7 +152,7 @@ class TaskFiles:
         self.schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
         self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.bytes_waiting: defaultdict[int, int] = defaultdict(int)
-        self.files: dict[int, _File] = {}
+        self.files: dict[int, DayFile] = {}
         self.full: list[FileOfWorker] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -171,7 +171,7 @@ class TaskFiles:
         rows = pa.Table.from_batches(self.waiting.pop(day)).cast(self.schema).combine_chunks()
         del self.bytes_waiting[day]
         if day not in self.files:
-            self.files[day] = _File(self.table, self.store, day, self.schema)
+            self.files[day] = DayFile(self.table, self.store, str(np.datetime64(day, "D")), self.schema)
         self.files[day].write(rows, count_breaking_contract(self.sql, self.table, rows, self.where))
         if has_binaries(self.table) and self.files[day].bytes >= BINARIES_OF_FILE:
             self.full.append(self.files.pop(day).close())
@@ -185,11 +185,23 @@ class TaskFiles:
             yield file.close()
 
 
-class _File:
-    """A file in the making."""
+class DayFile:
+    """A file in the making, with rows of one day.
 
-    def __init__(self, table: Table, store: Store, day: int, schema: pa.Schema) -> None:
-        self.table, self.files, self.day = table, store.files(), str(np.datetime64(day, "D"))
+    Parameters
+    ----------
+    table : Table
+        Partitioned by event_date.
+    store : Store
+        Where it lies.
+    day : str
+        Value of event_date.
+    schema : pa.Schema
+        Of the table's rows.
+    """
+
+    def __init__(self, table: Table, store: Store, day: str, schema: pa.Schema) -> None:
+        self.table, self.files, self.day = table, store.files(), day
         self.path = f"{DAY}={self.day}/part-{uuid.uuid4()}.zstd.parquet"
         self.rows, self.bytes, self.broken = 0, 0, 0
         self.instants = _instants(table)
@@ -200,6 +212,7 @@ class _File:
         self.writer = pq.ParquetWriter(self.path, stored, filesystem=self.files, **parquet_options(table, stored))
 
     def write(self, rows: pa.Table, broken: int) -> None:
+        """Write rows, of which so many break the contract."""
         self.rows += rows.num_rows
         self.bytes += rows.nbytes
         self.broken += broken
@@ -211,6 +224,7 @@ class _File:
         self.writer.write_table(rows.drop_columns([DAY]), row_group_size=rows_a_group(self.table, rows))
 
     def close(self) -> FileOfWorker:
+        """End the file."""
         self.writer.close()
         size = self.files.get_file_info(self.path).size
         return FileOfWorker(self.path, size, self.day, self.rows, self.broken, self.least_us, self.most_us)

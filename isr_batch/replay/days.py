@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ from udfs.batches.replay import RuleRun
 from udfs.batches.results import STATE
 from udfs.kernel.ledger import DAY_US
 
+HOLE_DAYS: Final = 7
+"""Days without input that are counted as days to replay: a term may go on over them. More have nothing to replay."""
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 
@@ -45,11 +48,13 @@ class InputFingerprints:
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
-        """Days from the first to the last one with input, in a window."""
-        if not self.by_day:
-            return []
-        first, last = min(self.by_day), max(self.by_day)
-        every = (first + timedelta(days=n) for n in range((last - first).days + 1))
+        """Days from the first to the last one with input, in a window, but for holes of more than `HOLE_DAYS`."""
+        given = sorted(self.by_day)
+        every = given[:1]
+        for before, day in pairwise(given):
+            between = (day - before).days
+            every += [before + timedelta(days=n) for n in range(1, between)] if between <= HOLE_DAYS else []
+            every.append(day)
         return [day for day in every if window.has(day)]
 
 

@@ -5,9 +5,6 @@ expensive in an exchange. A replay moves packed rows only. Without deletion vect
 Parquet files with Arrow: Spark's row reader costs more than everything done with the rows.
 """
 
-import hashlib
-import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -21,9 +18,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.errors import SchemaError
-from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.day_files import day_of_file, days_as_sql, files_by_day, made_from
 from isr_batch.lake.file_rows import UnreadableFileError
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import OfBatches
@@ -56,7 +53,6 @@ SHARE_BYTES = 1 << 25
 FEW_BYTES = 1 << 24
 """Of files that the driver packs by itself: Spark takes seconds to plan, however few the rows are."""
 
-_DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
     APPEND_LOG.name: (event_chunks_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
@@ -95,12 +91,11 @@ def pack_stale_days(lake: Lake) -> int:
         Segments written.
     """
     lake.ensure(FETCH_SEGMENTS)
-    found, packed = _files_by_day(lake), _packed_days(lake)
+    found, packed = files_by_day(lake), made_from(lake, FETCH_SEGMENTS.name, "packed_from")
     stale = sorted(day for day in found.keys() | packed.keys() if found.get(day) != packed.get(day))
     if not stale:
         return 0
-    days = ", ".join(f"DATE'{day}'" for day in stale)
-    where = f"event_date IN ({days})"
+    where = days_as_sql(stale)
     bounds = str(stale[0]), str(stale[-1])
     conform = partial(_conformed, found)
     with ArrowSql() as sql:
@@ -142,38 +137,13 @@ def damaged_segments_explained() -> Iterator[None]:
         ) from error
 
 
-def _files_by_day(lake: Lake) -> dict[date, str]:
-    """A hash of what each day's rows are in: data files never change under their name, but rows of them may go."""
-    names = defaultdict(list)
-    for table in (FETCH_LOG, APPEND_LOG):
-        gone = "" if lake.is_plain(table.name) else f" in version {lake.version(table.name)}"
-        for path in lake.files(table.name):
-            if day := _day_of(path):
-                names[day].append(path.rpartition("/")[2] + gone)
-    return {day: hashlib.sha256("\n".join(sorted(of_day)).encode()).hexdigest() for day, of_day in names.items()}
-
-
-def _day_of(path: str) -> date | None:
-    match = _DAY.search(path)
-    return date.fromisoformat(match[1]) if match else None
-
-
-def _packed_days(lake: Lake) -> dict[date, str]:
-    """What the days that are packed were made of, as `_files_by_day` gives it."""
-    columns = ["event_date", "packed_from"]
-    if lake.direct_store(FETCH_SEGMENTS.name) is None:
-        return dict(lake.read(FETCH_SEGMENTS.name).select(columns).distinct().collect())
-    rows = read_columns(lake, FETCH_SEGMENTS.name, columns).group_by(columns).aggregate([])
-    return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
-
-
 def _data_files(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
     """Files with the rows of some days; None where Spark has to read them."""
     store, log = lake.direct_store(table.name), lake.log(table.name)
     if store is None or log is None or not lake.is_plain(table.name):
         return None
     files = (DataFile(store, file["path"], int(file["size_bytes"])) for file in data_files(log))
-    return [file for file in files if _day_of(f"/{file.path}") in days]
+    return [file for file in files if day_of_file(f"/{file.path}") in days]
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:

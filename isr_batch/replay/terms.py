@@ -15,7 +15,8 @@ _OTHERS: Final = ", ".join(
 JOINED: Final = f"""
 WITH marked AS (
   SELECT *, CASE
-    WHEN begins_mid_term AND start_time <= lag(end_time) OVER (PARTITION BY {_KEY} ORDER BY start_time)
+    WHEN begins_mid_term AND coalesce(assigned_source, '') <> 'fetches'
+      AND start_time <= lag(end_time) OVER (PARTITION BY {_KEY} ORDER BY start_time)
       + INTERVAL {TOUCHING_MS} MILLISECONDS
     THEN 0 ELSE 1 END AS begins
   FROM {{leader_epochs}}
@@ -38,5 +39,5 @@ SELECT {_KEY}, {_OTHERS}, end_time, ends_mid_term FROM whole WHERE place = 1
 """SQL that both engines understand.
 
 A night's log goes on from the one before it: what begins in mid-term where the same term was seen last is no
-beginning, and nothing about it has to be found out.
+beginning, and nothing about it has to be found out. Terms of a table of fetches are whole already.
 """

@@ -1,102 +1,126 @@
-"""Infer leaders' terms from fetches and appends, if the input has none or incomplete ones."""
+"""Terms of leaders, of clusters whose fetches come from a table: given, or inferred from all fetches that the lake has.
 
-from collections.abc import Collection
+They are made of what each day says (``fetch_days``), so that an ingest costs what its own days do. A term's beginning
+never depends on later days; only its end may move.
+"""
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import Window as Over
-from pyspark.sql import functions as F
+from collections.abc import Sequence
+from typing import Final
 
-from isr_batch.ingest.own_table.mapping import TableMapping
-from isr_batch.lake.tables.contract import SET_KEY
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.own_table.added_rows import EpochsInForce
+from isr_batch.lake.arrow_read import contract_schema, read_columns
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql, without_zones
+from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.duckdb_engine import replace_arrow
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
+from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLUSTERS
+
+UNKNOWN_EPOCH: Final = -1
+"""Of rows before the first term that a table of terms has of their partition."""
+HOLE_US: Final = 3_600_000_000
+"""A leader that nobody fetches anything from for so long is not just silent: what it led in that time is not known."""
+GAP_US: Final = 2_000_000
+"""Clocks of two leaders differ, so that their rows interleave at a move; the old leader's own have no such gap then."""
 
 
-def complete_leader_epochs(
-    given: DataFrame | None,
-    known: Collection[str],
-    fetches: DataFrame,
-    appends: DataFrame | None,
-    mapping: TableMapping,
-) -> DataFrame:
-    """Complete the given terms; without any, infer one term per replica set in the fetches.
-
-    A term that does not say when it ended lasts until the partition's next one, or until the last row of its leader:
-    if it ended with the partition's own last fetch, a follower that stops alone would never be missed.
+def epochs_in_force(sql: ArrowSql, lake: Lake, cluster_id: str, given: pa.Table) -> EpochsInForce:
+    """Look leader epochs up in the terms that the lake has of a cluster, and in given ones.
 
     Parameters
     ----------
-    given : DataFrame, optional
-        Columns of leader_epochs, null where missing.
-    known : collection of str
-        Columns of it that are mapped.
-    fetches, appends : DataFrame
-        Columns of fetch_log and append_log, of one cluster.
-    mapping : TableMapping
-        With the settings for brokers whose own are unknown.
+    sql : ArrowSql
+    lake : Lake
+    cluster_id : str
+    given : pa.Table
+        Rows with ``topic``, ``partition_id``, ``leader_epoch``, ``start_time`` (microseconds).
+    """
+    names = ["topic", "partition_id", "leader_epoch", "start_time"]
+    stored = read_columns(lake, GIVEN_TERMS.name, names, {"cluster_id": cluster_id})
+    us = pc.cast(stored["start_time"], pa.timestamp("us")).cast(pa.int64())
+    stored = stored.set_column(names.index("start_time"), "start_time", us)
+    terms = pa.concat_tables([stored, given.select(names).cast(stored.schema)])
+
+    def looked_up(rows: pa.Table, time: str) -> pa.ChunkedArray:
+        numbered = pa.table({
+            "number": pa.array(range(rows.num_rows), pa.int64()), "topic": rows["topic"].cast(pa.string()),
+            "partition_id": rows["partition_id"], "us": rows[time],
+        })  # fmt: skip
+        text = f"""
+            SELECT CAST(coalesce(leader_epoch, {UNKNOWN_EPOCH}) AS INTEGER) AS leader_epoch
+            FROM numbered ASOF LEFT JOIN (
+              SELECT topic, partition_id, start_time, max(leader_epoch) AS leader_epoch FROM terms GROUP BY ALL
+            ) AS terms ON numbered.topic = terms.topic AND numbered.partition_id = terms.partition_id
+              AND numbered.us >= terms.start_time
+            ORDER BY number
+        """
+        return sql(text, numbered=numbered, terms=terms)["leader_epoch"]
+
+    return looked_up
+
+
+def write_leader_epochs(lake: Lake, sql: ArrowSql) -> int:
+    """Make the terms of all clusters whose fetches come from a table, and write the days whose terms have changed.
 
     Returns
     -------
-    DataFrame
-        Columns of leader_epochs, but for event_date.
+    int
+        Rows written.
     """
-    seen = _seen(fetches)
-    if given is None:
-        others = [column for column in LEADER_EPOCHS.columns if column.name not in SET_KEY]
-        rows = seen.withColumns({column.name: F.lit(None).cast(column.type) for column in others})
-    else:
-        rows = given.join(seen, list(SET_KEY), "left")
-    rows = rows.withColumns(
-        {"start_time": F.coalesce("start_time", "first_time"), "log_ends_time": _by_leader(F.max("last_time"))}
+    clusters = sql(
+        """
+        SELECT cluster_id, replica_lag_time_max_ms, min_insync_replicas, broker_version,
+          CASE WHEN lag_time_is_given THEN 'given' ELSE 'default' END AS lag_time_source,
+          json_exists(mapped, '$.epochs') AS has_epochs,
+          coalesce(list_contains(json_extract_string(mapped, '$.epochs[*]'), 'previous_leader_id'), false)
+            AS has_previous
+        FROM mapped_clusters
+        """,
+        mapped_clusters=read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names),
     )
-    if appends is not None:
-        last = appends.groupBy("leader_id").agg(F.max("append_time").alias("last_append_time"))
-        rows = rows.join(F.broadcast(last), "leader_id", "left").withColumn(
-            "log_ends_time", F.greatest("log_ends_time", "last_append_time")
-        )
-    in_partition = Over.partitionBy("topic", "partition_id").orderBy("start_time", "leader_epoch")
-    goes_on = F.least(F.lead("start_time").over(in_partition), "log_ends_time")
-    former = F.lag("leader_id").over(in_partition)
-    followers = F.coalesce("followers", F.array().cast("array<int>"))
-    start_offset = F.coalesce("start_offset", "first_offset", F.lit(0))
-    assigned = F.coalesce("assigned", F.array_union(F.array("leader_id"), followers))
-    return rows.withColumns(
-        {
-            "end_time": F.coalesce("end_time", F.greatest("start_time", "last_time", goes_on)),
-            "previous_leader_id": F.col("previous_leader_id") if "previous_leader_id" in known else former,
-            "start_offset": start_offset,
-            "start_high_watermark": F.coalesce("start_high_watermark", F.least(start_offset, "first_offset")),
-            "assigned": assigned,
-            "isr_at_start": F.coalesce("isr_at_start", assigned),
-            "replica_lag_time_max_ms": F.coalesce("replica_lag_time_max_ms", F.lit(mapping.replica_lag_time_max_ms)),
-            "min_insync_replicas": F.coalesce("min_insync_replicas", F.lit(mapping.min_insync_replicas)),
-            "broker_version": F.coalesce("broker_version", F.lit(mapping.broker_version)),
-            "check_origin_ms": F.coalesce("check_origin_ms", F.lit(0)),
-            "check_origin_source": F.coalesce(
-                "check_origin_source", F.when(F.col("check_origin_ms").isNotNull(), "given"), F.lit("unknown")
-            ),
-        }
-    )
+    names = clusters["cluster_id"].to_pylist()
+    tables = {
+        table.name: without_zones(read_columns(lake, table.name, table.column_names, {"cluster_id": names}))
+        for table in (FETCH_DAYS, GIVEN_TERMS)
+    }
+    parts = [
+        sql(text_of("isr_batch.ingest.own_table", name, gap_us=GAP_US, hole_us=HOLE_US), clusters=clusters, **tables)
+        for name in ("given_terms", "inferred_terms")
+    ]
+    schema = contract_schema(LEADER_EPOCHS.name, LEADER_EPOCHS.column_names)
+    now = pa.concat_tables(_conformed(part, schema) for part in parts)
+    before = read_columns(lake, LEADER_EPOCHS.name, LEADER_EPOCHS.column_names, {"cluster_id": names})
+    return _write_changed_days(lake, sql, names, before, now)
 
 
-def _by_leader(value: Column) -> Column:
-    return value.over(Over.partitionBy("leader_id"))
+def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
-def _seen(fetches: DataFrame) -> DataFrame:
-    """By SET_KEY: first_time, last_time, followers, and first_offset, the least at which a follower began."""
-    counted = F.when(F.col("error_code") == 0, F.struct("handled_time", "fetch_offset"))
-    return (
-        fetches.groupBy(*SET_KEY, "replica_id")
-        .agg(
-            F.min("arrival_time").alias("first_time"),
-            F.max("completed_time").alias("last_time"),
-            F.coalesce(F.min_by("fetch_offset", counted), F.min("fetch_offset")).alias("first_offset"),
-        )
-        .groupBy(*SET_KEY)
-        .agg(
-            F.min("first_time").alias("first_time"),
-            F.max("last_time").alias("last_time"),
-            F.min("first_offset").alias("first_offset"),
-            F.array_sort(F.collect_set("replica_id")).alias("followers"),
-        )
-    )
+def _write_changed_days(lake: Lake, sql: ArrowSql, clusters: Sequence[str], before: pa.Table, now: pa.Table) -> int:
+    if not clusters:
+        return 0
+    changed = sql(
+        """
+        SELECT DISTINCT CAST(event_date AS VARCHAR) AS day FROM (
+          (SELECT * FROM before EXCEPT SELECT * FROM now) UNION ALL (SELECT * FROM now EXCEPT SELECT * FROM before)
+        ) ORDER BY day
+        """,
+        before=without_zones(before), now=without_zones(now),
+    )["day"].to_pylist()  # fmt: skip
+    if not changed:
+        return 0
+    of_days = now.filter(pc.is_in(now["event_date"].cast(pa.string()), pa.array(changed, pa.string())))
+    days = ", ".join(f"DATE'{day}'" for day in changed)
+    where = f"cluster_id IN ({', '.join(map(sql_literal, clusters))}) AND event_date IN ({days})"
+    rows = of_days.cast(arrow_schema(LEADER_EPOCHS))
+    return replace_arrow(lake, sql, LEADER_EPOCHS, rows, where, days=(changed[0], changed[-1]))

@@ -4,6 +4,7 @@ A mapping has only column names, constants and units: nothing in it is executed.
 before Spark starts.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
@@ -13,7 +14,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from isr_batch.errors import UsageError
-from isr_batch.lake.addresses import is_address
+from isr_batch.lake.addresses import is_address, is_table_name
 from isr_batch.phrases import did_you_mean
 
 Unit = Literal["s", "ms", "us", "ns", "iso"]
@@ -27,6 +28,34 @@ def _zone(name: str) -> str:
     if name not in available_timezones():
         raise ValueError(f"no such time zone; {did_you_mean(name, sorted(available_timezones()))[:80]}")
     return name
+
+
+_TOKEN: Final = re.compile(
+    r"""\s+ | '(?:[^']|'')*' | "(?:[^"]|"")+"(?:\.\w+)* | (?P<word>[A-Za-z_][\w.]*)(?P<call>\s*\()? | \d+(?:\.\d+)?
+    | <> | != | <= | >= | [=<>(),+*/%-]""",
+    re.VERBOSE,
+)
+_BEFORE_BRACKET: Final = ("and", "or", "not", "in")
+
+
+def _plain(condition: str) -> str:
+    """Let a condition through that calls nothing and names nothing but columns of its own table."""
+    at = 0
+    while at < len(condition):
+        token = _TOKEN.match(condition, at)
+        if token is None or condition.startswith(("--", "/*"), at):
+            raise ValueError(f"a plain condition is expected, without {condition[at : at + 10]!r}")
+        if token["call"] and token["word"].lower() not in _BEFORE_BRACKET:
+            raise ValueError(f"a plain condition is expected, without functions: {token['word']}(...)")
+        if token["word"] and token["word"].lower() in {"select", "from", "exists"}:
+            raise ValueError(f"a plain condition is expected, without {token['word']}")
+        at = token.end()
+    return condition
+
+
+def words_of_condition(condition: str) -> set[str]:
+    """Words of a plain condition: names of columns, and what SQL has."""
+    return {word.strip('"') for word in re.findall(r"[A-Za-z_][\w.]*|\"[^\"]+\"", re.sub(r"'[^']*'", "", condition))}
 
 
 class _Section(BaseModel):
@@ -45,6 +74,8 @@ class ColumnSource(_Section):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, given: object) -> object:
+        if isinstance(given, bool):
+            raise ValueError("YAML reads this word as a truth value: quote it, '...'")  # noqa: TRY004
         if isinstance(given, str):
             return {cls.plain_is: given}
         if isinstance(given, int | list):
@@ -93,7 +124,11 @@ class InstantSource(ColumnSource):
     """Time zone of text and timestamps without an offset of their own; by default UTC."""
 
 
-class FetchColumns(_Section):
+class MappedColumns(_Section):
+    """Columns of a table of the lake, and where their values come from."""
+
+
+class FetchColumns(MappedColumns):
     """Columns of fetch_log; arrival_time or handled_time is required."""
 
     topic: TextSource
@@ -112,7 +147,7 @@ class FetchColumns(_Section):
     error_code: NumberSource | None = None
 
 
-class AppendColumns(_Section):
+class AppendColumns(MappedColumns):
     """Columns of append_log."""
 
     topic: TextSource
@@ -128,8 +163,8 @@ class AppendColumns(_Section):
     error_code: NumberSource | None = None
 
 
-class EpochColumns(_Section):
-    """Columns of leader_epochs."""
+class EpochColumns(MappedColumns):
+    """Columns of given_terms, of which leader_epochs is made."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -151,24 +186,57 @@ class EpochColumns(_Section):
     metadata_delay_ms: NumberSource | None = None
 
 
-class FetchTable(_Section):
+class ChangeColumns(MappedColumns):
+    """Columns of observed_isr_changes: an ISR before and after, of which each replica that left or joined is a row."""
+
+    topic: TextSource
+    partition_id: NumberSource
+    leader_id: NumberSource
+    change_time: InstantSource
+    isr_before: NumbersSource
+    isr_after: NumbersSource
+    leader_epoch: NumberSource | None = None
+    made_by: TextSource | None = None
+    high_watermark: NumberSource | None = None
+    leader_log_end_offset: NumberSource | None = None
+
+
+Condition = Annotated[str, AfterValidator(_plain)]
+"""Which rows of a table count: SQL of columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL."""
+
+
+class MappedTable(_Section):
+    """Mapping of a table."""
+
+    columns: MappedColumns
+    where: Condition | None = None
+
+
+class FetchTable(MappedTable):
     """Mapping of the table of fetches, which is named on the command line."""
 
     columns: FetchColumns
 
 
-class AppendTable(_Section):
-    """Path and mapping of an additional table of appends."""
+class AppendTable(MappedTable):
+    """Path or name, and mapping, of an additional table of appends."""
 
     path: str
     columns: AppendColumns
 
 
-class EpochTable(_Section):
-    """Path and mapping of an additional table of leaders' terms."""
+class EpochTable(MappedTable):
+    """Path or name, and mapping, of an additional table of leaders' terms."""
 
     path: str
     columns: EpochColumns
+
+
+class ChangeTable(MappedTable):
+    """Path or name, and mapping, of an additional table of ISR changes that the brokers made."""
+
+    path: str
+    columns: ChangeColumns
 
 
 class Csv(_Section):
@@ -188,6 +256,7 @@ class TableMapping(_Section):
     fetches: FetchTable
     appends: AppendTable | None = None
     epochs: EpochTable | None = None
+    changes: ChangeTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0)
     """For terms without a value of their own; so are the two below."""
     min_insync_replicas: int = Field(default=1, ge=1)
@@ -240,10 +309,11 @@ def mapped_columns(columns: _Section) -> dict[str, ColumnSource]:
 
 def _with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     moved = dict(tree)
-    for name in ("appends", "epochs"):
+    for name in ("appends", "epochs", "changes"):
         section = tree.get(name)
-        if isinstance(section, dict) and isinstance(section.get("path"), str) and not is_address(section["path"]):
-            moved[name] = {**section, "path": str(folder / section["path"])}
+        path = section.get("path") if isinstance(section, dict) else None
+        if isinstance(path, str) and not is_address(path) and ((folder / path).exists() or not is_table_name(path)):
+            moved[name] = {**section, "path": str(folder / path)}
     return moved
 
 

@@ -4,6 +4,7 @@ from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, c
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
+from isr_batch.lake.tables.own_tables import OWN_TABLES
 from isr_batch.lake.tables.scores import (
     EXPERIMENT_RESULTS,
     PARTITION_SCORES,
@@ -274,5 +275,13 @@ OUTPUT_TABLES = (
 )
 TABLES = {
     table.name: table
-    for table in (*INPUT_TABLES, FETCH_SEGMENTS, INGESTED_FILES, PLANTED_FAULTS, SHRINK_EVIDENCE, *OUTPUT_TABLES)
+    for table in (
+        *INPUT_TABLES,
+        FETCH_SEGMENTS,
+        INGESTED_FILES,
+        *OWN_TABLES,
+        PLANTED_FAULTS,
+        SHRINK_EVIDENCE,
+        *OUTPUT_TABLES,
+    )
 }

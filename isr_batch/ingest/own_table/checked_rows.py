@@ -1,0 +1,273 @@
+"""Check each row of a mapped table: fill in missing values, and give a reason for each bad row, in one SELECT."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+
+from isr_batch.ingest.own_table.column_values import CORRUPT, ColumnValue, quoted_name
+from isr_batch.ingest.own_table.mapping import INSTANTS, MappedColumns
+from isr_batch.lake.arrow_rows import TYPES
+from isr_batch.lake.arrow_sql import quoted
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
+from isr_batch.lake.tables.own_tables import GIVEN_TERMS
+
+RAW_CHARACTERS: Final = 500
+UNKNOWN_CLUSTER: Final = "unknown"
+"""Cluster name in quarantine if the real one could not be read."""
+NO_EPOCH: Final = 0
+"""Leader epoch of rows that name none."""
+FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
+"""2010 and 2100: there was no Kafka before; a later time means that the unit is wrong."""
+REFUSED: Final = ("reason", "detail", "raw")
+TIMES: Final = {
+    FETCH_LOG: "handled_time", APPEND_LOG: "append_time", GIVEN_TERMS: "start_time",
+    OBSERVED_ISR_CHANGES: "change_time",
+}  # fmt: skip
+"""The time by which a table is cut into days."""
+
+_NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
+_SQL_TYPES: Final = {"STRING": "VARCHAR", "INT": "INTEGER", "BIGINT": "BIGINT", "ARRAY<INT>": "INTEGER[]",
+                 "BOOLEAN": "BOOLEAN", "TIMESTAMP": "BIGINT"}  # fmt: skip
+_WORD: Final = re.compile(r"[a-z_]+")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How the rows of a mapped table are read and checked.
+
+    Attributes
+    ----------
+    table : Table
+        Table of the lake that they become.
+    text : str
+        SELECT from ``rows``: the columns of ``schema``, instants as epoch microseconds.
+    schema : pa.Schema
+        ``cluster_id``, the columns of the table that a row may have, and REFUSED, of which ``reason`` is null for a
+        clean row.
+    constants : mapping of str
+        Columns that have one value in all rows, and no place in the answer.
+    same_as : mapping of str to str
+        Columns that always equal another, likewise.
+    """
+
+    table: Table
+    text: str
+    schema: pa.Schema
+    constants: Mapping[str, object]
+    same_as: Mapping[str, str]
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the answer that are the table's."""
+        return [name for name in self.schema.names if name not in REFUSED]
+
+    def completed(self, rows: pa.Table) -> pa.Table:
+        """Add the columns that the answer leaves out, and give instants their type."""
+        for name, value in self.constants.items():
+            kind = TYPES[next(column.type for column in self.table.columns if column.name == name)]
+            rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
+        for name, other in self.same_as.items():
+            rows = rows.append_column(name, rows[other])
+        for number, field in enumerate(rows.schema):
+            if self._is_instant(field.name):
+                rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us", "UTC")))
+        return rows
+
+    def _is_instant(self, name: str) -> bool:
+        return any(column.name == name and column.type == "TIMESTAMP" for column in self.table.columns)
+
+
+def checked_rows(
+    table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], conditions: Sequence[str], *, is_csv: bool
+) -> Checked:
+    """Write the SELECT that converts, completes and checks the rows of a mapped table.
+
+    Parameters
+    ----------
+    table : Table
+        Table of the lake that the rows become.
+    columns : MappedColumns
+        What is mapped, and what is required.
+    values : mapping of str to ColumnValue
+        How each mapped column is read, and ``cluster_id``.
+    conditions : sequence of str
+        Rows that do not meet all of them are left out.
+    is_csv : bool
+        Whether rows may have a `CORRUPT` text.
+    """
+    types = {column.name: column.type for column in table.columns if column.name in {*values, *_filled(table)}}
+    read = ", ".join(
+        f"TRY_CAST({values[name].value} AS {_SQL_TYPES[kind]}) AS {name}"
+        if name in values
+        else f"CAST(NULL AS {_SQL_TYPES[kind]}) AS {name}"
+        for name, kind in types.items()
+    )
+    # What a value is read from, for messages: once for each column of the source.
+    sources = {value.source_name: value.source for value in values.values() if value.source is not None}
+    kept_as = {name: f"_source_{number}" for number, name in enumerate(sources)}
+    read += "".join(f", {source} AS {kept_as[name]}" for name, source in sources.items())
+    raw = ", ".join(f"{quoted(name)}: {kept}" for name, kept in kept_as.items())
+    unreadable = "".join(
+        f" WHEN {kept_as[value.source_name]} IS NOT NULL AND {name} IS NULL "
+        f"THEN {quoted(value.source_name + ' = ')} || CAST({kept_as[value.source_name]} AS VARCHAR)"
+        for name, value in values.items() if value.source is not None
+    )  # fmt: skip
+    corrupt = quoted_name(CORRUPT) if is_csv else "CAST(NULL AS VARCHAR)"
+    where = f" WHERE {' AND '.join(f'({condition})' for condition in conditions)}" if conditions else ""
+    steps = [
+        (
+            f"SELECT *, {f'CASE{unreadable} END' if unreadable else 'NULL'} AS _unreadable "
+            f"FROM (SELECT {read}, {corrupt} AS _corrupt FROM rows{where})"
+        ),
+        *_completions(table),
+    ]
+    text = steps[0]
+    for step in steps[1:]:
+        text = f"SELECT * REPLACE ({step}) FROM ({text})"
+    back = _back_us(table)
+    text = f"SELECT *, {back} AS _back_us FROM ({text})"
+    problems = _problems(table, columns, values, types)
+    reason = "CASE" + "".join(f" WHEN {when} THEN {quoted(why)}" for when, why, _ in problems) + " END"
+    detail = "CASE" + "".join(f" WHEN {when} THEN {what}" for when, _, what in problems) + " END"
+    in_order = _in_order(table)
+    text = f"SELECT *, {reason} AS reason, {detail} AS detail FROM ({text})"
+    shown = f"coalesce(_corrupt, CAST(to_json({{{raw}}}) AS VARCHAR))" if raw else "_corrupt"
+    constants, same_as = _constants(values, types), _same_as(table, values)
+    kept = [name for name in types if name not in {*constants, *same_as}]
+    outcome = ", ".join(f"{in_order.get(name, name)} AS {name}" for name in kept)
+    text = (
+        f"SELECT {outcome}, reason, detail, CASE WHEN reason IS NOT NULL THEN left({shown}, {RAW_CHARACTERS}) END "
+        f"AS raw FROM ({text})"
+    )
+    schema = pa.schema([
+        *(pa.field(name, pa.int64() if types[name] == "TIMESTAMP" else TYPES[types[name]]) for name in kept),
+        *(pa.field(name, pa.string()) for name in REFUSED),
+    ])  # fmt: skip
+    return Checked(table, text, schema, constants, same_as)
+
+
+def _constants(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
+    defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
+    given = {name: value.constant for name, value in values.items() if value.source is None}
+    absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
+    derived = {"log_end_source"} | {name for name in given if name in INSTANTS}
+    return {name: value for name, value in (absent | given).items() if name not in derived}
+
+
+def _same_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
+    """Instants of a fetch that are not mapped, by the one that stands for them."""
+    if table is not FETCH_LOG:
+        return {}
+    same = {}
+    if "arrival_time" not in values or "handled_time" not in values:
+        same["arrival_time"] = "handled_time"
+    if "processed_time" not in values:
+        same["processed_time"] = "handled_time"
+    if "completed_time" not in values:
+        same["completed_time"] = "released_time"
+        if "released_time" not in values:
+            same |= dict.fromkeys(("completed_time", "released_time"), same.get("processed_time", "processed_time"))
+    elif "released_time" not in values:
+        same["released_time"] = "completed_time"
+    return same
+
+
+def _filled(table: Table) -> tuple[str, ...]:
+    """Columns that each row gets, mapped or not."""
+    if table is FETCH_LOG:
+        return ("leader_epoch", *INSTANTS, "leader_log_end_offset", "high_watermark", "error_code")
+    if table is APPEND_LOG:
+        return ("leader_epoch", "log_end_source", "base_offset", "acknowledged_time", "error_code")
+    if table is OBSERVED_ISR_CHANGES:
+        return ("leader_epoch", "made_by")
+    return tuple(name for name in table.column_names if name not in {"leader_epoch", "event_date"})
+
+
+def _completions(table: Table) -> list[str]:
+    """Defaults of missing values, as steps that build on each other."""
+    if table is APPEND_LOG:
+        ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
+        return [f"coalesce(error_code, 0) AS error_code, {ends}"]
+    if table is OBSERVED_ISR_CHANGES:
+        return ["coalesce(made_by, 'leader') AS made_by"]
+    if table is not FETCH_LOG:
+        return []
+    known = [f"CASE WHEN {name} >= 0 THEN {name} END AS {name}" for name in ("leader_log_end_offset", "high_watermark")]
+    return [
+        ", ".join([*known, "coalesce(error_code, 0) AS error_code",
+                   "coalesce(handled_time, arrival_time) AS handled_time"]),
+        (
+            "coalesce(arrival_time, handled_time) AS arrival_time, "
+            "coalesce(processed_time, handled_time) AS processed_time"
+        ),
+        # A long poll is not a delay: if its end is unknown, nothing after it counts as held by the leader.
+        "coalesce(completed_time, released_time, processed_time) AS completed_time",
+        "coalesce(released_time, completed_time) AS released_time",
+    ]  # fmt: skip
+
+
+def _back_us(table: Table) -> str:
+    """By how much an instant of a fetch is before one that it must not precede."""
+    if table is not FETCH_LOG:
+        return "0"
+    return f"greatest({', '.join(f'{earlier} - {later}' for earlier, later in pairwise(INSTANTS))})"
+
+
+def _in_order(table: Table) -> dict[str, str]:
+    """Instants that are out of order by rounding are made equal."""
+    if table is not FETCH_LOG:
+        return {}
+    return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}
+
+
+def _problems(
+    table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], types: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """What may be wrong with a row, in the order in which it is looked for: condition, reason, detail."""
+
+    def named(name: str, value: str = "") -> str:
+        return f"{quoted(name + ' = ')} || CAST({value or name} AS VARCHAR)"
+
+    required = {name for name, field in type(columns).model_fields.items() if field.is_required()}
+    # A leader epoch that only some rows have would leave the others to a guess.
+    required |= {"cluster_id", "handled_time"} & types.keys() | {"leader_epoch"} & values.keys()
+    refused = "error_code = 0 AND " if table is APPEND_LOG else ""
+    problems = [
+        ("_corrupt IS NOT NULL", "row cannot be read", "NULL"),
+        ("_unreadable IS NOT NULL", "value cannot be read", "_unreadable"),
+        *(
+            (f"{refused if name == 'log_end_offset' else ''}{name} IS NULL", "required value missing", quoted(name))
+            for name in types if name in required
+        ),
+        ("topic = ''", "required value missing", "'topic'"),
+    ]  # fmt: skip
+    if table is FETCH_LOG:
+        # A time truncated to seconds may seem out of order with an exact one by up to a second.
+        coarse = any(getattr(values.get(name), "value", "").endswith("* 1000000)") for name in INSTANTS)
+        problems += [
+            ("replica_id = leader_id", "replica is the leader", "NULL"),
+            (f"_back_us > {1_000_000 if coarse else 1_000}", "instants out of order", named("us", "_back_us")),
+        ]
+    if table is OBSERVED_ISR_CHANGES:
+        same = "list_sort(isr_before) = list_sort(isr_after)"
+        problems.append((same, "nothing changes", named("isr_after")))
+    problems += [(f"{name} < 0", "negative value", named(name)) for name in _NOT_NEGATIVE if name in values]
+    problems += [
+        (f"{name} NOT BETWEEN {FIRST_US} AND {LAST_US}", "time out of range",
+         named(name, f"coalesce(CAST(TRY(make_timestamp({name})) AS VARCHAR), CAST({name} AS VARCHAR) || ' us')"))
+        for name, kind in types.items() if kind == "TIMESTAMP"
+    ]  # fmt: skip
+    contract = {
+        condition for condition in table.constraints.values()
+        if {word for word in _WORD.findall(condition) if word in table.column_names} <= types.keys()
+        and "_time" not in condition
+    }  # fmt: skip
+    return problems + [
+        (f"NOT ({condition})", "breaks the contract", quoted(f"not {condition}"))
+        for condition in table.constraints.values() if condition in contract
+    ]  # fmt: skip

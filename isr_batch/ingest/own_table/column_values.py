@@ -1,0 +1,219 @@
+"""SQL for the values of mapped columns: each in the type of the lake's column, null where it cannot be read.
+
+The SQL is DuckDB's, in this process and in Spark's workers alike, so that a value is read the same way everywhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from isr_batch.errors import SchemaError, UsageError
+from isr_batch.ingest.own_table.mapping import HINT, ColumnSource, InstantSource, NumberSource, NumbersSource
+from isr_batch.lake.arrow_sql import quoted
+from isr_batch.phrases import did_you_mean
+
+CORRUPT: Final = "_corrupt_record"
+"""Column with the text of a CSV row that has more or fewer fields than the header, as Spark names it."""
+
+_US_OF_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_INSTANT: Final = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)? ?(Z|[+-]\d{2}:\d{2})?"
+_OFFSET: Final = r"(Z|[+-]\d{2}:\d{2})$"
+_LIST: Final = r"[\d\s,;|\[\](){}]*"
+
+
+@dataclass(frozen=True)
+class ColumnValue:
+    """What a column of the lake is read from.
+
+    Attributes
+    ----------
+    value : str
+        SQL for the value: text, whole numbers, or instants as epoch microseconds.
+    source : str or None
+        SQL for what it is read from; None for a constant.
+    source_name : str
+        Name of the mapped column; empty for a constant.
+    type : pa.DataType or None
+        Type of the mapped column; None for a constant.
+    constant : object
+        The constant itself.
+    """
+
+    value: str
+    source: str | None
+    source_name: str
+    type: pa.DataType | None
+    constant: object = None
+
+
+def column_values(
+    tables: Mapping[str, tuple[pa.Schema, Mapping[str, ColumnSource]]],
+) -> dict[str, dict[str, ColumnValue]]:
+    """Find the mapped columns of several tables, named as in the mapping, and how their values are read.
+
+    Raises
+    ------
+    UsageError
+        With every column that a table does not have, or that needs a unit.
+    SchemaError
+        With every column of a type that cannot be converted.
+    """
+    mistakes: list[str] = []
+    wrong_types: list[str] = []
+    values: dict[str, dict[str, ColumnValue]] = {}
+    for label, (schema, given) in tables.items():
+        values[label] = {}
+        for target, where in given.items():
+            if where.column is None:
+                values[label][target] = ColumnValue(_constant(where.constant), None, "", None, where.constant)
+                continue
+            source = f"{label}.columns.{target}: {where.column}"
+            try:
+                column, kind = _find(schema, where.column)
+                value = _value(where, column, kind)
+            except UsageError as error:
+                mistakes.append(f"{source} {error.message}")
+            except SchemaError as error:
+                wrong_types.append(f"{source} {error.message}")
+            else:
+                values[label][target] = ColumnValue(value, column, where.column, kind)
+    if mistakes:
+        raise UsageError("the mapping does not fit:" + "".join(f"\n  {mistake}" for mistake in mistakes), HINT)
+    if wrong_types:
+        raise SchemaError("columns of types that cannot be converted:" + "".join(f"\n  {t}" for t in wrong_types), HINT)
+    return values
+
+
+def top_column(schema: pa.Schema, name: str) -> str:
+    """Name the column of a table that a mapped column is, or is inside of."""
+    return name if name in schema.names else name.partition(".")[0]
+
+
+def quoted_name(name: str) -> str:
+    """Write a column's name as SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _constant(constant: object) -> str:
+    if isinstance(constant, list):
+        return f"CAST([{', '.join(map(str, constant))}] AS INTEGER[])"
+    return quoted(constant) if isinstance(constant, str) else str(constant)
+
+
+def _find(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
+    """Find the column of exactly this name; otherwise the nested field with this dotted name."""
+    fields = {field.name: field.type for field in schema if field.name != CORRUPT}
+    if name in fields:
+        return quoted_name(name), fields[name]
+    first, *rest = name.split(".")
+    known, kind, column, path = list(fields), fields.get(first), quoted_name(first), first
+    for part in rest:
+        inner = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
+        known = [f"{path}.{name}" for name in inner] or known
+        kind, column, path = inner.get(part), f"struct_extract({column}, {quoted(part)})", f"{path}.{part}"
+    if kind is None:
+        raise UsageError(f"does not exist; {did_you_mean(name, known)}")
+    return column, kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_fractional(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _value(given: ColumnSource, column: str, kind: pa.DataType) -> str:
+    if isinstance(given, InstantSource):
+        return _instant(given, column, kind)
+    if isinstance(given, NumberSource):
+        return _integer(column, kind)
+    if isinstance(given, NumbersSource):
+        return _integers(column, kind)
+    if _is_text(kind) or pa.types.is_integer(kind):
+        return f"CAST({column} AS VARCHAR)"
+    raise _unfit(kind, "text")
+
+
+def _unfit(kind: pa.DataType, what: str) -> SchemaError:
+    return SchemaError(f"is {kind}, which cannot be read as {what}")
+
+
+def _exact(column: str, kind: pa.DataType) -> str:
+    """Read text or fractional numbers as decimals that lose nothing."""
+    return f"TRY_CAST({f'trim({column})' if _is_text(kind) else column} AS DECIMAL(38, 9))"
+
+
+def _integer(column: str, kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind):
+        return f"TRY_CAST({column} AS BIGINT)"
+    if _is_text(kind) or _is_fractional(kind):
+        exact = _exact(column, kind)
+        return f"CASE WHEN {exact} = floor({exact}) THEN TRY_CAST({exact} AS BIGINT) END"
+    raise _unfit(kind, "a whole number")
+
+
+def _integers(column: str, kind: pa.DataType) -> str:
+    if _is_list(kind):
+        numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer('x', kind.value_type)} AS INTEGER))"
+    elif _is_text(kind):
+        digits = f"regexp_extract_all({column}, '\\d+')"
+        numbers = (
+            f"CASE WHEN regexp_full_match({column}, {quoted(_LIST)}) "
+            f"THEN list_transform({digits}, lambda x: TRY_CAST(x AS INTEGER)) END"
+        )
+    else:
+        raise _unfit(kind, "a list of whole numbers")
+    return f"CASE WHEN NOT list_contains(list_transform({numbers}, lambda x: x IS NULL), true) THEN {numbers} END"
+
+
+def _instant(given: InstantSource, column: str, kind: pa.DataType) -> str:
+    """Write an instant as epoch microseconds."""
+    if given.unit is None:
+        if pa.types.is_timestamp(kind):
+            return f"epoch_us({_in_zone(column, given.time_zone) if kind.tz is None else column})"
+        if pa.types.is_integer(kind) or _is_text(kind) or _is_fractional(kind):
+            raise UsageError(f"is {kind}: give its unit, {{column: ..., unit: s, ms, us, ns or iso}}")
+        raise _unfit(kind, "a time")
+    if given.unit == "iso":
+        if not _is_text(kind):
+            raise _unfit(kind, "text with a time")
+        return _instant_of_text(column, given.time_zone)
+    if pa.types.is_integer(kind):
+        whole = f"CAST({column} AS BIGINT)"
+        return f"TRY({whole} // 1000)" if given.unit == "ns" else f"TRY({whole} * {_US_OF_UNIT[given.unit]})"
+    if _is_text(kind) or _is_fractional(kind):
+        exact = _exact(column, kind)
+        if given.unit == "ns":
+            return f"TRY(CAST(CAST(floor({exact}) AS HUGEINT) // 1000 AS BIGINT))"
+        return f"TRY(CAST(round({exact} * {_US_OF_UNIT[given.unit]}) AS BIGINT))"
+    raise _unfit(kind, f"a time in {given.unit}")
+
+
+def _in_zone(naive: str, time_zone: str | None) -> str:
+    naive = f"CAST({naive} AS TIMESTAMP)"
+    return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
+
+
+def _instant_of_text(column: str, time_zone: str | None) -> str:
+    """Parse ISO 8601 text with date, hours and minutes; a comma may precede the fraction, as in Kafka's logs."""
+    text = f"replace(trim({column}), ',', '.')"
+    for short, full in ((r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):
+        text = f"regexp_replace({text}, {quoted(short)}, {quoted(full)})"
+    short = f"regexp_replace({text}, '(\\.\\d{{6}})\\d+', '\\1')"
+    naive = f"TRY_CAST({short} AS TIMESTAMP)"
+    zoned = f"epoch_us(TRY_CAST({short} AS TIMESTAMPTZ))"
+    return (
+        f"CASE WHEN regexp_full_match({text}, {quoted(_INSTANT)}) THEN "
+        f"CASE WHEN regexp_matches({text}, {quoted(_OFFSET)}) THEN {zoned} "
+        f"ELSE epoch_us({_in_zone(naive, time_zone)}) END END"
+    )

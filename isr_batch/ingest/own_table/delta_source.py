@@ -1,0 +1,82 @@
+"""A Delta table in a folder of this machine, without Spark where delta-rs can read it."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from isr_batch.errors import NoInputError
+from isr_batch.ingest.own_table.mapping import TableMapping
+from isr_batch.ingest.own_table.sources import Item, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from isr_batch.lake.lake import Lake
+
+
+def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
+    """Open it; Spark does where the table has what delta-rs does not read, such as deletion vectors.
+
+    Raises
+    ------
+    NoInputError
+        If there is no Delta table.
+    """
+    from isr_batch.ingest.own_table.spark_source import SparkSource
+
+    try:
+        table = deltalake.DeltaTable(place)
+    except TableNotFoundError as error:
+        raise NoInputError(f"{place} is no Delta table", "check the path, or set `format` in the mapping") from error
+    try:
+        return DeltaTable(place, table, table.to_pyarrow_dataset())
+    except DeltaError:
+        return SparkSource(lake, f"file:{place}", mapping)
+
+
+class DeltaTable(Source):
+    """A Delta table; its items are its data files, which never change under their name."""
+
+    is_csv = False
+
+    def __init__(self, place: str, table: deltalake.DeltaTable, dataset: ds.Dataset) -> None:
+        self.place = place
+        self._table, self._dataset = table, dataset
+
+    @cached_property
+    def items(self) -> Sequence[Item]:
+        """Its data files."""
+        files = pa.table(self._table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+        return tuple(Item(file["path"], "", file["size_bytes"]) for file in files)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return self._dataset.schema
+
+    def _opened(self, items: Sequence[Item]) -> ds.Dataset:
+        wanted = {item.name for item in items}
+        fragments = [each for each in self._dataset.get_fragments() if each.path.lstrip("/") in wanted]
+        return ds.FileSystemDataset(fragments, self.schema, self._dataset.format, self._dataset.filesystem)
+
+    def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
+        return self._opened(items).count_rows() if items else 0
+
+    def rows(self, items: Sequence[Item], columns: Sequence[str]) -> ds.Dataset:  # noqa: ARG002, D102 a query reads what it names
+        return self._opened(items)
+
+    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
+        rows = lake.spark.read.format("delta").load(f"file:{self.place}")
+        return _of_files(rows, items).select(*(f"`{name.replace('`', '``')}`" for name in columns))
+
+
+def _of_files(rows: "DataFrame", items: Sequence[Item]) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    names = [item.name.rpartition("/")[2] for item in items]
+    return rows.where(F.col("_metadata.file_name").isin(names))

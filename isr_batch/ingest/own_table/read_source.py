@@ -1,0 +1,227 @@
+"""Read the tables that a mapping names: which columns, as what, and what becomes of each row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.errors import UsageError
+from isr_batch.ingest.own_table.checked_rows import REFUSED, TIMES, UNKNOWN_CLUSTER, Checked, checked_rows
+from isr_batch.ingest.own_table.column_values import CORRUPT, ColumnValue, column_values, top_column
+from isr_batch.ingest.own_table.mapping import HINT, MappedTable, TableMapping, mapped_columns, words_of_condition
+from isr_batch.ingest.own_table.sources import Item, Source, open_source
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
+from isr_batch.lake.tables.own_tables import GIVEN_TERMS
+from isr_batch.window import Window
+
+ROWS_AT_ONCE: Final = 1 << 20
+"""Rows of an answer that are looked at together."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A table that is read: where it lies, what its rows become, and how they are checked."""
+
+    section: str
+    """Of the mapping: fetches, appends, epochs or changes."""
+    source: Source
+    checked: Checked
+    columns: tuple[str, ...]
+    """Columns of the source that the query needs."""
+    wants_all: bool
+    """Whether no condition leaves rows out."""
+
+
+@dataclass(frozen=True)
+class ReadTable:
+    """What was read of a table.
+
+    Attributes
+    ----------
+    checked : Checked
+        How it was read.
+    rows : pa.Table
+        Clean rows, with the columns of `Checked.columns`; text as dictionaries.
+    refused : pa.Table
+        Columns of ``quarantine`` but for the run.
+    left_out : int
+        Consumers' fetches, and rows that a condition leaves out.
+    names : tuple of str
+        By which quarantine knows the items that were read.
+    """
+
+    checked: Checked
+    rows: pa.Table
+    refused: pa.Table
+    left_out: int
+    names: tuple[str, ...]
+
+    @property
+    def rows_in(self) -> int:
+        """Rows of the items."""
+        return int(self.rows.num_rows + self.refused.num_rows + self.left_out)
+
+    def with_more(self, other: "ReadTable") -> "ReadTable":
+        """Add what was read at another place, by the same mapping."""
+        rows = pa.concat_tables([self.rows, other.rows.select(self.rows.column_names)]).unify_dictionaries()
+        refused = pa.concat_tables([self.refused, other.refused])
+        return ReadTable(self.checked, rows, refused, self.left_out + other.left_out, self.names + other.names)
+
+    def clusters(self) -> list[str]:
+        """Clusters of the rows; that of the mapping also if there is no row."""
+        if "cluster_id" in self.rows.column_names:
+            return [str(name) for name in pc.unique(self.rows["cluster_id"].cast(pa.string())).to_pylist()]
+        return [str(self.checked.constants["cluster_id"])]
+
+    def of_cluster(self, cluster_id: str) -> pa.Table:
+        """Clean rows of a cluster, without its name."""
+        if "cluster_id" not in self.rows.column_names:
+            return self.rows if self.checked.constants["cluster_id"] == cluster_id else self.rows.slice(0, 0)
+        is_it = pc.equal(self.rows["cluster_id"].cast(pa.string()), cluster_id)
+        return self.rows.filter(is_it).drop_columns(["cluster_id"])
+
+
+def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, window: Window) -> list[Input]:
+    """Open all tables of a mapping, and find its columns in them.
+
+    Parameters
+    ----------
+    lake : Lake
+        Whose Spark reads what is not in files of this machine.
+    places : sequence of str
+        Paths, globs, addresses or names of the tables of fetches.
+    mapping : TableMapping
+    window : Window
+        Rows of other days are left out.
+
+    Raises
+    ------
+    NoInputError
+        If a table is not there.
+    UsageError, SchemaError
+        If the mapping does not fit the tables, or a column's type does not fit its target.
+    """
+    named = [("fetches", FETCH_LOG, place, mapping.fetches) for place in places]
+    named += [
+        (name, table, section.path, section)
+        for name, table, section in (
+            ("appends", APPEND_LOG, mapping.appends),
+            ("epochs", GIVEN_TERMS, mapping.epochs),
+            ("changes", OBSERVED_ISR_CHANGES, mapping.changes),
+        )
+        if section
+    ]
+    sources = [open_source(lake, place, mapping) for _, _, place, _ in named]
+    labels = [f"{name} of {place}" if places.index(place) else name for name, _, place, _ in named if name == "fetches"]
+    labels += [name for name, _, _, _ in named if name != "fetches"]
+    values = column_values(
+        {
+            label: (source.schema, {**mapped_columns(section.columns), "cluster_id": mapping.cluster_id})
+            for label, source, (_, _, _, section) in zip(labels, sources, named, strict=True)
+        }
+    )
+    return [
+        _input((name, table, section), source, values[label], window)
+        for label, source, (name, table, _, section) in zip(labels, sources, named, strict=True)
+    ]
+
+
+def _input(
+    mapped: tuple[str, Table, MappedTable], source: Source, values: dict[str, ColumnValue], window: Window
+) -> Input:
+    name, table, section = mapped
+    schema, where = source.schema, section.where
+    conditions = [f"({where})"] if where else []
+    needed = {top_column(schema, value.source_name) for value in values.values() if value.source is not None}
+    if where:
+        named = {top_column(schema, word) for word in words_of_condition(where)} & set(schema.names)
+        if not named:
+            raise UsageError(f"{name}.where: {where} names no column of {source.place}", HINT)
+        needed |= named
+    if table is FETCH_LOG and values["replica_id"].source is not None:
+        replica = values["replica_id"].value
+        conditions.append(f"({replica}) >= 0 OR ({replica}) IS NULL")  # a negative one is a consumer
+    if window != Window():
+        times = [values[name].value for name in (TIMES[table], "arrival_time") if name in values]
+        time = f"coalesce({', '.join(times)})" if len(times) > 1 else times[0]
+        conditions.append(f"({window.within(time)}) OR ({time}) IS NULL")
+    if source.is_csv:
+        needed.add(CORRUPT)
+    checked = checked_rows(table, section.columns, values, conditions, is_csv=source.is_csv)
+    # One column at least, or the rows cannot be counted.
+    read = [name for name in schema.names if name in needed] or schema.names[:1]
+    return Input(name, source, checked, tuple(read), wants_all=not conditions)
+
+
+def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
+    """Read and check the rows of some items of a source in this process.
+
+    Raises
+    ------
+    UsageError
+        If the condition of the mapping cannot be asked of the rows.
+    """
+    read = _read(sql, given, items)
+    if read.refused.num_rows and len(items) > 1:
+        # So that each can be taken out of quarantine by itself, once it is better.
+        read = replace(read, refused=pa.concat_tables(_read(sql, given, [item]).refused for item in items))
+    return read
+
+
+def _read(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
+    schema = with_dictionaries(given.checked.schema.empty_table().select(given.checked.columns), given.checked).schema
+    clean, refused = [schema.empty_table()], [_QUARANTINE.empty_table()]
+    names = tuple(item.name for item in items)
+    if items:
+        rows = given.source.rows(items, given.columns)
+        try:
+            for batch in sql.batches(given.checked.text, ROWS_AT_ONCE, rows=rows):
+                good, bad = split_refused(batch)
+                clean.append(with_dictionaries(good.select(given.checked.columns), given.checked))
+                refused.append(quarantine_rows(bad, given, names[0] if len(names) == 1 else given.source.place))
+        except ValueError as error:
+            what = f"{given.section} of {given.source.place}: {str(error).partition(chr(10))[0]}"
+            raise UsageError(what, HINT) from error
+    good, bad = pa.concat_tables(clean).unify_dictionaries(), pa.concat_tables(refused)
+    left_out = 0 if given.wants_all else given.source.count(items) - good.num_rows - bad.num_rows
+    return ReadTable(given.checked, good, bad, left_out, names)
+
+
+_QUARANTINE: Final = pa.schema([
+    ("cluster_id", pa.string()), ("source_file", pa.string()), ("reason", pa.string()), ("detail", pa.string()),
+    ("raw", pa.string()),
+])  # fmt: skip
+assert set(_QUARANTINE.names) <= set(QUARANTINE.column_names)
+
+
+def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
+    """Give the clean rows of an answer, and those that have a reason to be refused."""
+    rows = pa.table(batch)
+    if rows["reason"].null_count == rows.num_rows:
+        return rows, rows.slice(0, 0)
+    is_bad = pc.is_valid(rows["reason"])
+    return rows.filter(pc.invert(is_bad)), rows.filter(is_bad)
+
+
+def quarantine_rows(bad: pa.Table, given: Input, name: str) -> pa.Table:
+    """Make rows of quarantine of refused ones."""
+    if "cluster_id" in bad.column_names:
+        cluster = pc.fill_null(bad["cluster_id"].cast(pa.string()), UNKNOWN_CLUSTER)
+    else:
+        cluster = pa.repeat(str(given.checked.constants["cluster_id"]), bad.num_rows)
+    columns = [cluster, pa.repeat(name, bad.num_rows), *(bad[column] for column in REFUSED)]
+    return pa.Table.from_arrays(columns, schema=_QUARANTINE)
+
+
+def with_dictionaries(rows: pa.Table, checked: Checked) -> pa.Table:
+    """Keep text as dictionaries: topics and clusters recur."""
+    rows = rows.cast(pa.schema([checked.schema.field(name) for name in rows.column_names]))
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            rows = rows.set_column(number, field.name, rows[field.name].dictionary_encode())
+    return rows

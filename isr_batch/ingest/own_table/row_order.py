@@ -1,0 +1,87 @@
+"""Rows of a table as a set: equal rows beside each other, in the order in which they are written."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NULL = -(1 << 63)
+"""What a null counts as; no value is so small."""
+
+
+def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints, Bools]:
+    """Sort rows by set and time, with equal rows beside each other, in the order in which they were given.
+
+    Parameters
+    ----------
+    rows : pa.Table
+        Numbers, text (perhaps as dictionaries), and lists of numbers.
+    keys : sequence of str
+        Columns that name a set. Sets come in no particular order.
+    time : str
+        Column by which the rows of a set are sorted.
+
+    Returns
+    -------
+    order : array of int64
+        Places of all rows.
+    is_first : array of bool
+        In that order, whether the row is the first of those that are equal to it in every column.
+    """
+    times = _numbers(rows[time])
+    sets = _codes([_numbers(rows[name]) for name in keys])
+    # Rows come nearly in order of time, for which a stable sort needs little; one of 16 bits is a radix sort.
+    order = np.argsort(times, kind="stable")
+    order = order[np.argsort(sets[order], kind="stable")]
+    same = np.ones(max(0, len(order) - 1), np.bool_)
+    for column in (sets, times):
+        ordered = column[order]
+        same &= ordered[1:] == ordered[:-1]
+    is_first = np.append(True, ~same)[: len(order)]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if not len(tied):
+        return order, is_first
+    # Few rows have one set and time, and only they are compared in all columns.
+    which, places = np.cumsum(is_first)[tied], order[tied]
+    others = [_numbers(rows[name].take(pa.array(places))) for name in rows.column_names if name not in {time, *keys}]
+    within = np.lexsort([np.arange(len(places)), *others, which])
+    order[tied] = places[within]
+    differs = np.ones(len(tied), np.bool_)
+    differs[1:] = np.diff(which[within]) != 0
+    for column in others:
+        differs[1:] |= np.diff(column[within]) != 0
+    is_first[tied] = differs
+    return order, is_first
+
+
+def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
+    """Give equal values equal numbers, and unequal ones others; times and whole numbers keep their order."""
+    values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if pa.types.is_list(values.type):
+        values = pc.binary_join(values.cast(pa.list_(pa.string())), ",")
+    if pa.types.is_string(values.type):
+        values = values.dictionary_encode()
+    if pa.types.is_dictionary(values.type):
+        values = values.indices
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz)).view(pa.int64())
+    if values.null_count:
+        values = values.cast(pa.int64()).fill_null(NULL)
+    return np.asarray(values)
+
+
+def _codes(columns: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
+    """Number the combinations of values, from 0 on."""
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        least = column.min() if len(column) else 0
+        if (column == least).all():
+            continue
+        values = np.asarray(pa.array(column).dictionary_encode().indices, np.int64)
+        codes = np.asarray(pa.array(codes << 32 | values).dictionary_encode().indices, np.int64)
+    return codes.astype(np.uint16) if len(codes) and codes.max() < 1 << 16 else codes

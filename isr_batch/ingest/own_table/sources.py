@@ -1,0 +1,270 @@
+"""Where a user's table lies: files of this machine, read by Arrow; or what Spark knows by address or by name.
+
+A source is made of items, such as its files. Which of them were read before is remembered to save work, and never
+decides what the lake holds: an item that is read again brings rows that are known.
+"""
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.dataset as ds
+
+from isr_batch.errors import NoInputError, SchemaError, UsageError
+from isr_batch.ingest.own_table.column_values import CORRUPT, quoted_name
+from isr_batch.ingest.own_table.mapping import Csv, Format, TableMapping
+from isr_batch.lake.addresses import is_address, is_table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from isr_batch.lake.lake import Lake
+
+_CSV: Final = (".csv", ".csv.gz")
+_GLOB: Final = frozenset("*?[")
+_BLOCK_BYTES: Final = 16 << 20
+"""Of a CSV file that are parsed at once; no line may be longer."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file of a source, or the source as a whole, and what tells that it has changed."""
+
+    name: str
+    version: str
+    size_bytes: int = 0
+
+
+class Source(Protocol):
+    """A table of a user's."""
+
+    place: str
+    """Path, address or name."""
+    is_csv: bool
+
+    items: Sequence[Item]
+    """What it is made of."""
+    schema: pa.Schema
+    """Its columns."""
+
+    def count(self, items: Sequence[Item]) -> int:
+        """Count the rows of some items."""
+
+    def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
+        """Open columns of some items in this process."""
+
+    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
+        """Open them in Spark."""
+
+
+def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
+    """Open a Parquet, Delta or CSV table, a folder or glob of files, or a table that Spark knows by name.
+
+    Raises
+    ------
+    NoInputError
+        If there is nothing at this place.
+    UsageError
+        If it is not a table of this format.
+    """
+    from isr_batch.ingest.own_table.spark_source import SparkSource
+
+    if is_address(place):
+        return SparkSource(lake, place, mapping)
+    if not (_GLOB & set(place)) and not Path(place).exists():
+        if is_table_name(place):
+            return SparkSource(lake, place, mapping, by_name=True)
+        raise NoInputError(f"there is no {place}", "check the path, or name a table as CATALOG.SCHEMA.TABLE")
+    whole = str(Path(place).absolute())
+    kind = mapping.format or _format_of(whole)
+    if kind == "delta":
+        from isr_batch.ingest.own_table.delta_source import open_delta
+
+        return open_delta(lake, whole, mapping)
+    files = _files(whole, kind)
+    if not files:
+        raise NoInputError(f"{place} has no {kind} files", "check the path, or set `format` in the mapping")
+    return CsvFiles(whole, files, mapping.csv) if kind == "csv" else ParquetFiles(whole, files)
+
+
+def _format_of(place: str) -> Format:
+    if place.endswith(_CSV):
+        return "csv"
+    if (Path(place) / "_delta_log").is_dir():
+        return "delta"
+    if Path(place).is_dir() and not _files(place, "parquet") and _files(place, "csv"):
+        return "csv"
+    return "parquet"
+
+
+def _files(place: str, kind: Format) -> list[Path]:
+    """Files of a folder, at any depth, or of a glob; what begins with _ or . is no data."""
+    named = [Path(place)] if Path(place).exists() else [Path(name) for name in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207
+    found = []
+    for path in named:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        for file in sorted(path.rglob("*")):
+            inner = file.relative_to(path).parts
+            is_data = file.name.endswith(_CSV) if kind == "csv" else not file.name.endswith((*_CSV, ".crc"))
+            if is_data and not any(part.startswith(("_", ".")) for part in inner) and file.is_file():
+                found.append(file)
+    return list(dict.fromkeys(found))
+
+
+def _items_of(files: Sequence[Path]) -> tuple[Item, ...]:
+    stats = [(file, file.stat()) for file in files]
+    return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
+
+
+class ParquetFiles(Source):
+    """Parquet files, whose folders may name columns as ``name=value``."""
+
+    is_csv = False
+
+    def __init__(self, place: str, files: Sequence[Path]) -> None:
+        self.place = place
+        self.items = _items_of(files)
+
+    @cached_property
+    def _schemas(self) -> dict[str, pa.Schema]:
+        return {item.name: self._opened([item]).schema for item in self.items}
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of all files; a column that only some have is none that can be mapped."""
+        schemas = list(self._schemas.values())
+        return _merged(self.place, schemas, list(self._schemas))
+
+    def _opened(self, items: Sequence[Item], schema: pa.Schema | None = None) -> ds.Dataset:
+        base = self.place if Path(self.place).is_dir() else None
+        partitioning = ds.partitioning(flavor="hive") if base else None
+        try:
+            return ds.dataset(
+                [item.name for item in items], schema, "parquet", partitioning=partitioning,
+                **({"partition_base_dir": base} if base else {}),
+            )  # fmt: skip
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _not_readable(items[0].name, error, "parquet") from error
+
+    def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
+        return self._opened(items, self.schema).count_rows() if items else 0
+
+    def rows(self, items: Sequence[Item], columns: Sequence[str]) -> ds.Dataset:  # noqa: ARG002, D102 a query reads what it names
+        return self._opened(items, self.schema)
+
+    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
+        reader = lake.spark.read
+        if Path(self.place).is_dir():
+            reader = reader.option("basePath", f"file:{self.place}")
+        rows = reader.parquet(*(f"file:{item.name}" for item in items))
+        return rows.select(*(f"`{name.replace('`', '``')}`" for name in columns))
+
+
+def _merged(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
+    """Columns that all files have, in the types that hold the values of each."""
+    common = set(schemas[0].names).intersection(*(schema.names for schema in schemas))
+    parts = [pa.schema([field for field in schema if field.name in common]) for schema in schemas]
+    merged = parts[0]
+    for part, name in zip(parts[1:], names[1:], strict=True):
+        if part.equals(merged):
+            continue
+        try:
+            merged = pa.unify_schemas([merged, part], promote_options="permissive")
+        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+            message = str(error).partition("\n")[0]
+            raise SchemaError(
+                f"{place}: {name} has other types than the files before it: {message}",
+                "ingest it by itself, with a mapping that fits it",
+            ) from error
+    return merged.remove_metadata()
+
+
+def _not_readable(name: str, error: Exception, kind: str) -> UsageError:
+    reason = str(error).strip().partition("\n")[0]
+    return UsageError(
+        f"{name} cannot be read as {kind}: {reason[:200]}", "set `format` in the mapping: parquet, delta or csv"
+    )
+
+
+class CsvFiles(Source):
+    """CSV files with equal headers; all columns are text, and so are rows with more or fewer fields, as `CORRUPT`."""
+
+    is_csv = True
+
+    def __init__(self, place: str, files: Sequence[Path], csv: Csv) -> None:
+        self.place = place
+        self.items = _items_of(files)
+        self._csv = csv
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of the first file; the others must have the same."""
+        names = {item.name: self._header(item) for item in self.items}
+        first, columns = next(iter(names.items()))
+        for name, others in names.items():
+            if others != columns:
+                raise SchemaError(f"{name} has the columns {', '.join(others)}, {first} has {', '.join(columns)}")
+        return pa.schema([*(pa.field(column, pa.string()) for column in columns), pa.field(CORRUPT, pa.string())])
+
+    def _options(self, names: Sequence[str] | None) -> dict[str, Any]:
+        return {
+            "read_options": pa_csv.ReadOptions(
+                block_size=_BLOCK_BYTES, column_names=None if self._csv.header or names is None else list(names),
+                autogenerate_column_names=not self._csv.header and names is None,
+            ),
+            "parse_options": pa_csv.ParseOptions(delimiter=self._csv.delimiter, newlines_in_values=True),
+        }  # fmt: skip
+
+    def _header(self, item: Item) -> list[str]:
+        # Only the first block, whose rows may be of any length.
+        options = self._options(None)
+        options["parse_options"].invalid_row_handler = lambda _: "skip"
+        try:
+            with pa_csv.open_csv(item.name, **options) as reader:
+                names = list(reader.schema.names)
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" in str(error):
+                raise NoInputError(f"{item.name} is empty") from error
+            raise _not_readable(item.name, error, "csv") from error
+        return names if self._csv.header else [f"_c{number}" for number in range(len(names))]
+
+    def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
+        return int(self.rows(items, ()).num_rows)
+
+    def rows(self, items: Sequence[Item], columns: Sequence[str]) -> pa.Table:  # noqa: ARG002, D102
+        return pa.concat_tables([self.schema.empty_table(), *map(self._read, items)])
+
+    def _read(self, item: Item) -> pa.Table:
+        names = self.schema.names[:-1]
+        corrupt: list[str] = []
+
+        def keep(row: pa_csv.InvalidRow) -> str:
+            corrupt.append(row.text)
+            return "skip"
+
+        options = self._options(names)
+        options["parse_options"].invalid_row_handler = keep
+        types = pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, quoted_strings_can_be_null=True,
+            null_values=[""],
+        )  # fmt: skip
+        try:
+            rows = pa_csv.read_csv(item.name, convert_options=types, **options)
+        except pa.ArrowInvalid as error:
+            raise _not_readable(item.name, error, "csv") from error
+        bad = {name: pa.nulls(len(corrupt), pa.string()) for name in names} | {CORRUPT: pa.array(corrupt, pa.string())}
+        good = rows.append_column(CORRUPT, pa.nulls(rows.num_rows, pa.string()))
+        return pa.concat_tables([good, pa.table(bad)])
+
+    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
+        from isr_batch.ingest.own_table.spark_source import csv_frame
+
+        rows = csv_frame(lake.spark, [f"file:{item.name}" for item in items], self._csv)
+        return rows.select(*(quoted_name(name).replace('"', "`") for name in columns))

@@ -1,0 +1,103 @@
+"""A table that Spark reads: at an address, or by its name in a catalog (Hive, Unity, Iceberg, a view)."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from isr_batch.errors import NoInputError, UsageError
+from isr_batch.ingest.own_table.column_values import CORRUPT
+from isr_batch.ingest.own_table.mapping import Csv, TableMapping
+from isr_batch.ingest.own_table.sources import Item, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from isr_batch.lake.lake import Lake
+
+_NOT_THERE: Final = (
+    "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND",
+    "DELTA_MISSING_DELTA_TABLE", "DELTA_SCHEMA_NOT_SET", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND",
+    "REQUIRES_SINGLE_PART_NAMESPACE",
+)  # fmt: skip
+
+
+def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFrame":
+    """Read CSV files in Spark; all columns are text, and `CORRUPT` is among them."""
+    # Quotes are doubled inside quotes, as RFC 4180 has it and everybody but Spark writes it.
+    reader = spark.read.options(header=csv.header, sep=csv.delimiter, escape='"', encoding="UTF-8")
+    columns = reader.csv(list(paths)).schema
+    # Files whose header differs from the first one's must not be read as if it did not.
+    return reader.options(columnNameOfCorruptRecord=CORRUPT, enforceSchema=False).csv(
+        list(paths), schema=StructType(list(columns)).add(CORRUPT, "string")
+    )
+
+
+class SparkSource(Source):
+    """What Spark reads. Its items are its data files, where Spark names them; else it is one item, read as a whole.
+
+    Raises
+    ------
+    NoInputError
+        If there is nothing of this name.
+    UsageError
+        If it is not a table of this format.
+    """
+
+    def __init__(self, lake: "Lake", place: str, mapping: TableMapping, *, by_name: bool = False) -> None:
+        self.place = place
+        kind = mapping.format or ("csv" if place.endswith((".csv", ".csv.gz")) else None)
+        self.is_csv = kind == "csv" and not by_name
+        try:
+            self._rows = lake.spark.table(place) if by_name else _loaded(lake.spark, place, kind, mapping.csv)
+            self._types = self._rows.schema
+        except PySparkException as error:
+            message = str(error).strip().partition("\n")[0]
+            if (error.getCondition() or "").startswith(_NOT_THERE):
+                raise NoInputError(f"{place}: {message}", "check the path or the name") from error
+            raise UsageError(f"{place}: {message}", "set `format` in the mapping to parquet, delta or csv") from error
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return to_arrow_schema(self._types)
+
+    @cached_property
+    def items(self) -> Sequence[Item]:
+        """Its data files, where rows say which one they are from."""
+        of_file = ("file_path", "file_size", "file_modification_time")
+        try:
+            files = self._rows.select(*(f"_metadata.{name}" for name in of_file)).distinct().collect()
+        except PySparkException:  # a view, or a source that has no files
+            return (Item(self.place, ""),)
+        named = (Item(path, f"{size}/{time:%Y-%m-%dT%H:%M:%S.%f}", size) for path, size, time in files)
+        return tuple(sorted(named, key=lambda item: item.name)) or (Item(self.place, ""),)
+
+    def _of(self, items: Sequence[Item]) -> "DataFrame":
+        if len(items) == len(self.items):
+            return self._rows
+        return self._rows.where(F.col("_metadata.file_path").isin([item.name for item in items]))
+
+    def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
+        return self._of(items).count() if items else 0
+
+    def rows(self, items: Sequence[Item], columns: Sequence[str]) -> pa.Table:  # noqa: D102
+        return self.frame(None, items, columns).toArrow()
+
+    def frame(self, lake: "Lake | None", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: ARG002, D102
+        return self._of(items).select(*(f"`{name.replace('`', '``')}`" for name in columns))
+
+
+def _loaded(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
+    if kind == "csv":
+        return csv_frame(spark, [place], csv)
+    if kind is None:
+        from delta.tables import DeltaTable
+
+        kind = "delta" if DeltaTable.isDeltaTable(spark, place) else "parquet"
+    return spark.read.format(kind).load(place)

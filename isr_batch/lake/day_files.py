@@ -1,0 +1,45 @@
+"""Data files of a table by day, and what tables that are made of them were made of."""
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import date
+
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
+
+_DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
+
+
+def day_of_file(path: str) -> date | None:
+    """Day of a data file's rows, by its path."""
+    match = _DAY.search(path)
+    return date.fromisoformat(match[1]) if match else None
+
+
+def files_by_day(lake: Lake) -> dict[date, str]:
+    """Hash what each day's fetches and appends are in: files never change under their name, but rows of them may go."""
+    names = defaultdict(list)
+    for table in (FETCH_LOG, APPEND_LOG):
+        gone = "" if lake.is_plain(table.name) else f" in version {lake.version(table.name)}"
+        for path in lake.files(table.name):
+            if day := day_of_file(path):
+                names[day].append(path.rpartition("/")[2] + gone)
+    return {day: hashlib.sha256("\n".join(sorted(of_day)).encode()).hexdigest() for day, of_day in names.items()}
+
+
+def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
+    """What the days of a table were made of, as `files_by_day` gives it; ``column`` has it."""
+    columns = ["event_date", column]
+    if lake.has(name) and lake.direct_store(name) is None:
+        return dict(lake.read(name).select(columns).distinct().collect())
+    rows = read_columns(lake, name, columns).group_by(columns).aggregate([])
+    return dict(zip(*(rows[name].to_pylist() for name in columns), strict=True))
+
+
+def days_as_sql(days: Sequence[date]) -> str:
+    """Write a condition on ``event_date``: one of these days."""
+    listed = ", ".join(f"DATE'{day}'" for day in days)
+    return f"event_date IN ({listed})"

@@ -1,0 +1,83 @@
+"""Tables of clusters whose fetches come from a table: what was given, and what each day of it says."""
+
+from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Column, Table, columns, key_columns
+from isr_batch.lake.tables.leaders import LEADER_EPOCHS
+
+MAPPED_CLUSTERS = Table(
+    "mapped_clusters",
+    "A cluster whose fetches come from a table, by a mapping: what the mapping gives, and what the results lack",
+    (
+        *key_columns("cluster_id"),
+        *columns("""
+            mapped STRING NOT NULL -- columns that the mapping gives, as JSON: a list for each of fetches, appends,
+                -- epochs and changes. All sources of a cluster are read by the same ones
+            replica_lag_time_max_ms BIGINT NOT NULL -- for terms without a value of their own
+            lag_time_is_given BOOLEAN NOT NULL -- whether the mapping names it; else it is Kafka's default
+            min_insync_replicas INT NOT NULL -- for terms without a value of their own
+            min_isr_is_given BOOLEAN NOT NULL -- whether the mapping names it; else it is Kafka's default
+            broker_version STRING -- for terms without a value of their own; null when the mapping does not name it
+            ingest_run STRING NOT NULL -- run that wrote this row
+        """),
+    ),
+)
+
+_OPTIONAL = tuple(
+    Column(column.name, column.type, column.comment)
+    for column in LEADER_EPOCHS.columns
+    if column.name in {
+        "end_time", "start_offset", "start_high_watermark", "assigned", "isr_at_start", "previous_leader_id",
+        "replica_lag_time_max_ms", "min_insync_replicas", "broker_version", "check_origin_ms", "check_origin_source",
+        "isr_write_ms", "metadata_delay_ms",
+    }
+)  # fmt: skip
+
+GIVEN_TERMS = Table(
+    "given_terms",
+    "A leader's term as a table of `epochs` gives it; leader_epochs is made of these and of the fetches",
+    (*SET, *columns("start_time TIMESTAMP NOT NULL -- the leader took up its term"), *_OPTIONAL, DATE),
+    {
+        **KEY_CHECKS,
+        "leader_assigned": "array_contains(assigned, leader_id)",
+        "lag_time_positive": "replica_lag_time_max_ms > 0",
+        "check_origin_source_known": "check_origin_source IN ('shrinks', 'startup', 'given', 'unknown')",
+    },
+    ("event_date",),
+)
+
+FETCH_DAYS = Table(
+    "fetch_days",
+    "What a day's rows say of a follower of a leader in a partition; made of fetch_log and append_log, by itself",
+    (
+        *SET,
+        *columns("""
+            span_number INT NOT NULL -- counts the spans in which the leader served the partition on this day, from
+                -- 0; one ends where another leader serves it
+            replica_id INT NOT NULL -- follower; the leader itself stands for its appends
+            first_time TIMESTAMP NOT NULL -- arrival of its first fetch
+            last_time TIMESTAMP NOT NULL -- completion of its last fetch
+            first_offset BIGINT -- fetch offset of its first fetch; null for appends
+            fetches BIGINT NOT NULL -- how many fetches, or appends
+            made_from STRING NOT NULL -- hash of the names of the data files that the day was made of
+        """),
+        DATE,
+    ),
+    KEY_CHECKS,
+    ("event_date",),
+)
+
+INGESTED_SOURCES = Table(
+    "ingested_sources",
+    "A file or table whose rows the lake holds; kept to save work: reading it again would find all rows known",
+    (
+        *columns("""
+            source STRING NOT NULL -- what `ingest table` was given, or what the mapping names
+            item STRING NOT NULL -- file of it, or the source itself
+            version STRING NOT NULL -- size and time of a file, or version of a table; empty where there is none
+            became STRING NOT NULL -- fetch_log, append_log, given_terms or observed_isr_changes
+            read_as STRING NOT NULL -- hash of the mapping, its `where`, and the days that were asked for
+            ingest_run STRING NOT NULL -- run that read it
+        """),
+    ),
+)
+
+OWN_TABLES = (MAPPED_CLUSTERS, GIVEN_TERMS, FETCH_DAYS, INGESTED_SOURCES)
