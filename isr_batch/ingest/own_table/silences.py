@@ -1,0 +1,168 @@
+"""Find when a leader was silent in a table that names one instant of each fetch.
+
+Nobody fetches from it then. Whether the leader stood still, its followers stopped, or rows are missing shows in what
+the followers do elsewhere: one that fetches from others runs.
+"""
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.own_table.broker_days import SECOND_US
+
+SILENCES: Final = pa.schema([
+    ("broker_id", pa.int32()), ("kind", pa.string()), ("event_us", pa.int64()), ("end_us", pa.int64())
+])  # fmt: skip
+LEAST_US: Final = 2 * SECOND_US
+CADENCES_A_SILENCE: Final = 3
+"""A gap of so many cadences is more than an irregular pair."""
+CADENCES_A_LAG_TIME: Final = 3
+WITNESSES: Final = 2
+"""The fetcher thread of a single follower may have died, which is no fault of the leader."""
+
+
+class _Spans(NamedTuple):
+    """Stretches in which fetches follow one another within a second, in order of their begin.
+
+    ``patience_us``: without a fetch for so long, whoever fetched in it has stopped.
+    """
+
+    from_us: npt.NDArray[np.int64]
+    until_us: npt.NDArray[np.int64]
+    patience_us: npt.NDArray[np.int64]
+
+    def longest_hole_us(self, from_us: int, until_us: int) -> int:
+        """Longest part of a stretch without any."""
+        inside = (self.until_us > from_us) & (self.from_us < until_us)
+        ends = np.maximum.accumulate(np.append(from_us, self.until_us[inside]))
+        return int((np.append(self.from_us[inside], until_us) - ends).max())
+
+    def patience_at_us(self, at_us: int) -> int | None:
+        """Patience with whoever fetches at an instant; None: nobody does."""
+        running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
+        return int(self.patience_us[running].min()) if running.any() else None
+
+
+_Pairs = dict[tuple[int, int], _Spans]
+"""By leader and follower."""
+
+
+def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
+    """Find the stretches in which nobody fetched from a leader, though it led.
+
+    - ``silent``: two or more followers that had been fetching from it went on to fetch from others. It stood still, or
+      none of them could reach it.
+    - No row: all of these followers had stopped; they no longer fetched from others either.
+    - ``quiet``: why is not known. Nobody fetched from any leader, another leader took over partitions of this one, or
+      too few followers are there to tell.
+
+    Parameters
+    ----------
+    broker_days : pa.Table
+        Rows of `isr_batch.ingest.own_table.broker_days.BROKER_DAYS` of one cluster, in any order.
+    terms : pa.Table
+        leader_id, start_us, end_us.
+
+    Returns
+    -------
+    pa.Table
+        Columns of `SILENCES`, in order of broker and time.
+    """
+    pairs = _pairs(broker_days)
+    found = []
+    for leader in sorted({leader for leader, _ in pairs}):
+        led = terms.filter(pc.equal(terms["leader_id"], leader))
+        start_us, end_us = (led[name].to_numpy() for name in ("start_us", "end_us"))
+        for from_us, until_us in _holes(pairs, leader):
+            kind = None
+            if ((start_us <= from_us) & (until_us <= end_us)).any():
+                kind = _kind(pairs, leader, from_us, until_us, (start_us, end_us))
+            if kind:
+                found.append({"broker_id": leader, "kind": kind, "event_us": from_us, "end_us": until_us})
+    return pa.Table.from_pylist(found, SILENCES)
+
+
+def thin_pairs(broker_days: pa.Table, lag_time_ms: int) -> pa.Table:
+    """Find the days on which a pair fetched too rarely to tell that it stopped: leader_id, replica_id, event_date."""
+    longest_us = lag_time_ms * 1000 // CADENCES_A_LAG_TIME
+    thin = pc.fill_null(pc.greater(broker_days["cadence_us"], longest_us), fill_value=True)
+    return broker_days.filter(thin).select(["leader_id", "replica_id", "event_date"])
+
+
+def _pairs(broker_days: pa.Table) -> _Pairs:
+    order = [(name, "ascending") for name in ("leader_id", "replica_id", "first_us")]
+    days = broker_days.sort_by(order).combine_chunks()
+    leader, replica = days["leader_id"].to_numpy(), days["replica_id"].to_numpy()
+    begins = np.flatnonzero((np.diff(leader, prepend=-1) != 0) | (np.diff(replica, prepend=-1) != 0))
+    ends = np.append(begins[1:], days.num_rows)
+    return {
+        (int(leader[begin]), int(replica[begin])): _spans_of_pair(days.slice(begin, end - begin))
+        for begin, end in zip(begins, ends, strict=True)
+    }
+
+
+def _spans_of_pair(days: pa.Table) -> _Spans:
+    """Stretches of a pair, which go on over midnight if its fetches do."""
+    pauses = days["pauses"].combine_chunks()
+    paused_us, back_us = (pauses.flatten().field(name).to_numpy() for name in ("from_us", "until_us"))
+    begins = np.sort(np.append(back_us, days["first_us"]))
+    ends = np.sort(np.append(paused_us, days["last_us"]))
+    cadence_us = pc.fill_null(days["cadence_us"], 0).to_numpy()
+    patience_us = np.repeat(
+        np.maximum(LEAST_US, CADENCES_A_SILENCE * cadence_us), pc.list_value_length(pauses).to_numpy() + 1
+    )
+    apart = begins[1:] - ends[:-1] >= SECOND_US
+    first, last = np.flatnonzero(np.append(True, apart)), np.flatnonzero(np.append(apart, True))
+    return _Spans(begins[first], ends[last], np.maximum.reduceat(patience_us, first))
+
+
+def _together(spans: Collection[_Spans]) -> _Spans:
+    from_us, until_us, patience_us = (np.concatenate(values) for values in zip(*spans, strict=True))
+    order = np.argsort(from_us, kind="stable")
+    return _Spans(from_us[order], until_us[order], patience_us[order])
+
+
+def _holes(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
+    """When no follower fetched from a leader: from the last fetch of anybody to the first of anybody."""
+    spans = _together([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
+    last_us, first_us = np.maximum.accumulate(spans.until_us)[:-1], spans.from_us[1:]
+    long = first_us - last_us >= spans.patience_us.min()
+    holes = zip(last_us[long].tolist(), first_us[long].tolist(), strict=True)
+    return [(last, first) for last, first in holes if first - last >= (spans.patience_at_us(last) or 0)]
+
+
+def _kind(
+    pairs: _Pairs,
+    leader: int,
+    from_us: int,
+    until_us: int,
+    led_us: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> str | None:
+    """Decide what it was that nobody fetched from a leader."""
+    half_us = (until_us - from_us) / 2  # to ask for all of it is too much, as clocks of brokers differ
+    others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
+    if not others or _together(others).longest_hole_us(from_us, until_us) >= half_us:
+        return "quiet"
+    run = stopped = active = 0
+    for (led_by, replica), of_pair in pairs.items():
+        patience_us = of_pair.patience_at_us(from_us)
+        if led_by != leader or patience_us is None:
+            continue
+        active += 1
+        elsewhere = [spans for (other, follower), spans in pairs.items() if follower == replica and other != leader]
+        if elsewhere:
+            fetches = _together(elsewhere)
+            if fetches.longest_hole_us(from_us, until_us) < half_us:
+                run += 1
+            else:
+                patience_us = fetches.patience_at_us(from_us)
+                stopped += patience_us is not None and patience_us <= half_us
+    if run < WITNESSES:
+        return None if stopped == active else "quiet"
+    start_us, end_us = led_us
+    taken_over = (start_us <= from_us) & (from_us - SECOND_US <= end_us) & (end_us < until_us)
+    return "quiet" if taken_over.any() else "silent"

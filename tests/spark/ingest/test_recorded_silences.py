@@ -1,0 +1,38 @@
+"""Recorded clusters, of whose fetches only one instant is left: the silences are those that the whole logs show."""
+
+from datetime import date, timedelta
+
+import pyarrow as pa
+import pytest
+
+from isr_batch.ingest.own_table.broker_days import DAY_SECONDS, SECOND_US, FetchDay
+from isr_batch.ingest.own_table.silences import LEAST_US, leader_silences
+from isr_batch.lake.fetch_log import single_fetches
+from isr_batch.lake.lake import Lake
+
+
+@pytest.mark.parametrize("cluster", ["leader-stop", "follower-stop", "restart", "quiet"])
+def test_one_instant_tells_the_silences_that_the_logs_show(sample_lake: Lake, cluster: str) -> None:
+    def rows(table: str, *columns: str) -> pa.Table:
+        found = sample_lake.read(table).where(f"cluster_id = '{cluster}'")
+        return (single_fetches(found) if table == "fetch_log" else found).selectExpr(*columns).toArrow()
+
+    fetches = rows("fetch_log", "leader_id", "replica_id", "unix_micros(handled_time) AS at_us")
+    at_us = fetches["at_us"].to_numpy()
+    (day,) = set(at_us // (DAY_SECONDS * SECOND_US))
+    of_day = FetchDay(date(1970, 1, 1) + timedelta(days=int(day)))
+    of_day.add(fetches["leader_id"].to_numpy(), fetches["replica_id"].to_numpy(), at_us)
+    terms = rows("leader_epochs", "leader_id", "unix_micros(start_time) AS start_us", "unix_micros(end_time) AS end_us")
+    found = leader_silences(of_day.broker_days(), terms).to_pylist()
+    span = ("unix_micros(event_time) AS event_us", "unix_micros(end_time) AS end_us")
+    logged = rows("broker_events", "broker_id", "kind", *span).to_pylist()
+    silent = [row for row in logged if row["kind"] == "silent" and row["end_us"] - row["event_us"] >= LEAST_US]
+    if cluster == "restart":
+        # Broker 2 was stopped for so long that others took over all that it led.
+        assert [row["broker_id"] for row in silent] == [2]
+        silent = []
+    silent.sort(key=lambda row: (row["broker_id"], row["event_us"]))
+    assert [(row["kind"], row["broker_id"]) for row in found] == [("silent", row["broker_id"]) for row in silent]
+    for one, other in zip(found, silent, strict=True):
+        assert abs(one["event_us"] - other["event_us"]) < 100_000
+        assert abs(one["end_us"] - other["end_us"]) < 100_000
