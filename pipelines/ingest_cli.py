@@ -226,6 +226,8 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
         facts |= {"rows": total.rows_in, "new": total.new.total(), "known": total.known.total(),
                   "left_out": total.left_out, "refused": total.refused}  # fmt: skip
     job.out.details("Rows by day and leader", ingest.by_day_and_leader(), ROW_COLUMNS)
+    for day in ingest.odd_days():
+        job.out.say(odd_day=day, advice="check the stamps; `where` or --from and --to leave such rows out")
     for section, files in ingest.skipped.items():
         if files:
             job.out.say(skipped=section, files=files, why="read before, and unchanged; --full reads them again")

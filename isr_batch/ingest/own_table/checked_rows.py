@@ -260,7 +260,7 @@ def _problems(
     problems += [
         (f"{name} NOT BETWEEN {FIRST_US} AND {LAST_US}", "time out of range",
          named(name, f"coalesce(CAST(TRY(make_timestamp({name})) AS VARCHAR), CAST({name} AS VARCHAR) || ' us')"))
-        for name, kind in types.items() if kind == "TIMESTAMP"
+        for name, kind in types.items() if kind == "TIMESTAMP" and name in values
     ]  # fmt: skip
     contract = {
         condition for condition in table.constraints.values()

@@ -39,7 +39,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
         return SparkSource(lake, f"file:{place}", mapping)
 
 
-class DeltaTable(Source):
+class DeltaTable:
     """A Delta table; its items are its data files, which never change under their name."""
 
     is_csv = False
@@ -54,7 +54,7 @@ class DeltaTable(Source):
         files = pa.table(self._table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
         return tuple(Item(file["path"], "", file["size_bytes"]) for file in files)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Its columns."""
         return self._dataset.schema

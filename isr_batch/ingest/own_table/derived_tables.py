@@ -4,21 +4,30 @@ Facts of a day are made again when its data files are others, so that whatever r
 killed after its rows were in.
 """
 
-import pyarrow as pa
+from collections.abc import Iterator, Sequence
+from datetime import date
 
-from isr_batch.ingest.own_table.leader_epochs import GAP_US, write_leader_epochs
-from isr_batch.lake.arrow_read import read_columns
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from isr_batch.ingest.own_table.broker_days import FetchDay
+from isr_batch.ingest.own_table.leader_epochs import GAP_US, leader_epochs
+from isr_batch.ingest.own_table.silences import leader_silences
+from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
-from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from isr_batch.lake.day_files import days_as_sql, files_by_day, made_from
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import InProcess, replace_arrow
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lake_engine import LakeEngine
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.sql_files import text_of
-from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
-from isr_batch.lake.tables.own_tables import FETCH_DAYS, MAPPED_CLUSTERS
+from isr_batch.lake.tables.contract import Table
+from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG
+from isr_batch.lake.tables.leaders import LEADER_EPOCHS
+from isr_batch.lake.tables.own_tables import BROKER_DAYS, FETCH_DAYS, MAPPED_CLUSTERS
 
 
 def derive_tables(lake: Lake) -> None:
@@ -27,28 +36,106 @@ def derive_tables(lake: Lake) -> None:
     if not clusters:
         return
     with ArrowSql() as sql:
-        _write_fetch_days(lake, sql, clusters)
-        write_leader_epochs(lake, sql)
+        lake.ensure_all((FETCH_DAYS, BROKER_DAYS))
+        now = files_by_day(lake)
+        for table, make in ((FETCH_DAYS, _fetch_days), (BROKER_DAYS, _broker_days)):
+            before = made_from(lake, table.name, "made_from")
+            for day in sorted(day for day in now.keys() | before.keys() if now.get(day) != before.get(day)):
+                # One by one, so that memory does not grow with the days.
+                rows = make(lake, clusters, day) if day in now else arrow_schema(table).empty_table()
+                _replace_days(lake, sql, table, clusters, [day], _complete(table, rows, now.get(day, ""), day))
+        terms = leader_epochs(lake, sql)
+        _replace_changed_days(lake, sql, LEADER_EPOCHS, clusters, terms)
+        _replace_changed_days(lake, sql, BROKER_EVENTS, clusters, _silences(lake, clusters, terms))
 
 
-def _write_fetch_days(lake: Lake, sql: ArrowSql, clusters: list[str]) -> None:
-    lake.ensure(FETCH_DAYS)
-    now, before = files_by_day(lake), made_from(lake, FETCH_DAYS.name, "made_from")
-    stale = sorted(day for day in now.keys() | before.keys() if now.get(day) != before.get(day))
-    of_clusters = f"cluster_id IN ({', '.join(map(sql_literal, clusters))})"
-    for day in stale:  # one by one, so that memory does not grow with the days
-        where = f"{of_clusters} AND {days_as_sql([day])}"
-        with _engine(lake) as engine:
-            columns = {"clusters": of_clusters, "days": days_as_sql([day]), "gap_us": GAP_US}
-            first = engine.struct({"arrival_us": "arrival_us", "fetch_offset": "fetch_offset"})
-            text = text_of("isr_batch.ingest.own_table", "fetch_days", first=first, **columns)
-            tables = {table.name: engine.table(table.name) for table in (FETCH_LOG, APPEND_LOG)}
-            rows = engine.arrow(engine(text, **tables))
-        rows = rows.append_column("made_from", pa.repeat(now.get(day, ""), rows.num_rows))
-        rows = rows.select(FETCH_DAYS.column_names).cast(arrow_schema(FETCH_DAYS))
-        replace_arrow(lake, sql, FETCH_DAYS, rows, where, days=(str(day), str(day)))
-
-
-def _engine(lake: Lake) -> LakeEngine:
+def _fetch_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
+    values = {"clusters": _of(clusters), "days": days_as_sql([day]), "gap_us": GAP_US}
     here = all(lake.direct_store(table.name) and lake.is_plain(table.name) for table in (FETCH_LOG, APPEND_LOG))
-    return InProcess(lake) if here else BySpark(lake)
+    with InProcess(lake) if here else BySpark(lake) as engine:
+        first = engine.struct({"arrival_us": "arrival_us", "fetch_offset": "fetch_offset"})
+        text = text_of("isr_batch.ingest.own_table", "fetch_days", first=first, **values)
+        tables = {table.name: engine.table(table.name) for table in (FETCH_LOG, APPEND_LOG)}
+        return engine.arrow(engine(text, **tables))
+
+
+def _broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
+    days = {cluster: FetchDay(day) for cluster in clusters}
+    for batch in _instants(lake, clusters, day):
+        for cluster in pc.unique(batch["cluster_id"]).to_pylist():
+            rows = batch.filter(pc.equal(batch["cluster_id"], cluster))
+            us = rows["handled_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            days[cluster].add(np.asarray(rows["leader_id"]), np.asarray(rows["replica_id"]), np.asarray(us))
+    return pa.concat_tables(
+        [
+            made.add_column(0, "cluster_id", pa.repeat(cluster, made.num_rows))
+            for cluster, made in ((cluster, each.broker_days()) for cluster, each in days.items())
+        ]
+    )
+
+
+def _instants(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.RecordBatch]:
+    """Who fetched from whom, and when, on a day."""
+    names = ["cluster_id", "leader_id", "replica_id", "handled_time"]
+    files = open_columns(lake, FETCH_LOG.name, [*names, "event_date", "error_code"])
+    if files is None:
+        where = f"{_of(clusters)} AND {days_as_sql([day])} AND error_code = 0"
+        yield from lake.read(FETCH_LOG.name).where(where).select(*names).toArrow().to_batches()
+        return
+    wanted = ds.field("cluster_id").isin(clusters) & (ds.field("error_code") == 0)
+    wanted &= ds.field("event_date") == pa.scalar(day, pa.date32())
+    yield from (ds.dataset(files) if isinstance(files, pa.Table) else files).to_batches(columns=names, filter=wanted)
+
+
+def _silences(lake: Lake, clusters: Sequence[str], terms: pa.Table) -> pa.Table:
+    days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
+    parts = []
+    for cluster in clusters:
+        of_cluster = terms.filter(pc.equal(terms["cluster_id"], cluster))
+        led = pa.table({
+            "leader_id": of_cluster["leader_id"],
+            "start_us": of_cluster["start_time"].cast(pa.int64()), "end_us": of_cluster["end_time"].cast(pa.int64()),
+        })  # fmt: skip
+        found = leader_silences(days.filter(pc.equal(days["cluster_id"], cluster)), led)
+        times = {
+            f"{name}_time": found[f"{name}_us"].cast(pa.timestamp("us", "UTC")) for name in ("event", "end")
+        }  # fmt: skip
+        parts.append(pa.table({
+            "cluster_id": pa.repeat(cluster, found.num_rows), "broker_id": found["broker_id"], **times,
+            "kind": found["kind"], "event_date": times["event_time"].cast(pa.date32()),
+        }))  # fmt: skip
+    schema = contract_schema(BROKER_EVENTS.name, BROKER_EVENTS.column_names)
+    return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in parts)])
+
+
+def _of(clusters: Sequence[str]) -> str:
+    return f"cluster_id IN ({', '.join(map(sql_literal, clusters))})"
+
+
+def _complete(table: Table, rows: pa.Table, files: str, day: date) -> pa.Table:
+    for name, value in (("made_from", files), ("event_date", pa.scalar(day, pa.date32()))):
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    return rows.select(table.column_names)
+
+
+def _replace_days(  # noqa: PLR0913, PLR0917
+    lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], days: Sequence[date], rows: pa.Table
+) -> None:
+    where = f"{_of(clusters)} AND {days_as_sql(days)}"
+    bounds = str(days[0]), str(days[-1])
+    replace_arrow(lake, sql, table, rows.cast(arrow_schema(table)), where, days=bounds)
+
+
+def _replace_changed_days(lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], now: pa.Table) -> None:
+    """Write the days whose rows are others than before."""
+    before = read_columns(lake, table.name, table.column_names, {"cluster_id": clusters})
+    text = """
+        SELECT DISTINCT event_date FROM (
+          (SELECT * FROM before EXCEPT SELECT * FROM now) UNION ALL (SELECT * FROM now EXCEPT SELECT * FROM before)
+        ) ORDER BY event_date
+    """
+    changed = sql(text, before=without_zones(before), now=without_zones(now))["event_date"]
+    if len(changed):
+        rows = now.filter(pc.is_in(now["event_date"], changed))
+        _replace_days(lake, sql, table, clusters, changed.to_pylist(), rows)

@@ -7,6 +7,8 @@ not there yet, however a table was cut into files, in whatever order (docs/adr/0
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from typing import Final
 
 import pyarrow as pa
 
@@ -28,6 +30,10 @@ from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import INPUT_TABLES, QUARANTINE
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
 from isr_batch.window import Window
+
+ODD_SHARE: Final = 20
+ODD_DAYS: Final = 30
+"""A day with less than a twentieth of the rows, and so far from the others, is named: stamps may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,21 @@ class IngestOfTable:
             total.left_out += account.left_out
             total.refused += account.refused
         return total
+
+    def odd_days(self) -> list[str]:
+        """Say which days have few rows, and are far from all others: their stamps may be wrong."""
+        days: Counter[str] = Counter()
+        for account in self.accounts.values():
+            for counted in (account.new, account.known):
+                for (day, _), rows in counted.items():
+                    days[day] += rows
+        most = max(days, key=days.__getitem__, default="")
+        far = {day: abs((date.fromisoformat(day) - date.fromisoformat(most)).days) for day in days}
+        few = {day for day, rows in days.items() if rows * ODD_SHARE < days.total()}
+        return [
+            f"{day}: {days[day]} row{'s' if days[day] > 1 else ''}, {far[day]} days from the others"
+            for day in sorted(few) if far[day] > ODD_DAYS
+        ]  # fmt: skip
 
     def by_day_and_leader(self) -> list[dict[str, object]]:
         """Rows for people: ``table``, ``day``, ``leader_id``, ``rows_new`` and ``rows_known``."""

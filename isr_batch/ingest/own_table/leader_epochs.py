@@ -4,7 +4,6 @@ They are made of what each day says (``fetch_days``), so that an ingest costs wh
 never depends on later days; only its end may move.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -12,10 +11,7 @@ import pyarrow.compute as pc
 
 from isr_batch.ingest.own_table.added_rows import EpochsInForce
 from isr_batch.lake.arrow_read import contract_schema, read_columns
-from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
-from isr_batch.lake.ddl import sql_literal
-from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -64,14 +60,8 @@ def epochs_in_force(sql: ArrowSql, lake: Lake, cluster_id: str, given: pa.Table)
     return looked_up
 
 
-def write_leader_epochs(lake: Lake, sql: ArrowSql) -> int:
-    """Make the terms of all clusters whose fetches come from a table, and write the days whose terms have changed.
-
-    Returns
-    -------
-    int
-        Rows written.
-    """
+def leader_epochs(lake: Lake, sql: ArrowSql) -> pa.Table:
+    """Make the rows of ``leader_epochs`` of all clusters whose fetches come from a table."""
     clusters = sql(
         """
         SELECT cluster_id, replica_lag_time_max_ms, min_insync_replicas, broker_version,
@@ -93,9 +83,7 @@ def write_leader_epochs(lake: Lake, sql: ArrowSql) -> int:
         for name in ("given_terms", "inferred_terms")
     ]
     schema = contract_schema(LEADER_EPOCHS.name, LEADER_EPOCHS.column_names)
-    now = pa.concat_tables(_conformed(part, schema) for part in parts)
-    before = read_columns(lake, LEADER_EPOCHS.name, LEADER_EPOCHS.column_names, {"cluster_id": names})
-    return _write_changed_days(lake, sql, names, before, now)
+    return pa.concat_tables(_conformed(part, schema) for part in parts)
 
 
 def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -104,23 +92,3 @@ def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def _write_changed_days(lake: Lake, sql: ArrowSql, clusters: Sequence[str], before: pa.Table, now: pa.Table) -> int:
-    if not clusters:
-        return 0
-    changed = sql(
-        """
-        SELECT DISTINCT CAST(event_date AS VARCHAR) AS day FROM (
-          (SELECT * FROM before EXCEPT SELECT * FROM now) UNION ALL (SELECT * FROM now EXCEPT SELECT * FROM before)
-        ) ORDER BY day
-        """,
-        before=without_zones(before), now=without_zones(now),
-    )["day"].to_pylist()  # fmt: skip
-    if not changed:
-        return 0
-    of_days = now.filter(pc.is_in(now["event_date"].cast(pa.string()), pa.array(changed, pa.string())))
-    days = ", ".join(f"DATE'{day}'" for day in changed)
-    where = f"cluster_id IN ({', '.join(map(sql_literal, clusters))}) AND event_date IN ({days})"
-    rows = of_days.cast(arrow_schema(LEADER_EPOCHS))
-    return replace_arrow(lake, sql, LEADER_EPOCHS, rows, where, days=(changed[0], changed[-1]))

@@ -76,7 +76,7 @@ def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: 
     same = {row["cluster_id"] for row in stored.to_pylist() if settings.items() <= row.items()}
     rows = [{"cluster_id": name, **settings, "ingest_run": small.lake.run_id} for name in clusters if name not in same]
     if rows:
-        names = ", ".join(sql_literal(row["cluster_id"]) for row in rows)
+        names = ", ".join(sql_literal(str(row["cluster_id"])) for row in rows)
         table = pa.Table.from_pylist(rows, arrow_schema(MAPPED_CLUSTERS))
         replace_arrow(small.lake, small.sql, MAPPED_CLUSTERS, table, f"cluster_id IN ({names})")
 

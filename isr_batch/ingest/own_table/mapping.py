@@ -312,7 +312,9 @@ def _with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     for name in ("appends", "epochs", "changes"):
         section = tree.get(name)
         path = section.get("path") if isinstance(section, dict) else None
-        if isinstance(path, str) and not is_address(path) and ((folder / path).exists() or not is_table_name(path)):
+        if not isinstance(section, dict) or not isinstance(path, str) or is_address(path):
+            continue
+        if (folder / path).exists() or not is_table_name(path):
             moved[name] = {**section, "path": str(folder / path)}
     return moved
 

@@ -106,7 +106,9 @@ def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, 
     UsageError, SchemaError
         If the mapping does not fit the tables, or a column's type does not fit its target.
     """
-    named = [("fetches", FETCH_LOG, place, mapping.fetches) for place in places]
+    named: list[tuple[str, Table, str, MappedTable]] = [
+        ("fetches", FETCH_LOG, place, mapping.fetches) for place in places
+    ]
     named += [
         (name, table, section.path, section)
         for name, table, section in (
@@ -220,7 +222,8 @@ def quarantine_rows(bad: pa.Table, given: Input, name: str) -> pa.Table:
 
 def with_dictionaries(rows: pa.Table, checked: Checked) -> pa.Table:
     """Keep text as dictionaries: topics and clusters recur."""
-    rows = rows.cast(pa.schema([checked.schema.field(name) for name in rows.column_names]))
+    known = {field.name: field for field in checked.schema}
+    rows = rows.cast(pa.schema([known.get(field.name, field) for field in rows.schema]))
     for number, field in enumerate(rows.schema):
         if pa.types.is_string(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].dictionary_encode())

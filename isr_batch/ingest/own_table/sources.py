@@ -43,14 +43,21 @@ class Item:
 class Source(Protocol):
     """A table of a user's."""
 
-    place: str
-    """Path, address or name."""
-    is_csv: bool
+    @property
+    def place(self) -> str:
+        """Path, address or name."""
 
-    items: Sequence[Item]
-    """What it is made of."""
-    schema: pa.Schema
-    """Its columns."""
+    @property
+    def is_csv(self) -> bool:
+        """Whether rows may be `CORRUPT`."""
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """What it is made of."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
 
     def count(self, items: Sequence[Item]) -> int:
         """Count the rows of some items."""
@@ -123,7 +130,7 @@ def _items_of(files: Sequence[Path]) -> tuple[Item, ...]:
     return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
 
 
-class ParquetFiles(Source):
+class ParquetFiles:
     """Parquet files, whose folders may name columns as ``name=value``."""
 
     is_csv = False
@@ -193,7 +200,7 @@ def _not_readable(name: str, error: Exception, kind: str) -> UsageError:
     )
 
 
-class CsvFiles(Source):
+class CsvFiles:
     """CSV files with equal headers; all columns are text, and so are rows with more or fewer fields, as `CORRUPT`."""
 
     is_csv = True

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.ingest.own_table.column_values import CORRUPT
 from isr_batch.ingest.own_table.mapping import Csv, TableMapping
-from isr_batch.ingest.own_table.sources import Item, Source
+from isr_batch.ingest.own_table.sources import Item
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFra
     )
 
 
-class SparkSource(Source):
+class SparkSource:
     """What Spark reads. Its items are its data files, where Spark names them; else it is one item, read as a whole.
 
     Raises

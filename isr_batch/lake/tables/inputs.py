@@ -158,7 +158,7 @@ BROKER_EVENTS = Table(
         DATE,
     ),
     {
-        "kind_known": "kind IN ('started', 'silent', 'check', 'fenced', 'unfenced', 'shutting_down')",
+        "kind_known": "kind IN ('started', 'silent', 'quiet', 'check', 'fenced', 'unfenced', 'shutting_down')",
         "not_negative": "end_time >= event_time",
     },
     ("event_date",),

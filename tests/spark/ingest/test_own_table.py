@@ -8,7 +8,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
-from isr_batch.ingest.own_table.ingest import ingest_own_table, lacking_input
+from isr_batch.ingest.own_table.derived_tables import derive_tables
+from isr_batch.ingest.own_table.ingest import ingest_own_table
+from isr_batch.ingest.own_table.mapped_clusters import lacking_input
 from isr_batch.ingest.own_table.mapping import TableMapping, load_mapping
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
@@ -152,17 +154,20 @@ def test_exported_logs_come_back_and_are_replayed_alike(lake: Lake, tmp_path: Pa
         export(lake, folder, kind)
         shutil.copy(EXAMPLES / f"{kind}.yaml", folder)
         mapping = load_mapping(folder / f"{kind}.yaml", None if kind == "csv" else kind)
-        counts = ingest_own_table(lake, str(folder / next(iter(tables))), mapping)
+        counts = ingest_own_table(lake, [str(folder / next(iter(tables)))], mapping).counts
         assert counts == RunCounts(FETCHES + APPENDS + TERM_ROWS, FETCHES + APPENDS + TERM_ROWS, 0)
     bare = mapping_of(tmp_path, BARE)
-    made_up = ingest_own_table(lake, str(tmp_path / "parquet" / "fetches.parquet"), bare)
-    assert made_up == RunCounts(FETCHES, FETCHES + TERM_ROWS, 0)
-    assert [row["missing"] for row in lacking_input(bare)] == [
+    made_up = ingest_own_table(lake, [str(tmp_path / "parquet" / "fetches.parquet")], bare).counts
+    assert made_up == RunCounts(FETCHES, FETCHES, 0)
+    derive_tables(lake)
+    assert [row["missing"] for row in lacking_input(lake) if row["cluster_id"] == "bare"] == [
         "appends",
         "epochs",
+        "min_insync_replicas",
+        "broker_version",
         "check_origin_ms",
         "arrival_time, processed_time, released_time, completed_time",
-        "what the brokers decided",
+        "changes",
     ]
 
     replay(lake, rule_runs(RULES))
@@ -248,7 +253,7 @@ def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_pa
     text = "cluster_id: c\nfetches: {{columns: {{" + columns + ", handled_time: {time}}}}}"
 
     def ingest(path: Path, **given: str) -> RunCounts:
-        return ingest_own_table(lake, str(path), mapping_of(tmp_path, text.format(**given)))
+        return ingest_own_table(lake, [str(path)], mapping_of(tmp_path, text.format(**given))).counts
 
     with pytest.raises(UsageError) as mistakes:
         ingest(table, offset="at.of", leader="lead", time="ms")
