@@ -50,13 +50,34 @@ def derive_tables(lake: Lake) -> None:
 
 
 def _fetch_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
-    values = {"clusters": _of(clusters), "days": days_as_sql([day]), "gap_us": GAP_US}
+    wanted = f"{_of(clusters)} AND {days_as_sql([day])}"
     here = all(lake.direct_store(table.name) and lake.is_plain(table.name) for table in (FETCH_LOG, APPEND_LOG))
-    with InProcess(lake) if here else BySpark(lake) as engine:
-        first = engine.struct({"arrival_us": "arrival_us", "fetch_offset": "fetch_offset"})
-        text = text_of("isr_batch.ingest.own_table", "fetch_days", first=first, **values)
+    with InProcess(lake) if here else BySpark(lake) as engine, ArrowSql() as sql:
+        first = engine.struct({"arrival_us": "unix_micros(arrival_time)", "fetch_offset": "fetch_offset"})
+        text = text_of("isr_batch.ingest.own_table", "fetch_days", first=first, wanted=wanted)
         tables = {table.name: engine.table(table.name) for table in (FETCH_LOG, APPEND_LOG)}
-        return engine.arrow(engine(text, **tables))
+        found = engine.arrow(engine(text, **tables))
+        moved = sql(
+            """
+            SELECT cluster_id, topic, partition_id FROM found WHERE replica_id <> leader_id GROUP BY ALL
+            HAVING count(DISTINCT (leader_id, leader_epoch)) > 1
+            """,
+            found=found,
+        )
+        if not moved.num_rows:
+            return found
+        first = engine.struct({"arrival_us": "arrival_us", "fetch_offset": "fetch_offset"})
+        text = text_of("isr_batch.ingest.own_table", "spans_of_moved", first=first, wanted=wanted, gap_us=GAP_US)
+        spans = engine.arrow(engine(text, **tables, moved=engine.rows(moved)))
+        still = sql(
+            """
+            SELECT found.* FROM found LEFT JOIN (SELECT *, true AS has_moved FROM moved) AS moved
+              USING (cluster_id, topic, partition_id)
+            WHERE has_moved IS NULL OR replica_id = leader_id
+            """,
+            found=found, moved=moved,
+        )  # fmt: skip
+        return pa.concat_tables([still, spans.select(still.column_names).cast(still.schema)])
 
 
 def _broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:

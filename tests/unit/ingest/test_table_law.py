@@ -181,7 +181,8 @@ def test_a_row_far_from_the_others_changes_nothing_of_them(tmp_path: Path) -> No
     assert done.odd_days() == ["2017-07-14: 1 row, 3161 days from the others"]
     with_it, without = contents(lake), contents(alone)
     for name in (FETCH_LOG.name, LEADER_EPOCHS.name, BROKER_EVENTS.name):
-        assert [row for row in with_it[name] if "2017" not in row] == without[name], name
+        of_2017 = [row for row in with_it[name] if "'event_date': datetime.date(2017," in row]
+        assert [row for row in with_it[name] if row not in of_2017] == without[name], name
 
 
 def test_too_many_bad_rows_leave_the_lake_as_it_was(tmp_path: Path) -> None:
