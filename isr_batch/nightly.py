@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
 from isr_batch.lake.maintain import maintain_tables
@@ -74,6 +75,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     run = run or Run()
     lake.require(OUTPUT_TABLES)
     with leased(lake):
+        derive_tables(lake)  # an ingest may have been cut off before
         with step(f"replay {len(runs)} rules") as shown:
             summary = replay(lake, runs, window, timelines=timelines)
             counts = RunCounts(summary.rows_in, sum(summary.rows_out.values()))
@@ -98,5 +100,6 @@ def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[di
         take_out_unnamed(lake)
         tables = maintain_tables(lake, retain_hours, state_days)
         if lake.has("fetch_log") and lake.has("append_log"):
+            derive_tables(lake)
             pack_stale_days(lake)
     return tables

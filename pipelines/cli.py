@@ -3,61 +3,53 @@
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
-from isr_batch.lake.addresses import is_address
 from isr_batch.rule_names import require_rule_names
 from isr_batch.settings import load_settings
-from isr_batch.window import Window, parse_window
-from pipelines.evidence_cli import run_evidence_command
+from isr_batch.window import parse_window
 from pipelines.explain_cli import explain_command
 from pipelines.export_cli import export_app
 from pipelines.ingest_cli import (
-    find_logs_of_command,
     ingest_app,
-    ingest_logs_of_command,
     look_command,
-    say_nothing_to_replay,
 )
 from pipelines.job import (
     Catalog,
-    Cluster,
     Date,
     Env,
     From,
-    Job,
     Json,
     LakePath,
-    Logs,
     Quiet,
-    Release,
     Rules,
     Set,
-    StampFormat,
     TimelinesOf,
-    TimeZone,
     To,
     open_job,
     recorded_job,
     replay_window_of_job,
-    require_lake_of_job,
     settings_of_job,
     timelines_of_job,
 )
 from pipelines.nightly_cli import backfill_command, maintain_command, status_command
 from pipelines.output import Output
 from pipelines.rules_cli import rules_app
+from pipelines.run_cli import (
+    MATCH_COLUMNS,
+    compare_with_brokers,
+    look_for_late_checks,
+    rules_of_job,
+    run_command,
+    show_match,
+    show_rules,
+    write_report_of_job,
+)
 from pipelines.sweep_cli import sweep_command
 from pipelines.timeline_cli import timeline_command
-
-if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
-    from isr_batch.incidents.own_shrinks import OwnShrinks
-    from isr_batch.lake.run_log import Run
-    from isr_batch.scoring.broker_check import BrokerCheckSummary
-    from isr_batch.scoring.scores import Rows
 
 app = typer.Typer(
     name="isr-batch",
@@ -67,125 +59,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
+app.command("run", epilog="Example: isr-batch run --logs data/samples --lake build/lake")(run_command)
 app.add_typer(ingest_app, name="ingest")
 app.command("look", epilog="Example: isr-batch look data/samples")(look_command)
 app.add_typer(rules_app, name="rules")
 app.add_typer(config_app, name="config")
 app.add_typer(export_app, name="export")
-
-LEDGER_COLUMNS = (
-    "rule", "T", "shrinks", "spurious", "precision", "detection_ms_p99", "mistake_duration_ms_p50", "query_accuracy",
-    "under_min_isr_seconds", "high_watermark_stalled_seconds", "loss_records_max",
-)  # fmt: skip
-CAUSE_COLUMNS = (
-    "rule", "T", "params_json", "shrinks", "spurious", "genuine", "excluded", "unknown",
-    "caught_up", "keeping_pace", "slow_leader", "unacked_only",
-)  # fmt: skip
-ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
-MATCH_COLUMNS = (
-    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "unknown", "races", "within_100_ms",
-    "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
-)  # fmt: skip
-
-
-def _validate(job: Job, done: "Run") -> "BrokerCheckSummary":
-    from isr_batch.lake.run_log import RunCounts
-    from isr_batch.scoring.broker_check import validate
-
-    with job.out.step("compare with the brokers") as facts:
-        summary = validate(job.lake)
-        facts |= {"changes": sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)}
-        done.add(RunCounts(rows_out=facts["changes"]))
-        return summary
-
-
-def _find_late_checks(job: Job) -> int:
-    from isr_batch.scoring.late_checks import find_late_checks
-
-    with job.out.step("look for checks that came late") as facts:
-        facts["late_checks"] = find_late_checks(job.lake)
-        return int(facts["late_checks"])
-
-
-def _report(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
-    from isr_batch.report import write_report
-
-    with job.out.step(f"write {file}"):
-        write_report(job.lake, file, own)
-
-
-def _answer_and_report(job: Job, file: Path) -> None:
-    from isr_batch.incidents.better_rule import better_rule
-    from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.rule_choices import read_scores_for_choices
-    from isr_batch.incidents.sentences import cluster_headline, incidents_answer
-
-    own, scores = own_shrinks(job.lake), read_scores_for_choices(job.lake)
-    _report(job, file, own)
-    better = {one["cluster_id"]: better_rule(own, scores, one["cluster_id"]) for one in own.clusters}
-    if job.out.as_json:
-        for cluster in own.clusters:
-            name = cluster["cluster_id"]
-            job.out.say(cluster=name, answer=[*cluster_headline(own, cluster), *better[name]])
-    else:
-        job.out.text("\n".join(incidents_answer(own, better)))
-
-
-def _side_by_side(job: Job) -> "Rows":
-    from isr_batch.scoring.scores import rules_side_by_side
-
-    with job.out.step("compare the rules"):
-        return rules_side_by_side(job.lake)
-
-
-def _show_rules(job: Job, rows: "Rows") -> None:
-    # Other parameters are for programs, and for rules with several rows of one lag time.
-    all_params = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
-    columns = [name for name in CAUSE_COLUMNS if all_params or name != "params_json"]
-    job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, columns)
-    job.out.table("What each rule got right, and what it cost", rows, LEDGER_COLUMNS)
-
-
-def _show_match(job: Job, summary: "BrokerCheckSummary") -> None:
-    job.out.table("ISR changes of the replay beside those of the brokers", summary.rows, MATCH_COLUMNS)
-
-
-@app.command("run", epilog="Example: isr-batch run --logs data/samples --lake build/lake")
-def run_command(
-    logs: Logs, lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
-    stamp_format: StampFormat = None, time_zone: TimeZone = None,
-    file: Annotated[
-        Path | None, typer.Option("--out", help="The report to write; by default report.html in the lake's folder.")
-    ] = None,
-    rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Also print the tables of logs, lines and rules.")] = False,
-    quiet: Quiet = False, as_json: Json = False,
-) -> None:  # fmt: skip
-    """Ingest, replay, validate and report in one go; without follower fetches, report what server.log alone shows."""
-    out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
-    settings, wanted = settings_of_job(env, rules, params), timelines_of_job(timelines)
-    require_lake_of_job(lake, catalog, new=True)
-    file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
-    found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
-    missing = say_nothing_to_replay(logs, found)
-    if missing:
-        run_evidence_command(open_job(out, settings, lake, catalog, logs=logs, new=True), found, file, missing)
-        return
-    from isr_batch.scoring.broker_check import require_match  # takes Spark, which a wrong path need not wait for
-
-    job = open_job(out, settings, lake, catalog, logs=logs, new=True)
-    with recorded_job(job, "run") as done:
-        ingest_logs_of_command(job, done, found)
-        replay_window_of_job(job, done, Window(), timelines=wanted)
-        if _find_late_checks(job):
-            replay_window_of_job(job, done, Window(), timelines=wanted)
-        matches = _validate(job, done)
-        if not out.brief:
-            _show_rules(job, _side_by_side(job))
-            _show_match(job, matches)
-        _answer_and_report(job, file)
-        out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
-        require_match(matches, job.settings.validation.min_matched_ratio)
 
 
 @app.command("generate", epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
@@ -273,7 +152,7 @@ def replay_command(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
     with recorded_job(job, "replay", window) as done:
         replay_window_of_job(job, done, window, runs, timelines=wanted)
-        _show_rules(job, _side_by_side(job))
+        show_rules(job, rules_of_job(job))
 
 
 app.command("backfill", epilog="Example: isr-batch backfill --lake build/lake --from 2026-11-20")(backfill_command)
@@ -297,10 +176,10 @@ def validate_command(
     from isr_batch.scoring.broker_check import predict_broker_changes, require_match
 
     with recorded_job(job, "validate") as done:
-        if _find_late_checks(job):
+        if look_for_late_checks(job):
             job.out.progress("These days are stale now: isr-batch backfill replays them with what was found")
-        matches = _validate(job, done)
-        _show_match(job, matches)
+        matches = compare_with_brokers(job, done)
+        show_match(job, matches)
         if without_pins:
             with job.out.step("replay without pins"):
                 predicted = predict_broker_changes(job.lake)
@@ -316,7 +195,7 @@ def report_command(
     """Write the report, one self-contained HTML page."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     with recorded_job(job, "report", writes=False):
-        _report(job, file)
+        write_report_of_job(job, file)
 
 
 @app.command("sql", epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')

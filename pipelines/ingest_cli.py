@@ -192,12 +192,10 @@ def ingest_table_command(
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
-    from isr_batch.ingest.own_table.mapping import load_mapping
-
-    mapping, window = load_mapping(file, cluster), parse_window(None, start, end)
+    table = table_of_command(places, file, cluster, parse_window(None, start, end), full=full)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, new=True)
     with recorded_job(job, "ingest") as done:
-        ingest_table_of_command(job, done, TableOfCommand(tuple(places), mapping, window, full))
+        ingest_table_of_command(job, done, table)
 
 
 @dataclass(frozen=True)
@@ -208,6 +206,26 @@ class TableOfCommand:
     mapping: "TableMapping"
     window: Window
     full: bool
+
+
+def table_of_command(
+    places: list[str],
+    file: Path,
+    cluster: str | None,
+    window: Window = Window(),
+    *,
+    full: bool = False,
+) -> TableOfCommand:
+    """Read the mapping of a table before anything is started.
+
+    Raises
+    ------
+    UsageError
+        With all mistakes in the mapping.
+    """
+    from isr_batch.ingest.own_table.mapping import load_mapping
+
+    return TableOfCommand(tuple(places), load_mapping(file, cluster), window, full)
 
 
 def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> None:

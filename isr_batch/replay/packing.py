@@ -50,7 +50,7 @@ PIECES_HERE = 64
 them stay in the processor's cache."""
 SHARE_BYTES = 1 << 25
 """What a task reads of tables' files."""
-FEW_BYTES = 1 << 24
+FEW_BYTES = 1 << 28
 """Of files that the driver packs by itself: Spark takes seconds to plan, however few the rows are."""
 
 _OF = {

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from isr_batch.errors import NoInputError, QualityGateError
 from isr_batch.ingest.log_files.vendors import apache_release
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import quoted
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
@@ -53,6 +54,7 @@ _TEXTS: Final = {
 }  # fmt: skip
 HELD: Final = (
     "leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records", "broker_events",
+    "mapped_clusters",
 )  # fmt: skip
 """Tables whose rows a comparison holds in memory; logs are read as it goes on."""
 _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change_time")
@@ -78,6 +80,18 @@ class BrokerCheckSummary:
         """Matched by all changes that either side has; 1 when there are none."""
         total = sum(row["matched"] + row["missing"] + row["extra"] for row in self.rows)
         return self.matched / total if total else 1.0
+
+
+def can_be_compared(lake: Lake) -> bool:
+    """Whether brokers' own changes may be known: of a table of fetches only if its mapping has them."""
+    mapped = read_columns(lake, "mapped_clusters", ["cluster_id", "mapped"]).to_pylist()
+    of_tables = {row["cluster_id"] for row in mapped if "changes" not in json.loads(row["mapped"])}
+    terms = read_columns(lake, "leader_epochs", ["cluster_id", "broker_version"]).to_pylist()
+    is_table = {row["cluster_id"] for row in mapped}
+    return any(
+        row["cluster_id"] not in of_tables and (row["broker_version"] or row["cluster_id"] not in is_table)
+        for row in terms
+    )
 
 
 def validate(lake: Lake) -> BrokerCheckSummary:
@@ -125,7 +139,7 @@ def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
 
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
     """The rules of the releases that the brokers ran."""
-    terms = engine(JOINED, **{name: engine.table(name) for name in HELD})
+    terms = _comparable_terms(engine, {name: engine.table(name) for name in HELD})
     return [RuleRun(rule) for rule in _releases(engine, {"terms": terms})[1]]
 
 
@@ -143,12 +157,10 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     tables = {name: engine.table(name) for name in HELD}
     if changes is not None:
         tables["isr_changes"] = changes
-    tables["terms"] = engine(JOINED, **tables)
+    tables["terms"] = _comparable_terms(engine, tables)
     tables["releases"], ran = _releases(engine, tables)
     if not ran:
-        raise NoInputError(
-            f"no log in {lake.root} says which release its brokers ran", "there is nothing to compare with"
-        )
+        raise _nothing_to_compare(engine, lake, tables)
     _require_replayed(engine, lake, ran)
     tables["leaders"] = engine.keep(ask_broker_check(engine, "leaders", tables))
     tables["own_terms"] = engine.keep(ask_broker_check(engine, "own_terms", tables))
@@ -158,6 +170,33 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
         tables[name] = ask_broker_check(engine, name, tables)
     tables["doubted"] = engine.keep(ask_broker_check(engine, "doubted", tables))
     return tables
+
+
+def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
+    """Terms of leaders but for those of tables of fetches without the changes that the brokers made."""
+    text = """
+        SELECT * FROM {terms} AS terms WHERE cluster_id NOT IN (
+          SELECT cluster_id FROM {mapped_clusters} AS mapped_clusters WHERE get_json_object(mapped, '$.changes') IS NULL
+        )
+    """
+    return engine(text, **tables, terms=engine(JOINED, **tables))
+
+
+def _nothing_to_compare(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -> NoInputError:
+    clusters = engine.listed(engine("SELECT cluster_id, mapped FROM {mapped_clusters} ORDER BY 1", **tables))
+    if not clusters:
+        return NoInputError(
+            f"no log in {lake.root} says which release its brokers ran", "there is nothing to compare with"
+        )
+    names = ", ".join(row["cluster_id"] for row in clusters)
+    if any("changes" in json.loads(row["mapped"]) for row in clusters):
+        return NoInputError(
+            f"the release that the brokers of {names} ran is not known", "name broker_version in the mapping"
+        )
+    return NoInputError(
+        f"the tables of {names} do not have the ISR changes that the brokers made, so there is nothing to compare with",
+        "`changes` in the mapping names a table of them; docs/own-tables.md",
+    )
 
 
 def summary(lake: Lake) -> BrokerCheckSummary:

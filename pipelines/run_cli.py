@@ -1,0 +1,193 @@
+"""`isr-batch run`: ingest, replay, compare and report in one go; and the steps that other commands take as well."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isr_batch.errors import UsageError
+from isr_batch.lake.addresses import is_address
+from isr_batch.window import Window
+from pipelines.evidence_cli import run_evidence_command
+from pipelines.ingest_cli import (
+    find_logs_of_command,
+    ingest_logs_of_command,
+    ingest_table_of_command,
+    say_nothing_to_replay,
+    table_of_command,
+)
+from pipelines.job import (
+    Catalog,
+    Cluster,
+    Env,
+    Job,
+    Json,
+    LakePath,
+    Quiet,
+    Release,
+    Rules,
+    Set,
+    StampFormat,
+    TimelinesOf,
+    TimeZone,
+    open_job,
+    recorded_job,
+    replay_window_of_job,
+    require_lake_of_job,
+    settings_of_job,
+    timelines_of_job,
+)
+from pipelines.output import Output
+
+if TYPE_CHECKING:  # help and small commands should not wait for Spark, so commands import it where they need it
+    from isr_batch.incidents.own_shrinks import OwnShrinks
+    from isr_batch.lake.run_log import Run
+    from isr_batch.lake.tables.timelines import Timelines
+    from isr_batch.scoring.broker_check import BrokerCheckSummary
+    from isr_batch.scoring.scores import Rows
+
+LEDGER_COLUMNS = (
+    "rule", "T", "shrinks", "spurious", "precision", "detection_ms_p99", "mistake_duration_ms_p50", "query_accuracy",
+    "under_min_isr_seconds", "high_watermark_stalled_seconds", "loss_records_max",
+)  # fmt: skip
+CAUSE_COLUMNS = (
+    "rule", "T", "params_json", "shrinks", "spurious", "genuine", "excluded", "unknown",
+    "caught_up", "keeping_pace", "slow_leader", "unacked_only",
+)  # fmt: skip
+MATCH_COLUMNS = (
+    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "unknown", "races", "within_100_ms",
+    "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
+)  # fmt: skip
+
+
+def compare_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
+    """Compare the replay with what the brokers logged."""
+    from isr_batch.lake.run_log import RunCounts
+    from isr_batch.scoring.broker_check import validate
+
+    with job.out.step("compare with the brokers") as facts:
+        summary = validate(job.lake)
+        facts |= {"changes": sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)}
+        done.add(RunCounts(rows_out=facts["changes"]))
+        return summary
+
+
+def look_for_late_checks(job: Job) -> int:
+    """Find checks that came late; returns how many."""
+    from isr_batch.scoring.late_checks import find_late_checks
+
+    with job.out.step("look for checks that came late") as facts:
+        facts["late_checks"] = find_late_checks(job.lake)
+        return int(facts["late_checks"])
+
+
+def write_report_of_job(job: Job, file: Path, own: "OwnShrinks | None" = None) -> None:
+    """Write the report."""
+    from isr_batch.report import write_report
+
+    with job.out.step(f"write {file}"):
+        write_report(job.lake, file, own)
+
+
+def _answer_and_report(job: Job, file: Path) -> None:
+    from isr_batch.incidents.better_rule import better_rule
+    from isr_batch.incidents.own_shrinks import own_shrinks
+    from isr_batch.incidents.rule_choices import read_scores_for_choices
+    from isr_batch.incidents.sentences import cluster_headline, incidents_answer
+
+    own, scores = own_shrinks(job.lake), read_scores_for_choices(job.lake)
+    write_report_of_job(job, file, own)
+    better = {one["cluster_id"]: better_rule(own, scores, one["cluster_id"]) for one in own.clusters}
+    if job.out.as_json:
+        for cluster in own.clusters:
+            name = cluster["cluster_id"]
+            job.out.say(cluster=name, answer=[*cluster_headline(own, cluster), *better[name]])
+    else:
+        job.out.text("\n".join(incidents_answer(own, better)))
+
+
+def rules_of_job(job: Job) -> "Rows":
+    """List what each rule did."""
+    from isr_batch.scoring.scores import rules_side_by_side
+
+    with job.out.step("compare the rules"):
+        return rules_side_by_side(job.lake)
+
+
+def show_rules(job: Job, rows: "Rows") -> None:
+    """Print what each rule did, and how well."""
+    # Other parameters are for programs, and for rules with several rows of one lag time.
+    all_params = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
+    columns = [name for name in CAUSE_COLUMNS if all_params or name != "params_json"]
+    job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, columns)
+    job.out.table("What each rule got right, and what it cost", rows, LEDGER_COLUMNS)
+
+
+def show_match(job: Job, summary: "BrokerCheckSummary") -> None:
+    """Print how well the replay matches the brokers."""
+    job.out.table("ISR changes of the replay beside those of the brokers", summary.rows, MATCH_COLUMNS)
+
+
+def run_command(
+    logs: Annotated[
+        Path | None, typer.Option("--logs", help="Logs: a folder per broker, or per cluster with those.")
+    ] = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", help="In place of logs: a table of fetches, with --mapping.")
+    ] = None,
+    mapping: Annotated[
+        Path | None, typer.Option("--mapping", metavar="FILE", help="YAML file that maps the table's columns.")
+    ] = None,
+    lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
+    stamp_format: StampFormat = None, time_zone: TimeZone = None,
+    file: Annotated[
+        Path | None, typer.Option("--out", help="The report to write; by default report.html in the lake's folder.")
+    ] = None,
+    rules: Rules = None, params: Set = None, timelines: TimelinesOf = None, env: Env = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Also print the tables of logs, lines and rules.")] = False,
+    quiet: Quiet = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows."""
+    out = Output(quiet=quiet, as_json=as_json, brief=not show_all)
+    settings, wanted = settings_of_job(env, rules, params), timelines_of_job(timelines)
+    if (logs is None) == (tables is None) or (tables is None) != (mapping is None):
+        raise UsageError("what is to be replayed?", "give --logs DIR, or --table TABLE and --mapping FILE")
+    require_lake_of_job(lake, catalog, new=True)
+    file = file or Path(lake if lake and not is_address(lake) else "") / "report.html"
+    if tables is not None and mapping is not None:
+        if release or stamp_format or time_zone:
+            raise UsageError("--release, --stamp-format and --time-zone are about logs", "the mapping says such things")
+        table = table_of_command(tables, mapping, cluster, Window())
+        job = open_job(out, settings, lake, catalog, new=True)
+        with recorded_job(job, "run") as done:
+            ingest_table_of_command(job, done, table)
+            _replay_and_report(job, done, file, wanted)
+        return
+    assert logs is not None
+    found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
+    missing = say_nothing_to_replay(logs, found)
+    if missing:
+        run_evidence_command(open_job(out, settings, lake, catalog, logs=logs, new=True), found, file, missing)
+        return
+    job = open_job(out, settings, lake, catalog, logs=logs, new=True)
+    with recorded_job(job, "run") as done:
+        ingest_logs_of_command(job, done, found)
+        _replay_and_report(job, done, file, wanted)
+
+
+def _replay_and_report(job: Job, done: "Run", file: Path, timelines: "Timelines | None") -> None:
+    from isr_batch.scoring.broker_check import can_be_compared, require_match
+
+    replay_window_of_job(job, done, Window(), timelines=timelines)
+    comparable = can_be_compared(job.lake)
+    if comparable and look_for_late_checks(job):
+        replay_window_of_job(job, done, Window(), timelines=timelines)
+    matches = compare_with_brokers(job, done) if comparable else None
+    if not job.out.brief:
+        show_rules(job, rules_of_job(job))
+        if matches:
+            show_match(job, matches)
+    _answer_and_report(job, file)
+    job.out.say(tables=job.lake.root, report=file, run=job.lake.run_id)
+    if matches:
+        require_match(matches, job.settings.validation.min_matched_ratio)
