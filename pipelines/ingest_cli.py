@@ -1,12 +1,13 @@
 """`isr-batch ingest` and `look`: broker logs, or a table of your own, into a lake."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isr_batch.errors import NoInputError
+from isr_batch.errors import NoInputError, UsageError
 from isr_batch.window import Window, parse_window
 from pipelines.job import (
     Catalog,
@@ -39,7 +40,7 @@ ingest_app = typer.Typer(no_args_is_help=True, help="Read logs, or a table of fe
 ACCOUNT_COLUMNS = ("log", "became", "what", "lines")
 NOTE_COLUMNS = ("about", "found", "next_time")
 LACKING_COLUMNS = ("cluster_id", "missing", "what_the_results_lack")
-ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known")
+ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known", "rows_gone")
 
 
 @dataclass(frozen=True)
@@ -189,10 +190,23 @@ def ingest_table_command(
     cluster: Annotated[str | None, typer.Option("--cluster", help="Overrides the mapping's cluster_id.")] = None,
     start: From = None, end: To = None,
     full: Annotated[bool, typer.Option("--full", help="Read files again that were read before.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Take away rows from --from to --to that the table does not have.")
+    ] = False,
+    leader: Annotated[int | None, typer.Option("--leader", help="With --replace: rows of this leader only.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="With --replace: rows of this topic only.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --replace: also if more rows go than come.")] = False,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
-    table = table_of_command(places, file, cluster, parse_window(None, start, end), full=full)
+    window = parse_window(None, start, end)
+    if replace and not (window.start and window.end):
+        raise UsageError("--replace takes rows away: of which days?", "give --from and --to")
+    if not replace and (leader is not None or topic is not None or yes):
+        raise UsageError("--leader, --topic and --yes say which rows --replace takes away", "give --replace, or none")
+    table = table_of_command(places, file, cluster, window, full=full)
+    if replace:
+        table = dataclasses.replace(table, replaced=(leader, topic), may_lose=yes)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog, new=True)
     with recorded_job(job, "ingest") as done:
         ingest_table_of_command(job, done, table)
@@ -206,15 +220,13 @@ class TableOfCommand:
     mapping: "TableMapping"
     window: Window
     full: bool
+    replaced: tuple[int | None, str | None] | None = None
+    """Leader and topic whose rows are replaced."""
+    may_lose: bool = False
 
 
 def table_of_command(
-    places: list[str],
-    file: Path,
-    cluster: str | None,
-    window: Window = Window(),
-    *,
-    full: bool = False,
+    places: list[str], file: Path, cluster: str | None, window: Window, *, full: bool = False
 ) -> TableOfCommand:
     """Read the mapping of a table before anything is started.
 
@@ -230,6 +242,7 @@ def table_of_command(
 
 def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> None:
     """Ingest a table, and say what became of its rows."""
+    from isr_batch.ingest.own_table.added_rows import Replaced
     from isr_batch.ingest.own_table.derived_tables import derive_tables
     from isr_batch.ingest.own_table.ingest import ingest_own_table
     from isr_batch.ingest.own_table.mapped_clusters import lacking_input
@@ -237,12 +250,20 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
     with job.out.step(f"ingest {' '.join(table.places)}") as facts:
         ingest = ingest_own_table(
             job.lake, table.places, table.mapping, window=table.window, full=table.full,
+            replaced=Replaced(table.window, *table.replaced) if table.replaced else None, may_lose=table.may_lose,
             max_refused=job.settings.ingest.max_quarantine_ratio,
         )  # fmt: skip
         done.add(ingest.counts)
         total = ingest.total
-        facts |= {"rows": total.rows_in, "new": total.new.total(), "known": total.known.total(),
-                  "left_out": total.left_out, "refused": total.refused}  # fmt: skip
+        facts |= {
+            "rows": total.rows_in,
+            "new": total.new.total(),
+            "known": total.known.total(),
+            "left_out": total.left_out,
+            "refused": total.refused,
+        }
+        if table.replaced:
+            facts["gone"] = total.gone.total()  # fmt: skip
     job.out.details("Rows by day and leader", ingest.by_day_and_leader(), ROW_COLUMNS)
     for day in ingest.odd_days():
         job.out.say(odd_day=day, advice="check the stamps; `where` or --from and --to leave such rows out")

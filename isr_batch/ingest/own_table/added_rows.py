@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from isr_batch.ingest.own_table.checked_rows import TIMES, Checked
 from isr_batch.ingest.own_table.read_source import with_dictionaries
-from isr_batch.ingest.own_table.row_order import Ints, order_of_rows
+from isr_batch.ingest.own_table.row_order import Bools, Ints, order_of_rows
 from isr_batch.lake.arrow_read import open_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
@@ -22,6 +23,7 @@ from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.worker_files import DayFile, FileOfWorker
+from isr_batch.window import Window
 
 DAY_US: Final = 86_400_000_000
 ROWS_AT_ONCE: Final = 1 << 20
@@ -44,11 +46,32 @@ class Account:
     known: Counter[tuple[str, int]] = field(default_factory=Counter)
     left_out: int = 0
     refused: int = 0
+    gone: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Rows of the lake that are taken away: the source that replaces them lacks them."""
 
     @property
     def rows_in(self) -> int:
         """All rows."""
         return self.new.total() + self.known.total() + self.left_out + self.refused
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Rows of the lake that go unless the source has them: of these days, and perhaps of one leader or topic only."""
+
+    window: Window
+    leader_id: int | None = None
+    topic: str | None = None
+
+    def are_in(self, rows: pa.Table, time: str) -> Bools:
+        """Tell which rows it is about; ``rows`` have ``topic`` and ``leader_id``."""
+        us = rows[time].to_numpy()
+        chosen: Bools = (us >= self.window.start_us) & (us < self.window.end_us)
+        if self.leader_id is not None:
+            chosen &= rows["leader_id"].to_numpy() == self.leader_id
+        if self.topic is not None:
+            chosen &= np.asarray(pc.equal(rows["topic"].cast(pa.string()), self.topic))
+        return chosen
 
 
 @dataclass
@@ -72,6 +95,7 @@ class AddedRows:
     leo_source: str
     epochs: EpochsInForce | None
     account: Account
+    replaced: Replaced | None = None
     first_new_us: int | None = None
     """The earliest instant of a new row."""
     _files: list[FileOfWorker] = field(default_factory=list)
@@ -106,7 +130,10 @@ class AddedRows:
         of_day = dict(zip(names, np.split(order, begins[1:]), strict=False))  # without rows there is one part
         if epochs_changed_us is not None and self.epochs:
             again = str(np.datetime64(epochs_changed_us // DAY_US, "D"))
-            of_day |= {day: order[:0] for day in self._stored_days() if day >= again and day not in of_day}
+            of_day = {day: order[:0] for day in self._stored_days() if day >= again} | of_day
+        if self.replaced:
+            window = self.replaced.window
+            of_day = {day: order[:0] for day in self._stored_days() if window.has(date.fromisoformat(day))} | of_day
         for day, places in sorted(of_day.items()):
             self._add_day(day, rows if len(of_day) == 1 else rows.take(pa.array(places)))
 
@@ -117,20 +144,36 @@ class AddedRows:
         order, is_first = order_of_rows(rows, [key for key in _KEYS if key in given.column_names], TIMES[self.table])
         firsts = order[is_first]
         new = firsts[firsts >= there.num_rows]
+        stay = firsts if self.replaced is None else self._without_gone(day, rows, order, is_first, there.num_rows)
         self._count(day, given, new - there.num_rows)
         if len(new):
             first_us = pc.min(rows[TIMES[self.table]].take(pa.array(new))).as_py()
             self.first_new_us = min(first_us, first_us if self.first_new_us is None else self.first_new_us)
+        has_changed = False
         if self.epochs:
             found = self.epochs(self._with_constants(rows, "topic", "partition_id"), TIMES[self.table])
             rows = rows.append_column("leader_epoch", found)
-            if not pc.all(pc.equal(found.slice(0, there.num_rows), there["leader_epoch"])).as_py():
-                self._days_again[day] = self._completed(rows.take(pa.array(firsts)), day)
-                return
+            has_changed = not pc.all(pc.equal(found.slice(0, there.num_rows), there["leader_epoch"])).as_py()
+        if has_changed or len(stay) < len(firsts):
+            self._days_again[day] = self._completed(rows.take(pa.array(stay)), day)
+            return
         if self.lake.direct_store(self.table.name) is None:
             self._for_spark.append(self._completed(rows.take(pa.array(new)), day))
         elif len(new):
             self._write(day, rows, new)
+
+    def _without_gone(self, day: str, rows: pa.Table, order: Ints, is_first: Bools, stored: int) -> Ints:
+        """Places of distinct rows, but for those of the lake that are replaced and that the source lacks."""
+        assert self.replaced is not None
+        is_given = np.bincount(np.cumsum(is_first) - 1, order >= stored) > 0
+        firsts = order[is_first]
+        named = self._with_constants(rows, "topic", "leader_id")
+        gone = self.replaced.are_in(named, TIMES[self.table])[firsts] & ~is_given
+        for leader, many in zip(
+            *np.unique(named["leader_id"].to_numpy()[firsts[gone]], return_counts=True), strict=True
+        ):
+            self.account.gone[day, int(leader)] += int(many)
+        return firsts[~gone]
 
     def _count(self, day: str, given: pa.Table, new: Ints) -> None:
         leaders = self._with_constants(given, "leader_id")["leader_id"].to_numpy()

@@ -12,8 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from isr_batch.errors import NoInputError, QualityGateError
-from isr_batch.ingest.own_table.added_rows import Account, AddedRows, EpochsInForce
+from isr_batch.errors import NoInputError, QualityGateError, UsageError
+from isr_batch.ingest.own_table.added_rows import Account, AddedRows, EpochsInForce, Replaced
 from isr_batch.ingest.own_table.leader_epochs import epochs_in_force
 from isr_batch.ingest.own_table.mapped_clusters import require_same_mapping, write_mapped_clusters
 from isr_batch.ingest.own_table.mapping import TableMapping
@@ -61,6 +61,7 @@ class IngestOfTable:
         for account in self.accounts.values():
             total.new += account.new
             total.known += account.known
+            total.gone += account.gone
             total.left_out += account.left_out
             total.refused += account.refused
         return total
@@ -84,9 +85,9 @@ class IngestOfTable:
         """Rows for people: ``table``, ``day``, ``leader_id``, ``rows_new`` and ``rows_known``."""
         return [
             {"table": name, "day": day, "leader_id": leader, "rows_new": account.new[day, leader],
-             "rows_known": account.known[day, leader]}
+             "rows_known": account.known[day, leader], "rows_gone": account.gone[day, leader]}
             for name, account in self.accounts.items()
-            for day, leader in sorted(account.new.keys() | account.known.keys())
+            for day, leader in sorted(account.new.keys() | account.known.keys() | account.gone.keys())
         ]  # fmt: skip
 
 
@@ -97,6 +98,8 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     *,
     window: Window = Window(),  # noqa: B008 frozen
     full: bool = False,
+    replaced: Replaced | None = None,
+    may_lose: bool = False,
     max_refused: float = 1.0,
 ) -> IngestOfTable:
     """Add the rows of a table of fetches that the lake does not have yet.
@@ -113,6 +116,10 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
         Days to read; rows of others are left out.
     full : bool
         Whether files that were read before are read again.
+    replaced : Replaced, optional
+        Rows of the lake that go unless the source has them.
+    may_lose : bool
+        Whether more rows may go than come.
     max_refused : float
         Share of the rows that may be refused.
 
@@ -121,14 +128,15 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     NoInputError
         If there are no fetches.
     UsageError, SchemaError
-        If the mapping does not fit the tables or what the lake has, or a column's type does not fit its target.
+        If the mapping does not fit the tables or what the lake has, a column's type does not fit its target, or more
+        rows would go than come.
     QualityGateError
         If more rows would be refused; nothing was written.
     WriteConflictError
         If another run is writing.
     """
     inputs = inputs_of_mapping(lake, places, mapping, window)
-    to_read = [(given, [*given.source.items] if full else new_items(lake, given)) for given in inputs]
+    to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]
     skipped: Counter[str] = Counter()
     for given, items in to_read:
         skipped[given.section] += len(given.source.items) - len(items)
@@ -142,7 +150,10 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
         _require_few_refused(read, max_refused)
         with leased(lake):
             small = SmallTables(lake, sql)
-            accounts = _add_rows(small, read, mapping)
+            accounts = {
+                name: Account(left_out=each.left_out, refused=each.refused.num_rows) for name, each in read.items()
+            }
+            _add_rows(_Work(small, read, mapping, replaced, accounts), may_lose=may_lose)
             for given, items in to_read:
                 remember_items(small, given, items)
     counts = RunCounts(
@@ -168,51 +179,75 @@ def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
     )
 
 
-def _add_rows(small: SmallTables, read: Mapping[str, ReadTable], mapping: TableMapping) -> dict[str, Account]:
-    lake = small.lake
+@dataclass(frozen=True)
+class _Work:
+    """What is to be added, and where to."""
+
+    small: SmallTables
+    read: Mapping[str, ReadTable]
+    mapping: TableMapping
+    replaced: Replaced | None
+    accounts: Mapping[str, Account]
+
+
+def _add_rows(work: _Work, *, may_lose: bool) -> None:
+    lake, read = work.small.lake, work.read
     clusters = sorted({name for each in read.values() for name in each.clusters()})
-    require_same_mapping(lake, clusters, mapping)
+    require_same_mapping(lake, clusters, work.mapping)
     lake.ensure_all((*INPUT_TABLES, GIVEN_TERMS))
-    write_mapped_clusters(small, clusters, mapping)
-    accounts = {name: Account(left_out=each.left_out, refused=each.refused.num_rows) for name, each in read.items()}
-    pending = [
-        added for cluster_id in clusters for added in _added_to_cluster(small, cluster_id, read, mapping, accounts)
-    ]
-    for name, account in accounts.items():
+    pending = [added for cluster_id in clusters for added in _added_to_cluster(work, cluster_id)]
+    if not may_lose:
+        _require_no_loss(work.accounts, pending)
+    for name, account in work.accounts.items():
         assert account.rows_in == read[name].rows_in, (name, account, read[name].rows_in)
+    write_mapped_clusters(work.small, clusters, work.mapping)
     for added in pending:
         added.commit()
-    _write_quarantine(small, read)
-    return accounts
+    _write_quarantine(work.small, read)
 
 
-def _added_to_cluster(
-    small: SmallTables, cluster_id: str, read: Mapping[str, ReadTable], mapping: TableMapping,
-    accounts: Mapping[str, Account],
-) -> Iterator[AddedRows]:  # fmt: skip
+def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
     """Find the new rows of a cluster, in the order in which they are committed.
 
     Terms are the last: an ingest that is cut off before finds them new again, and looks up what they change.
     """
-    leo_source = "appends" if mapping.appends else "inferred"
+    leo_source = "appends" if work.mapping.appends else "inferred"
 
     def added(section: str, epochs: EpochsInForce | None, epochs_changed_us: int | None) -> AddedRows:
-        checked = read[section].checked
+        checked = work.read[section].checked
         looked_up = epochs if "leader_epoch" in checked.constants else None
-        rows = AddedRows(small, checked, cluster_id, leo_source, looked_up, accounts[section])
-        rows.add(read[section].of_cluster(cluster_id), epochs_changed_us)
+        account = work.accounts[section]
+        rows = AddedRows(work.small, checked, cluster_id, leo_source, looked_up, account, work.replaced)
+        rows.add(work.read[section].of_cluster(cluster_id), epochs_changed_us)
         return rows
 
     terms, epochs, changed_us = None, None, None
-    if "epochs" in read:
+    if "epochs" in work.read:
         terms = added("epochs", None, None)
-        epochs = epochs_in_force(small.sql, small.lake, cluster_id, read["epochs"].of_cluster(cluster_id))
+        of_cluster = work.read["epochs"].of_cluster(cluster_id)
+        epochs = epochs_in_force(work.small.sql, work.small.lake, cluster_id, of_cluster)
         changed_us = terms.first_new_us
-    for section in read:
+    for section in work.read:
         if section != "epochs":
             yield added(section, epochs, changed_us)
     if terms:
         yield terms
+
+
+def _require_no_loss(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
+    gone, new = (sum(counter.total() for counter in each) for each in zip(
+        *((account.gone, account.new) for account in accounts.values()), strict=True,
+    ))  # fmt: skip
+    if gone <= new:
+        return
+    for added in pending:
+        added.discard()
+    days = sorted({day for account in accounts.values() for day, _ in account.gone})
+    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    raise UsageError(
+        f"{gone} rows of the lake would go, of {span}, and {new} would come; nothing was written",
+        "--yes takes them away all the same",
+    )
 
 
 def _write_quarantine(small: SmallTables, read: Mapping[str, ReadTable]) -> None:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isr_batch.errors import QualityGateError, UsageError
+from isr_batch.ingest.own_table.added_rows import Replaced
 from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.ingest.own_table.ingest import IngestOfTable, ingest_own_table
 from isr_batch.ingest.own_table.mapping import TableMapping, load_mapping
@@ -24,6 +25,7 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import BROKER_DAYS, FETCH_DAYS, GIVEN_TERMS
 from isr_batch.replay.days import fingerprints
 from isr_batch.replay.packing import pack_stale_days
+from isr_batch.window import Window
 from tests.made_up_tables import MAPPING, MIDNIGHT_MS, NOON_MS, made_up_table, pieces
 
 TABLES = (
@@ -270,3 +272,28 @@ def test_files_that_were_read_are_not_read_again(tmp_path: Path) -> None:
     done = ingest(lake, mapping, folder)
     assert (done.skipped["fetches"], done.total.rows_in) == (2, 0)
     assert ingest(lake, mapping, folder, full=True).total.known.total() == 200
+
+
+def test_rows_are_taken_away_only_when_asked(tmp_path: Path) -> None:
+    table = made_up_table(9, begins_ms=MIDNIGHT_MS - 100_000)
+    pq.write_table(table, tmp_path / "t.parquet")
+    leaders, ms = table["leader"].to_numpy(), table["ts_ms"].to_numpy()
+    dropped = (leaders == 2) & (ms >= MIDNIGHT_MS) & (np.arange(table.num_rows) % 3 == 0)
+    other = (leaders == 3) & (ms >= MIDNIGHT_MS)
+    mended = table.filter(pa.array(~dropped & ~other))
+    pq.write_table(mended, tmp_path / "mended.parquet")
+    mapping, lake, wanted = mapping_in(tmp_path), lake_in(tmp_path / "lake"), lake_in(tmp_path / "wanted")
+    ingest(lake, mapping, tmp_path / "t.parquet")
+    before = contents(lake)
+    day = Window("2026-03-11", "2026-03-12")
+    replaced = {"window": day, "replaced": Replaced(day, leader_id=2)}
+    with pytest.raises(UsageError, match=f"{dropped.sum()} rows of the lake would go, of 2026-03-11, and 0 would come"):
+        ingest(lake, mapping, tmp_path / "mended.parquet", **replaced)
+    assert contents(lake) == before
+    done = ingest(lake, mapping, tmp_path / "mended.parquet", **replaced, may_lose=True)
+    assert (done.total.gone.total(), done.total.new.total()) == (dropped.sum(), 0)
+    pq.write_table(table.filter(pa.array(~dropped)), tmp_path / "wanted.parquet")
+    ingest(wanted, mapping, tmp_path / "wanted.parquet")
+    assert contents(lake) == contents(wanted)
+    # Once more is nothing more.
+    assert ingest(lake, mapping, tmp_path / "mended.parquet", **replaced).total.gone.total() == 0
