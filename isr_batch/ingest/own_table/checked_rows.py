@@ -25,8 +25,8 @@ FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
 """2010 and 2100: there was no Kafka before; a later time means that the unit is wrong."""
 REFUSED: Final = ("reason", "detail", "raw")
 TIMES: Final = {
-    FETCH_LOG: "handled_time", APPEND_LOG: "append_time", GIVEN_TERMS: "start_time",
-    OBSERVED_ISR_CHANGES: "change_time",
+    FETCH_LOG.name: "handled_time", APPEND_LOG.name: "append_time", GIVEN_TERMS.name: "start_time",
+    OBSERVED_ISR_CHANGES.name: "change_time",
 }  # fmt: skip
 """The time by which a table is cut into days."""
 

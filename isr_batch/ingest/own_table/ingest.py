@@ -13,7 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
-from isr_batch.ingest.own_table.added_rows import Account, AddedRows, EpochsInForce, Replaced
+from isr_batch.ingest.own_table.added_rows import Account, AddedRows, Replaced
+from isr_batch.ingest.own_table.day_of_rows import EpochsInForce, RowsOfCluster
 from isr_batch.ingest.own_table.leader_epochs import epochs_in_force
 from isr_batch.ingest.own_table.mapped_clusters import require_same_mapping, write_mapped_clusters
 from isr_batch.ingest.own_table.mapping import TableMapping
@@ -217,7 +218,8 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
         checked = work.read[section].checked
         looked_up = epochs if "leader_epoch" in checked.constants else None
         account = work.accounts[section]
-        rows = AddedRows(work.small, checked, cluster_id, leo_source, looked_up, account, work.replaced)
+        target = RowsOfCluster(checked, cluster_id, leo_source)
+        rows = AddedRows(work.small, target, looked_up, account, work.replaced)
         rows.add(work.read[section].of_cluster(cluster_id), epochs_changed_us)
         return rows
 

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.own_table.added_rows import EpochsInForce
+from isr_batch.ingest.own_table.day_of_rows import EpochsInForce
 from isr_batch.lake.arrow_read import contract_schema, read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from isr_batch.lake.lake import Lake

@@ -149,7 +149,7 @@ def _input(
         replica = values["replica_id"].value
         conditions.append(f"({replica}) >= 0 OR ({replica}) IS NULL")  # a negative one is a consumer
     if window != Window():
-        times = [values[name].value for name in (TIMES[table], "arrival_time") if name in values]
+        times = [values[name].value for name in (TIMES[table.name], "arrival_time") if name in values]
         time = f"coalesce({', '.join(times)})" if len(times) > 1 else times[0]
         conditions.append(f"({window.within(time)}) OR ({time}) IS NULL")
     if source.is_csv:

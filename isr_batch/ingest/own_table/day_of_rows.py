@@ -1,0 +1,169 @@
+"""The rows of a day as a set: those that the lake has, those of a source, and what is new."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.own_table.checked_rows import TIMES, Checked
+from isr_batch.ingest.own_table.row_order import Bools, Ints, order_of_rows
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.stores import Store
+from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
+from isr_batch.lake.worker_files import DayFile, FileOfWorker
+
+ROWS_AT_ONCE: Final = 1 << 20
+"""Rows of a day that get all columns of their table at once."""
+
+_KEYS: Final = ("topic", "partition_id", "leader_id", "leader_epoch")
+
+EpochsInForce = Callable[[pa.Table, str], pa.Array]
+"""Gives the leader epoch of rows with ``topic`` and ``partition_id``, by their column of times (microseconds)."""
+
+
+class MergedRows(NamedTuple):
+    """Rows that the lake has, and then those of a source.
+
+    Attributes
+    ----------
+    rows : pa.Table
+        All of them; with the leader epochs in force, where these are looked up.
+    order, is_first : arrays
+        As `order_of_rows` gives them.
+    stored : int
+        Rows that the lake has.
+    has_other_epochs : bool
+        Whether leader epochs of these are others now.
+    """
+
+    rows: pa.Table
+    order: Ints
+    is_first: Bools
+    stored: int
+    has_other_epochs: bool
+
+    @property
+    def distinct(self) -> Ints:
+        """Places of rows, each once, in order."""
+        return self.order[self.is_first]
+
+    @property
+    def new(self) -> Ints:
+        """Places of those that the lake does not have."""
+        distinct = self.distinct
+        return distinct[distinct >= self.stored]
+
+    @property
+    def is_given(self) -> Bools:
+        """Of `distinct`, whether the source has the row."""
+        return np.bincount(np.cumsum(self.is_first) - 1, self.order >= self.stored) > 0
+
+
+@dataclass(frozen=True)
+class RowsOfCluster:
+    """What the rows of a cluster become.
+
+    Attributes
+    ----------
+    checked : Checked
+        How they were read.
+    cluster_id : str
+    leo_source : str
+        Source of the leader's log end offset for fetches without that value.
+    """
+
+    checked: Checked
+    cluster_id: str
+    leo_source: str
+
+    @property
+    def time(self) -> str:
+        """Column by which the table is cut into days."""
+        return TIMES[self.checked.table.name]
+
+    def merged(self, there: pa.Table, given: pa.Table, epochs: EpochsInForce | None) -> MergedRows:
+        """Put rows of a day together.
+
+        Parameters
+        ----------
+        there : pa.Table
+            Rows that the lake has, with the columns of ``given``; and ``leader_epoch``, if that is looked up.
+        given : pa.Table
+            Clean rows of a source.
+        epochs : callable, optional
+            Looks leader epochs up. One that is looked up is no part of what a row is.
+        """
+        names = given.column_names
+        rows = pa.concat_tables([there.select(names), given]).unify_dictionaries()
+        order, is_first = order_of_rows(rows, [key for key in _KEYS if key in names], self.time)
+        has_changed = False
+        if epochs:
+            found = epochs(self.with_constants(rows, "topic", "partition_id"), self.time)
+            has_changed = not pc.all(pc.equal(found.slice(0, there.num_rows), there["leader_epoch"])).as_py()
+            rows = rows.append_column("leader_epoch", found)
+        return MergedRows(rows, order, is_first, there.num_rows, has_changed and there.num_rows > 0)
+
+    def with_constants(self, rows: pa.Table, *names: str) -> pa.Table:
+        """Add columns that are the same in all rows."""
+        for name in names:
+            if name not in rows.column_names:
+                constant = pa.scalar(self.checked.constants[name], arrow_schema(self.checked.table).field(name).type)
+                rows = rows.append_column(name, pa.repeat(constant, rows.num_rows))
+        return rows
+
+    def counts_by_leader(self, rows: pa.Table, places: Ints | None = None) -> dict[int, int]:
+        """Count rows, or those at some places, by leader."""
+        leaders = self.with_constants(rows, "leader_id")["leader_id"].to_numpy()
+        found = np.unique(leaders if places is None else leaders[places], return_counts=True)
+        return dict(zip(*(values.tolist() for values in found), strict=True))
+
+    def completed(self, rows: pa.Table, day: str) -> pa.Table:
+        """Give rows all columns of the table."""
+        table = self.checked.table
+        rows = self.checked.completed(rows)
+        if table.name == OBSERVED_ISR_CHANGES.name:
+            rows = _replicas_that_changed(rows)
+        many = rows.num_rows
+        of_day = pa.scalar(day).cast(pa.date32())
+        more = {"cluster_id": pa.repeat(self.cluster_id, many), "event_date": pa.repeat(of_day, many)}
+        if table.name == FETCH_LOG.name:
+            source = pc.if_else(pc.is_valid(rows["leader_log_end_offset"]), "logged", self.leo_source)
+            one = pa.repeat(pa.scalar(1, pa.int32()), many)
+            more |= {"leader_leo_source": source, "run_length": one, "last_handled_time": rows["handled_time"]}
+        schema = arrow_schema(table)
+        columns = [
+            more[field.name] if field.name in more
+            else rows[field.name] if field.name in rows.column_names
+            else pa.nulls(many, field.type)
+            for field in schema
+        ]  # fmt: skip
+        return pa.table(columns, names=schema.names)
+
+    def written(self, store: Store, day: str, rows: pa.Table, places: Ints) -> FileOfWorker:
+        """Write some rows of a day to a file of their table."""
+        schema = pa.schema([field.with_nullable(True) for field in arrow_schema(self.checked.table)])
+        file = DayFile(self.checked.table, store, day, schema)
+        for begin in range(0, len(places), ROWS_AT_ONCE):
+            some = self.completed(rows.take(pa.array(places[begin : begin + ROWS_AT_ONCE])), day)
+            file.write(some.cast(schema), 0)
+        return file.close()
+
+
+def _replicas_that_changed(rows: pa.Table) -> pa.Table:
+    """Make a row for each replica that is in one of the ISRs before and after, but not in both."""
+    before, after = rows["isr_before"].to_pylist(), rows["isr_after"].to_pylist()
+    found = [
+        (place, kind, replica)
+        for place, (was, now) in enumerate(zip(before, after, strict=True))
+        for kind, replicas in (("shrink", set(was) - set(now)), ("expand", set(now) - set(was)))
+        for replica in sorted(replicas)
+    ]
+    places, kinds, replicas = zip(*found, strict=True) if found else ((), (), ())
+    return (
+        rows.take(pa.array(places, pa.int64()))
+        .append_column("kind", pa.array(kinds, pa.string()))
+        .append_column("replica_id", pa.array(replicas, pa.int32()))
+    )
