@@ -176,21 +176,20 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Put the rows into the table."""
+        """Put the rows into the table; first days that are written again, of which `files` may have more rows."""
         name = self.table.name
-        if self.files:
-            self.small.add_files(self.table, self.files)
-        if any(rows.num_rows for rows in self._for_spark):
-            rows = pa.concat_tables(self._for_spark).cast(arrow_schema(self.table))
-            self.lake.append_once(self.table, self.lake.spark.createDataFrame(rows), f"{self.lake.run_id}/{name}")
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
             if self.small.takes(self.table, (day, day), where):
                 self.small.replace(self.table, rows, where, (day, day))
             else:
-                self.lake.replace(
-                    self.table, self.lake.spark.createDataFrame(rows.cast(arrow_schema(self.table))), where
-                )
+                conformed = rows.cast(arrow_schema(self.table))
+                self.lake.replace(self.table, self.lake.spark.createDataFrame(conformed), where)
+        if self.files:
+            self.small.add_files(self.table, self.files)
+        if any(rows.num_rows for rows in self._for_spark):
+            rows = pa.concat_tables(self._for_spark).cast(arrow_schema(self.table))
+            self.lake.append_once(self.table, self.lake.spark.createDataFrame(rows), f"{self.lake.run_id}/{name}")
 
     def discard(self) -> None:
         """Delete the files that were written: the rows are not wanted."""

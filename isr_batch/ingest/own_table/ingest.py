@@ -4,22 +4,25 @@ What the lake holds afterwards is a function of the set of all rows that it was 
 not there yet, however a table was cut into files, in whatever order (docs/adr/0028).
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest.own_table.added_rows import Account, AddedRows, Replaced
 from isr_batch.ingest.own_table.day_of_rows import EpochsInForce, RowsOfCluster
-from isr_batch.ingest.own_table.leader_epochs import epochs_in_force
+from isr_batch.ingest.own_table.leader_epochs import look_up_epochs, terms_of_epochs
 from isr_batch.ingest.own_table.mapped_clusters import require_same_mapping, write_mapped_clusters
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.ingest.own_table.read_before import new_items, remember_items
-from isr_batch.ingest.own_table.read_source import ReadTable, inputs_of_mapping, read_input
+from isr_batch.ingest.own_table.read_source import Input, ReadTable, inputs_of_mapping, read_input
+from isr_batch.ingest.own_table.sources import Item
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.ddl import sql_literal
@@ -32,6 +35,11 @@ from isr_batch.lake.tables.inputs import INPUT_TABLES, QUARANTINE
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
 from isr_batch.window import Window
 
+if TYPE_CHECKING:
+    from isr_batch.ingest.own_table.in_workers import SpreadTable
+
+MOST_ROWS: Final = min(8_000_000, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (8 * 250))
+"""Rows of fetches that one process takes, with some 250 bytes each, of an eighth of the machine's memory."""
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
 """A day with less than a twentieth of the rows, and so far from the others, is named: stamps may be wrong."""
@@ -102,6 +110,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     replaced: Replaced | None = None,
     may_lose: bool = False,
     max_refused: float = 1.0,
+    most_rows: int = MOST_ROWS,
 ) -> IngestOfTable:
     """Add the rows of a table of fetches that the lake does not have yet.
 
@@ -123,6 +132,8 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
         Whether more rows may go than come.
     max_refused : float
         Share of the rows that may be refused.
+    most_rows : int
+        Rows of fetches that this process takes; more go to Spark's workers.
 
     Raises
     ------
@@ -141,9 +152,16 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     skipped: Counter[str] = Counter()
     for given, items in to_read:
         skipped[given.section] += len(given.source.items) - len(items)
+    fetches = [(given, items) for given, items in to_read if given.section == "fetches"]
+    many = sum(given.source.count(items) for given, items in fetches) > most_rows
+    if many and replaced:
+        raise UsageError(f"--replace takes up to {most_rows:,} rows at once", "shorten the days --from and --to")
     with ArrowSql() as sql:
-        read: dict[str, ReadTable] = {}
+        spread = _spread(lake, fetches) if many else None
+        read: dict[str, ReadTable] = {"fetches": spread.read} if spread else {}
         for given, items in to_read:
+            if spread and given.section == "fetches":
+                continue
             part = read_input(sql, given, items)
             read[given.section] = read[given.section].with_more(part) if given.section in read else part
         if not read["fetches"].rows_in and not skipped["fetches"]:
@@ -154,7 +172,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
             accounts = {
                 name: Account(left_out=each.left_out, refused=each.refused.num_rows) for name, each in read.items()
             }
-            _add_rows(_Work(small, read, mapping, replaced, accounts), may_lose=may_lose)
+            _add_rows(_Work(small, read, mapping, replaced, accounts, spread), may_lose=may_lose)
             for given, items in to_read:
                 remember_items(small, given, items)
     counts = RunCounts(
@@ -189,6 +207,13 @@ class _Work:
     mapping: TableMapping
     replaced: Replaced | None
     accounts: Mapping[str, Account]
+    spread: "SpreadTable | None"
+
+
+def _spread(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
+    from isr_batch.ingest.own_table.in_workers import spread_table  # takes Spark
+
+    return spread_table(lake, fetches)
 
 
 def _add_rows(work: _Work, *, may_lose: bool) -> None:
@@ -213,6 +238,7 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
     Terms are the last: an ingest that is cut off before finds them new again, and looks up what they change.
     """
     leo_source = "appends" if work.mapping.appends else "inferred"
+    lake = work.small.lake
 
     def added(section: str, epochs: EpochsInForce | None, epochs_changed_us: int | None) -> AddedRows:
         checked = work.read[section].checked
@@ -221,13 +247,17 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
         target = RowsOfCluster(checked, cluster_id, leo_source)
         rows = AddedRows(work.small, target, looked_up, account, work.replaced)
         rows.add(work.read[section].of_cluster(cluster_id), epochs_changed_us)
+        if work.spread and section == "fetches":
+            from isr_batch.ingest.own_table.in_workers import files_of_new_rows
+
+            rows.files += files_of_new_rows(lake, work.spread, target, known_terms if looked_up else None, account)
         return rows
 
-    terms, epochs, changed_us = None, None, None
+    terms, epochs, changed_us, known_terms = None, None, None, None
     if "epochs" in work.read:
         terms = added("epochs", None, None)
-        of_cluster = work.read["epochs"].of_cluster(cluster_id)
-        epochs = epochs_in_force(work.small.sql, work.small.lake, cluster_id, of_cluster)
+        known_terms = terms_of_epochs(lake, cluster_id, work.read["epochs"].of_cluster(cluster_id))
+        epochs = partial(look_up_epochs, work.small.sql, known_terms)
         changed_us = terms.first_new_us
     for section in work.read:
         if section != "epochs":

@@ -9,7 +9,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from isr_batch.ingest.own_table.day_of_rows import EpochsInForce
 from isr_batch.lake.arrow_read import contract_schema, read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from isr_batch.lake.lake import Lake
@@ -25,12 +24,11 @@ GAP_US: Final = 2_000_000
 """Clocks of two leaders differ, so that their rows interleave at a move; the old leader's own have no such gap then."""
 
 
-def epochs_in_force(sql: ArrowSql, lake: Lake, cluster_id: str, given: pa.Table) -> EpochsInForce:
-    """Look leader epochs up in the terms that the lake has of a cluster, and in given ones.
+def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
+    """Put terms that the lake has of a cluster and given ones together, for `look_up_epochs`.
 
     Parameters
     ----------
-    sql : ArrowSql
     lake : Lake
     cluster_id : str
     given : pa.Table
@@ -40,24 +38,24 @@ def epochs_in_force(sql: ArrowSql, lake: Lake, cluster_id: str, given: pa.Table)
     stored = read_columns(lake, GIVEN_TERMS.name, names, {"cluster_id": cluster_id})
     us = pc.cast(stored["start_time"], pa.timestamp("us")).cast(pa.int64())
     stored = stored.set_column(names.index("start_time"), "start_time", us)
-    terms = pa.concat_tables([stored, given.select(names).cast(stored.schema)])
+    return pa.concat_tables([stored, given.select(names).cast(stored.schema)])
 
-    def looked_up(rows: pa.Table, time: str) -> pa.ChunkedArray:
-        numbered = pa.table({
-            "number": pa.array(range(rows.num_rows), pa.int64()), "topic": rows["topic"].cast(pa.string()),
-            "partition_id": rows["partition_id"], "us": rows[time],
-        })  # fmt: skip
-        text = f"""
-            SELECT CAST(coalesce(leader_epoch, {UNKNOWN_EPOCH}) AS INTEGER) AS leader_epoch
-            FROM numbered ASOF LEFT JOIN (
-              SELECT topic, partition_id, start_time, max(leader_epoch) AS leader_epoch FROM terms GROUP BY ALL
-            ) AS terms ON numbered.topic = terms.topic AND numbered.partition_id = terms.partition_id
-              AND numbered.us >= terms.start_time
-            ORDER BY number
-        """
-        return sql(text, numbered=numbered, terms=terms)["leader_epoch"]
 
-    return looked_up
+def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) -> pa.ChunkedArray:
+    """Look up the leader epochs of rows by the terms in force; `UNKNOWN_EPOCH` before the first of a partition."""
+    numbered = pa.table({
+        "number": pa.array(range(rows.num_rows), pa.int64()), "topic": rows["topic"].cast(pa.string()),
+        "partition_id": rows["partition_id"], "us": rows[time],
+    })  # fmt: skip
+    text = f"""
+        SELECT CAST(coalesce(leader_epoch, {UNKNOWN_EPOCH}) AS INTEGER) AS leader_epoch
+        FROM numbered ASOF LEFT JOIN (
+          SELECT topic, partition_id, start_time, max(leader_epoch) AS leader_epoch FROM terms GROUP BY ALL
+        ) AS terms ON numbered.topic = terms.topic AND numbered.partition_id = terms.partition_id
+          AND numbered.us >= terms.start_time
+        ORDER BY number
+    """
+    return sql(text, numbered=numbered, terms=terms)["leader_epoch"]
 
 
 def leader_epochs(lake: Lake, sql: ArrowSql) -> pa.Table:

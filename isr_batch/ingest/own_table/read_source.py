@@ -36,6 +36,10 @@ class Input:
     wants_all: bool
     """Whether no condition leaves rows out."""
 
+    def quarantine_name(self, items: Sequence[Item]) -> str:
+        """Name by which quarantine knows rows of some items."""
+        return items[0].name if len(items) == 1 else self.source.place
+
 
 @dataclass(frozen=True)
 class ReadTable:
@@ -60,11 +64,13 @@ class ReadTable:
     refused: pa.Table
     left_out: int
     names: tuple[str, ...]
+    spread: int = 0
+    """Clean rows in Spark's workers, which are not among `rows`."""
 
     @property
     def rows_in(self) -> int:
         """Rows of the items."""
-        return int(self.rows.num_rows + self.refused.num_rows + self.left_out)
+        return int(self.rows.num_rows + self.spread + self.refused.num_rows + self.left_out)
 
     def with_more(self, other: "ReadTable") -> "ReadTable":
         """Add what was read at another place, by the same mapping."""
@@ -185,7 +191,7 @@ def _read(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
             for batch in sql.batches(given.checked.text, ROWS_AT_ONCE, rows=rows):
                 good, bad = split_refused(batch)
                 clean.append(with_dictionaries(good.select(given.checked.columns), given.checked))
-                refused.append(quarantine_rows(bad, given, names[0] if len(names) == 1 else given.source.place))
+                refused.append(quarantine_rows(bad, given.checked, given.quarantine_name(items)))
         except ValueError as error:
             what = f"{given.section} of {given.source.place}: {str(error).partition(chr(10))[0]}"
             raise UsageError(what, HINT) from error
@@ -210,12 +216,12 @@ def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
     return rows.filter(pc.invert(is_bad)), rows.filter(is_bad)
 
 
-def quarantine_rows(bad: pa.Table, given: Input, name: str) -> pa.Table:
+def quarantine_rows(bad: pa.Table, checked: Checked, name: str) -> pa.Table:
     """Make rows of quarantine of refused ones."""
     if "cluster_id" in bad.column_names:
         cluster = pc.fill_null(bad["cluster_id"].cast(pa.string()), UNKNOWN_CLUSTER)
     else:
-        cluster = pa.repeat(str(given.checked.constants["cluster_id"]), bad.num_rows)
+        cluster = pa.repeat(str(checked.constants["cluster_id"]), bad.num_rows)
     columns = [cluster, pa.repeat(name, bad.num_rows), *(bad[column] for column in REFUSED)]
     return pa.Table.from_arrays(columns, schema=_QUARANTINE)
 

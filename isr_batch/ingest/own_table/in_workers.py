@@ -1,0 +1,260 @@
+"""A table of fetches that is too large for one process, in Spark's workers.
+
+Rows cross Spark as packets: those of a day and a bucket of sets, as the bytes of an Arrow stream. A worker checks rows
+by the same SELECT as the driver, and another merges a day's bucket with what the lake has of it and writes the new rows
+to a file. Files are in no commit until all counts are in, so that the limit on refused rows comes first.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial, reduce
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from isr_batch.errors import UsageError
+from isr_batch.ingest.own_table.added_rows import DAY_US, Account
+from isr_batch.ingest.own_table.checked_rows import TIMES, Checked
+from isr_batch.ingest.own_table.day_of_rows import RowsOfCluster
+from isr_batch.ingest.own_table.leader_epochs import look_up_epochs
+from isr_batch.ingest.own_table.read_source import (
+    Input,
+    ReadTable,
+    quarantine_rows,
+    split_refused,
+    with_dictionaries,
+)
+from isr_batch.ingest.own_table.sources import Item
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.spark_engine import rows_at_a_time
+from isr_batch.lake.stores import Store
+from isr_batch.lake.tables.inputs import FETCH_LOG
+from isr_batch.lake.worker_files import FileOfWorker
+
+ROWS_OF_BUCKET: Final = 1 << 20
+"""Rows of a day that a worker merges at once."""
+ROWS_AT_ONCE: Final = 100_000
+MOST_TASKS: Final = 1000
+PACKETS_AT_ONCE: Final = 16
+"""Packets that go to a worker in one batch."""
+REFUSED, STORED, GIVEN = 0, 1, 2
+"""Kinds of packets, in the order in which a worker wants them."""
+_NO_DAY: Final = -1
+
+_PACKETS: Final = pa.schema([
+    ("day", pa.int32()), ("bucket", pa.int32()), ("kind", pa.int32()), ("rows", pa.int64()), ("packet", pa.binary()),
+])  # fmt: skip
+_REPORTS: Final = pa.schema([("report", pa.string())])
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclass(frozen=True)
+class SpreadTable:
+    """Checked rows of fetches, as packets that Spark keeps.
+
+    Attributes
+    ----------
+    packets : DataFrame
+        Columns of _PACKETS.
+    read : ReadTable
+        Without the clean rows.
+    days : tuple of int
+        Days since 1970 that they have.
+    buckets : int
+        Of each day.
+    """
+
+    packets: DataFrame
+    read: ReadTable
+    days: tuple[int, ...]
+    buckets: int
+
+
+def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> SpreadTable:
+    """Check the rows of some items in Spark's workers, once.
+
+    Raises
+    ------
+    UsageError
+        If each row names its cluster.
+    """
+    (first, _), *_ = fetches
+    if "cluster_id" not in first.checked.constants:
+        raise UsageError(
+            "a table with so many rows is ingested one cluster at a time",
+            "name the cluster with --cluster, and choose its rows with `where`",
+        )
+    rows_in = {given.source.place: given.source.count(items) for given, items in fetches}
+    buckets = -(-sum(rows_in.values()) // ROWS_OF_BUCKET)
+    frames = []
+    with rows_at_a_time(lake.spark, ROWS_AT_ONCE):
+        for given, items in fetches:
+            check = partial(_checked_packets, given.checked, given.quarantine_name(items), buckets)
+            rows = given.source.frame(lake, items, given.columns)
+            frames.append(rows.mapInArrow(check, from_arrow_schema(_PACKETS)))
+        every = reduce(DataFrame.unionAll, frames)
+        kept = every.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
+        sizes = kept.groupBy("day", "kind").agg(F.sum("rows").alias("rows")).toArrow().to_pylist()
+    refused = kept.where(F.col("kind") == REFUSED).select("packet").toArrow()["packet"].to_pylist()
+    none = first.checked.schema.empty_table()
+    bad = pa.concat_tables([quarantine_rows(none, first.checked, ""), *map(_unpacked, refused)])
+    clean = sum(row["rows"] for row in sizes if row["kind"] == GIVEN)
+    left_out = sum(rows_in.values()) - clean - bad.num_rows
+    names = tuple(item.name for _, items in fetches for item in items)
+    empty = with_dictionaries(none.select(first.checked.columns), first.checked)
+    read = ReadTable(first.checked, empty, bad, left_out, names, spread=clean)
+    days = tuple(sorted({row["day"] for row in sizes if row["kind"] == GIVEN}))
+    return SpreadTable(kept.where(F.col("kind") != REFUSED), read, days, buckets)
+
+
+def files_of_new_rows(
+    lake: Lake, spread: SpreadTable, target: RowsOfCluster, terms: pa.Table | None, account: Account
+) -> list[FileOfWorker]:
+    """Let workers write the rows of a cluster that the lake does not have to files.
+
+    Parameters
+    ----------
+    lake : Lake
+    spread : SpreadTable
+    target : RowsOfCluster
+        What the rows become.
+    terms : pa.Table, optional
+        Terms by which leader epochs are looked up.
+    account : Account
+        Counts the rows.
+
+    Raises
+    ------
+    UsageError
+        If workers cannot write to where the lake is.
+    """
+    lake.ensure(FETCH_LOG)
+    store = lake.direct_store(FETCH_LOG.name)
+    if store is None:
+        raise UsageError(
+            f"the table has too many rows for one process, and workers cannot write to {lake.root}",
+            "ingest it in parts, with --from and --to",
+        )
+    names = [*spread.read.rows.column_names]
+    names += ["leader_epoch"] if terms is not None else []
+    days = ", ".join(f"DATE'{np.datetime64(day, 'D')}'" for day in spread.days)
+    where = f"cluster_id = {sql_literal(target.cluster_id)} AND event_date IN ({days})"
+    stored = lake.read(FETCH_LOG.name).where(where).select(*names, "event_date")
+    pack = partial(_stored_packets, target.checked, spread.buckets)
+    work = partial(_merged_packets, target, store, terms)
+    with rows_at_a_time(lake.spark, ROWS_AT_ONCE):
+        together = spread.packets.unionAll(stored.mapInArrow(pack, from_arrow_schema(_PACKETS)))
+    with rows_at_a_time(lake.spark, PACKETS_AT_ONCE):
+        tasks = max(1, min(len(spread.days) * spread.buckets, MOST_TASKS))
+        of_tasks = together.repartition(tasks, "day", "bucket").sortWithinPartitions("day", "bucket", "kind")
+        reports = of_tasks.mapInArrow(work, from_arrow_schema(_REPORTS)).toArrow()
+    files = []
+    for text in reports["report"].to_pylist():
+        report = json.loads(text)
+        given, new = ({int(leader): rows for leader, rows in report[name].items()} for name in ("given", "new"))
+        account.count(report["day"], given, new)
+        if report["file"]:
+            files.append(FileOfWorker(**report["file"]))
+    return files
+
+
+def _checked_packets(
+    checked: Checked, name: str, buckets: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    with ArrowSql(threads=1) as sql:
+        for batch in batches:
+            for answer in sql.batches(checked.text, ROWS_AT_ONCE, rows=pa.table(batch)):
+                clean, bad = split_refused(answer)
+                if bad.num_rows:
+                    yield _packet(_NO_DAY, 0, REFUSED, quarantine_rows(bad, checked, name))
+                rows = with_dictionaries(clean.select(checked.columns), checked)
+                yield from _by_day_and_bucket(rows, checked, buckets, GIVEN)
+
+
+def _stored_packets(
+    checked: Checked, buckets: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    for batch in batches:
+        rows = with_dictionaries(pa.table(batch).drop_columns(["event_date"]), checked)
+        yield from _by_day_and_bucket(rows, checked, buckets, STORED)
+
+
+def _by_day_and_bucket(rows: pa.Table, checked: Checked, buckets: int, kind: int) -> Iterator[pa.RecordBatch]:
+    if not rows.num_rows:
+        return
+    day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US
+    key = day * buckets + _buckets_of(rows, buckets)
+    order = np.argsort(key, kind="stable")
+    found, begins = np.unique(key[order], return_index=True)
+    ordered = rows.take(pa.array(order))
+    for number, begin, end in zip(found.tolist(), begins, np.append(begins[1:], len(order)), strict=True):
+        yield _packet(number // buckets, number % buckets, kind, ordered.slice(begin, end - begin))
+
+
+def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
+    """Number a bucket for each row: equal ones for rows of one set, wherever they are looked at."""
+    bucket = np.zeros(rows.num_rows, np.int64)
+    for name in ("topic", "partition_id", "leader_id"):
+        if name not in rows.column_names:
+            continue
+        column = rows[name].combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            hashes = np.array([zlib.crc32(text.encode()) for text in column.dictionary.to_pylist()], np.int64)
+            bucket = bucket * 31 + hashes[column.indices.to_numpy()]
+        else:
+            bucket = bucket * 31 + column.to_numpy()
+    return bucket % buckets
+
+
+def _merged_packets(
+    target: RowsOfCluster, store: Store, terms: pa.Table | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Merge each bucket of a day, whose packets come one after the other, and write what is new to a file."""
+    with ArrowSql(threads=1) as sql:
+        epochs = partial(look_up_epochs, sql, terms) if terms is not None else None
+        packets = (row for batch in batches for row in batch.to_pylist())
+        for (day, _), of_bucket in groupby(packets, key=lambda row: (row["day"], row["bucket"])):
+            parts: dict[int, list[pa.Table]] = {STORED: [], GIVEN: []}
+            for row in of_bucket:
+                parts[row["kind"]].append(_unpacked(row["packet"]))
+            if not parts[GIVEN]:
+                continue
+            given = pa.concat_tables(parts[GIVEN]).unify_dictionaries()
+            there = pa.concat_tables(parts[STORED]).unify_dictionaries() if parts[STORED] else _none_of(given, epochs)
+            name = str(np.datetime64(day, "D"))
+            merged = target.merged(there, given, epochs)
+            file = target.written(store, name, merged.rows, merged.new) if len(merged.new) else None
+            report = {
+                "day": name, "file": asdict(file) if file else None, "given": target.counts_by_leader(given),
+                "new": target.counts_by_leader(merged.rows, merged.new),
+            }  # fmt: skip
+            yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]}, _REPORTS)
+
+
+def _none_of(given: pa.Table, epochs: object) -> pa.Table:
+    none = given.slice(0, 0)
+    return none if epochs is None else none.append_column("leader_epoch", pa.array([], pa.int32()))
+
+
+def _packet(day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
+        stream.write_table(rows.combine_chunks())
+    columns = [[day], [bucket], [kind], [rows.num_rows], [sink.getvalue().to_pybytes()]]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _PACKETS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_PACKETS)
+
+
+def _unpacked(packet: bytes) -> pa.Table:
+    return pa.ipc.open_stream(packet).read_all()
