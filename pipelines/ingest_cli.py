@@ -25,6 +25,7 @@ from pipelines.job import (
     open_job,
     recorded_job,
     require_lake_of_job,
+    require_path_of_job,
     settings_of_job,
 )
 from pipelines.output import Output
@@ -228,15 +229,21 @@ class TableOfCommand:
 def table_of_command(
     places: list[str], file: Path, cluster: str | None, window: Window, *, full: bool = False
 ) -> TableOfCommand:
-    """Read the mapping of a table before anything is started.
+    """Read the mapping of a table, and look for it, before anything is started.
 
     Raises
     ------
     UsageError
         With all mistakes in the mapping.
+    NoInputError
+        When there is no such file or folder.
     """
     from isr_batch.ingest.own_table.mapping import load_mapping
+    from isr_batch.lake.addresses import is_glob, is_table_name
 
+    for place in places:
+        if not is_glob(place) and not is_table_name(place):
+            require_path_of_job(place, "give the file or folder of the table of fetches, or its name in a catalog")
     return TableOfCommand(tuple(places), load_mapping(file, cluster), window, full)
 
 

@@ -12,6 +12,11 @@ def is_address(place: str) -> bool:
     return _SCHEME.match(place) is not None
 
 
+def is_glob(place: str) -> bool:
+    """Whether this is a pattern of paths."""
+    return bool(set("*?[") & set(place))
+
+
 def is_table_name(place: str) -> bool:
     """Whether this can be the name of a table in a catalog, as ``schema.table`` or ``catalog.schema.table``."""
     return _NAME.fullmatch(place) is not None and not place.lower().endswith((".parquet", ".csv", ".gz"))

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.ingest.own_table.column_values import CORRUPT, quoted_name
 from isr_batch.ingest.own_table.mapping import Csv, Format, TableMapping
-from isr_batch.lake.addresses import is_address, is_table_name
+from isr_batch.lake.addresses import is_address, is_glob, is_table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from isr_batch.lake.lake import Lake
 
 _CSV: Final = (".csv", ".csv.gz")
-_GLOB: Final = frozenset("*?[")
 _BLOCK_BYTES: Final = 16 << 20
 """Of a CSV file that are parsed at once; no line may be longer."""
 
@@ -83,7 +82,7 @@ def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
     if is_address(place):
         return SparkSource(lake, place, mapping)
-    if not (_GLOB & set(place)) and not Path(place).exists():
+    if not is_glob(place) and not Path(place).exists():
         if is_table_name(place):
             return SparkSource(lake, place, mapping, by_name=True)
         raise NoInputError(f"there is no {place}", "check the path, or name a table as CATALOG.SCHEMA.TABLE")
