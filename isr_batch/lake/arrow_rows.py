@@ -13,6 +13,9 @@ TYPES: Final = {
     "DOUBLE": pa.float64(),
     "MAP<STRING, BIGINT>": pa.map_(pa.string(), pa.int64()),
     "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+    "ARRAY<STRUCT<from_us: BIGINT, until_us: BIGINT>>": pa.list_(
+        pa.struct([("from_us", pa.int64()), ("until_us", pa.int64())])
+    ),
     "ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>>": pa.list_(
         pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())])
     ),
