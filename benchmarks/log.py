@@ -128,6 +128,7 @@ def term_of(plan: Plan, partition: int) -> dict[str, Any]:
         "offsets_known": True,
         "phase_known": True,
         "isr_known": True,
+        "held_known": True,
         "held_at_start": None,
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.naive_doubts import Doubts
 from tests.naive_rows import Change, PartitionRow, ReplicaRow
-from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, ISR_WRITE, REMOVED, SILENCE, Fetch, Row, Term, Truth
+from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, REMOVED, SILENCE, Fetch, Row, Term, Truth
 
 if TYPE_CHECKING:  # rules are written in terms of the leader
     from tests.naive_releases import Rule
@@ -215,14 +215,12 @@ class Leader:
 
     def _take(self, row: Row) -> None:
         self.crossed_us = self.now_us
+        self.truth.note(row)
         if row.kind == SILENCE:
-            self.truth.silences.append((row.time_us, row.until_us))
             self.doubts.fall_silent()
             self._defer_check()
         elif row.kind == CHECK:
             self.doubts.note_check(row)
-        elif row.kind == ISR_WRITE:
-            self.truth.isr_write = row.time_us, row.until_us
         elif row.kind == APPEND:
             if row.code in (0, 1):
                 self.truth.acknowledged_at_once = max(self.truth.acknowledged_at_once, row.offset)
@@ -339,15 +337,20 @@ class Leader:
             return frozenset({"unknown"})  # it may have fetched: what is not answered is not in the log
         if mid_term and self.followers[replica].cu <= began_us // 1000 and self.now_us < self.known_from_us:
             return frozenset({"unknown"})  # what the leader knew from before may have decided
+        stopped = "unknown" if truth.is_thin(replica, self.now_us, limit_us) else "follower_stopped"
         if position < 0:
-            return frozenset({"follower_stopped" if self.now_us - self.term.start_us > limit_us else "unknown"})
+            return frozenset({stopped if self.now_us - self.term.start_us > limit_us else "unknown"})
         arrivals = [fetch.row.time_us for fetch in truth.fetches.get(replica, [])]
         alive = any(self.now_us - limit_us < arrival <= self.now_us for arrival in arrivals)
-        caught, held, silent = truth.held_and_silent_us(replica, self.now_us)
+        caught, held, silent, idle = truth.waiting_us(replica, self.now_us)
+
+        def explain(waited: int) -> bool:
+            return 10 * waited > limit_us and (self.now_us - caught) - waited <= limit_us
+
         holds = {
             "caught_up": position >= self.leo,
             "keeping_pace": alive and truth.true_lag_us(replica, self.now_us) <= limit_us,
-            "slow_leader": 10 * (held + silent) > limit_us and (self.now_us - caught) - (held + silent) <= limit_us,
+            "slow_leader": explain(held + silent),
             "unacked_only": alive and truth.acknowledged_without(replica, self.isr, self.hw) <= position,
         }
         never_caught_up = truth.caught_us[replica] <= began_us and not holds["caught_up"]
@@ -355,7 +358,8 @@ class Leader:
             return frozenset({"unknown"})  # since when it has lagged is not in the log
         if causes := frozenset(cause for cause, true in holds.items() if true):
             return causes
-        return frozenset({"follower_slow" if alive else "follower_stopped"})
+        failed = "follower_slow" if alive else stopped
+        return frozenset({"unknown" if explain(held + silent + idle) else failed})
 
     # -- what it writes down
 
@@ -368,12 +372,13 @@ class Leader:
         made_by: str,
         causes: frozenset[str],
     ) -> None:
-        _, held, silent = self.truth.held_and_silent_us(follower.replica, self.now_us)
+        _, held, silent, idle = self.truth.waiting_us(follower.replica, self.now_us)
         self.changes.append(
             Change(
                 self.now_us, kind, follower.replica, before, after, self.hw, self.leo, follower.leo, follower.cu,
                 max(0, self.now_ms - follower.cu), made_by,
-                self.truth.true_lag_us(follower.replica, self.now_us) // 1000, causes, held // 1000, silent // 1000,
+                self.truth.true_lag_us(follower.replica, self.now_us) // 1000, causes, held // 1000,
+                None if idle else silent // 1000,
             )
         )  # fmt: skip
 

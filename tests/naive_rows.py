@@ -20,7 +20,7 @@ class Change(NamedTuple):
     true_lag_ms: int
     causes: frozenset[str]
     leader_held_ms: int
-    leader_silent_ms: int
+    leader_silent_ms: int | None
     time_error_ms: int | None = None
     depends_on: str | None = None
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE = range(7)
+SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN = range(9)
 
 
 class Row(NamedTuple):
@@ -83,9 +83,23 @@ class Truth:
     acknowledged_at_once: int = 0
     fetches: dict[int, list[Fetch]] = field(default_factory=dict)
     silences: list[tuple[int, int]] = field(default_factory=list)
+    idles: list[tuple[int, int]] = field(default_factory=list)  # nobody fetched, and why is not known
+    cadences: dict[int, tuple[int, int]] = field(default_factory=dict)  # (us, until when); of thin followers
     caught_us: dict[int, int] = field(default_factory=dict)
     work: list[tuple[int, int]] = field(default_factory=list)  # (us, how long the leader took for something)
     isr_write: tuple[int, int] = (0, 0)  # the last of which lines tell: asked for, answered; us
+
+    def note(self, row: Row) -> None:
+        """Keep what a row says of the leader, or of how much the log has of a follower."""
+        span = (row.time_us, row.until_us)
+        if row.kind == SILENCE:
+            self.silences.append(span)
+        elif row.kind == IDLE:
+            self.idles.append(span)
+        elif row.kind == ISR_WRITE:
+            self.isr_write = span
+        elif row.kind == THIN:
+            self.cadences[row.replica_id] = row.offset, row.until_us
 
     def log_end_offset(self) -> int:
         return self.appends[-1][1] if self.appends else self.term.start_offset
@@ -162,8 +176,16 @@ class Truth:
         safe = min([self.log_end_offset(), *(self.position(other) for other in others)])
         return max(safe, high_watermark, self.acknowledged_at_once)
 
-    def held_and_silent_us(self, replica: int, now_us: int) -> tuple[int, int, int]:
-        """Return ``(since, held, silent)``: waiting that was the leader's doing, since caught up or last heard of."""
+    def is_thin(self, replica: int, now_us: int, limit_us: int) -> bool:
+        """Whether it fetches so seldom, as far as the log tells, that it may not have stopped."""
+        cadence_us, until_us = self.cadences.get(replica, (0, 0))
+        return now_us < until_us and 3 * cadence_us > limit_us
+
+    def waiting_us(self, replica: int, now_us: int) -> tuple[int, int, int, int]:
+        """Return ``(since, held, silent, idle)``, since caught up or last heard of.
+
+        The first two were the leader's doing; of the last, which is outside of them, nobody knows.
+        """
         caught = now_us if self.true_lag_us(replica, now_us) == 0 else self.caught_us[replica]
         fetches = self.fetches.get(replica, [])
         caught = min(caught, fetches[-1].row.time_us if fetches else self.term.start_us)
@@ -176,7 +198,9 @@ class Truth:
             ):
                 inside.append((begin, min(end, replaced_us)))
         held = length(clip(inside, caught, now_us))
-        return caught, held, length(clip(inside + self.silences, caught, now_us)) - held
+        explained = length(clip(inside + self.silences, caught, now_us))
+        idle = length(clip(inside + self.silences + self.idles, caught, now_us)) - explained
+        return caught, held, explained - held, idle
 
 
 def clip(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:

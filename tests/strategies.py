@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, ISR_WRITE, REMOVED, SILENCE, Row, Term
+from tests.naive_truth import APPEND, CHECK, ELIGIBLE, FETCH, IDLE, ISR_WRITE, REMOVED, SILENCE, THIN, Row, Term
 
 MOVE_BYTES = 10
 KINDS = (
     APPEND, FETCH, FETCH, FETCH, FETCH, APPEND, FETCH, FETCH, APPEND, FETCH, SILENCE, CHECK, REMOVED, ELIGIBLE,
-    ISR_WRITE,
+    ISR_WRITE, IDLE, IDLE, THIN,
 )  # fmt: skip
 STRANGER = 99
 """A replica outside every assignment."""
@@ -112,7 +112,7 @@ class _Builder:
         self.term = term
         self.now_us = term.start_us
         self.leo = term.start_offset
-        self.silent_until_us = term.start_us
+        self.silent_until_us = self.idle_until_us = term.start_us
         self.asked: dict[int, int] = {}
         self.seen: dict[int, int] = {}
         self.free_us: dict[int, int] = {}
@@ -131,7 +131,7 @@ class _Builder:
         kind, gap, who, what, how = move[:5]
         self.now_us += self.duration_us(gap >> 3, move[5]) if gap & 7 else 0
         add = {APPEND: self.append, FETCH: self.fetch, SILENCE: self.silence, CHECK: self.check,
-               ISR_WRITE: self.isr_write}  # fmt: skip
+               ISR_WRITE: self.isr_write, IDLE: self.idle, THIN: self.thin}  # fmt: skip
         kind = KINDS[kind % len(KINDS)]
         if kind in add:
             add[kind](who, what, how, move[5:])
@@ -173,6 +173,17 @@ class _Builder:
         if self.now_us >= self.silent_until_us:
             self.silent_until_us = self.now_us + self.duration_us(what, how) + 1
             self.rows.append(Row(self.now_us, SILENCE, until_us=self.silent_until_us))
+
+    def idle(self, _who: int, what: int, how: int, _more: bytes) -> None:
+        if self.now_us >= self.idle_until_us:
+            self.idle_until_us = self.now_us + self.duration_us(what, how) + 1
+            self.rows.append(Row(self.now_us, IDLE, until_us=self.idle_until_us))
+
+    def thin(self, who: int, what: int, how: int, _more: bytes) -> None:
+        """A cadence about a third of the lag time, for some time."""
+        cadence_us = self.lag_us // 3 + what % 3 - 1
+        until_us = self.now_us + self.duration_us(how, what)
+        self.rows.append(Row(self.now_us, THIN, self.replica(who), cadence_us, until_us=until_us))
 
     def isr_write(self, _who: int, what: int, how: int, _more: bytes) -> None:
         """From now, or from a check or another change that comes soon, until some time later."""

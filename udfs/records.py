@@ -31,7 +31,7 @@ BEHIND = np.int64(-3)
 # Kinds of input rows. At equal times they are replayed in this order. The first two carry a leader's
 # term for the adapter (udfs.batches.replay) and never reach the kernel.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
-SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE = np.arange(7)
+SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN = np.arange(9)
 
 
 NOBODY_WAITS = np.int64(-2)
@@ -59,6 +59,8 @@ class Rows(NamedTuple):
     APPEND    log end moved                                      log end offset  acks
     FETCH     request arrived     follower                       fetch offset    Kafka error code
     ISR_WRITE the leader asked                                                   until_us: the answer
+    IDLE      last fetch of all                                                  until_us: the next
+    THIN      from then on      follower                         its cadence     until_us: as long
     ========= =================== ============================== =============== ===================
 
     Of a check, the offset is the log end that its line names, or UNKNOWN, and the replica the one that it dropped.
@@ -66,6 +68,9 @@ class Rows(NamedTuple):
     partition was never listed. With an answer without records the follower was at the leader's log end, unless it was
     BEHIND when the log began (a throttled one gets no records), and stays where it was until its offset is named. With
     records (code SENT_FROM_UNKNOWN) it was behind, nobody knows how far.
+
+    IDLE: nobody fetched from the leader, and why is not known. THIN: the log has so few fetches of the follower, one
+    in a cadence of so many microseconds, that it cannot tell for every lag time whether it stopped.
     """
 
     time_us: Int64Array
@@ -82,7 +87,7 @@ class Rows(NamedTuple):
     released_us: Int64Array
     """FETCH: end of the wait for data that the follower asked for."""
     until_us: Int64Array
-    """FETCH: response sent. SILENCE, CHECK, ISR_WRITE: as above."""
+    """FETCH: response sent. SILENCE, CHECK, ISR_WRITE, IDLE, THIN: as above."""
 
 
 ROW_ORDER = (
@@ -161,21 +166,27 @@ FETCH_STATE = int64_record(
     "leader_log_end_offset",  # at handled_us
     "log_end_offset",  # the follower's true log end
     "read_us",  # when its latest fetch was read
-    "held_at_read_us",  # what held_us and silent_us were then
+    "held_at_read_us",  # what held_us, silent_us and idle_us were then
     "silent_at_read_us",
+    "idle_at_read_us",
     "previous_leader_log_end_offset",  # at the follower's previous fetch that counted
     "previous_read_us",
     "held_at_previous_read_us",
     "silent_at_previous_read_us",
+    "idle_at_previous_read_us",
     "last_arrival_us",
     "missing_since_us",  # append of the first record that it lacks; NEVER_US when it lacks none
     "caught_us",  # when it last lacked nothing, or read a log end that it has reached since
     "since_us",  # the earlier of caught_us and its last arrival: from here on it has something to explain
     "held_us",  # since then: its fetches inside the leader
     "silent_us",  # since then: leader silent while no fetch was inside
-    "settled_us",  # held_us and silent_us are summed up to here
+    "idle_us",  # since then: nobody fetched from the leader, and neither of these shows why
+    "settled_us",  # these three are summed up to here
     "held_at_caught_us",  # what they were at caught_us
     "silent_at_caught_us",
+    "idle_at_caught_us",
+    "cadence_us",  # nearly every gap between its fetches is shorter, which is told until thin_until_us
+    "thin_until_us",
     "due",  # its next instant: twice its us, and one more where timers of rules go first; NOT_DUE: none
     # of all rule runs together
     "outsider_in",  # so many of them
@@ -197,11 +208,14 @@ TERM = int64_record(
     "ends_mid_term",  # 1: it went on after end_us, or nobody knows: requests in flight then are not in the log
     "phase_unknown",  # 1: nothing in the log tells when the periodic check is due
     "isr_inferred",  # 1: no line tells who was in the ISR at start_us
+    "held_unknown",  # 1: the log names one instant of each fetch, so that how long the leader had it is not known
     "offsets_known",  # 0: nothing in the log names an offset, and the log end counts from 0 in their place
     "start_offset",
     "log_end_offset",
     "silent_from_us",
     "silent_until_us",
+    "idle_from_us",
+    "idle_until_us",
     "awaited_offset",  # a check whose line shows this log end waits for it, as far as the line's stamp lets it
     "awaited_until_us",
     "write_asked_us",  # the last ISR write of which lines tell when it was asked for and answered

@@ -15,7 +15,9 @@ from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
+from isr_batch.lake.tables.leaders import BROKER_DAYS
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
+from isr_batch.lake.tables.own_tables import OWN_TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.replay.kernel_cache import keep_compiled
 from udfs.rules import COMMON_PARAMS, REGISTRY, Param, Rule
@@ -59,7 +61,9 @@ def tables() -> str:
         MADE,
         _TABLES_SAID,
         "## What an ingest writes\n",
-        *map(_table, (*INPUT_TABLES, SHRINK_EVIDENCE, INGESTED_FILES, FETCH_SEGMENTS, PLANTED_FAULTS)),
+        *map(_table, (
+            *INPUT_TABLES, SHRINK_EVIDENCE, INGESTED_FILES, *OWN_TABLES, BROKER_DAYS, FETCH_SEGMENTS, PLANTED_FAULTS
+        )),
         "## What a replay and the commands after it write\n",
         *map(_table, OUTPUT_TABLES),
         "## Views\n",

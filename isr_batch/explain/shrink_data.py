@@ -73,6 +73,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str
         one = shrinks[0]
         term = term_of_shrink(engine, one)
         dropped = tuple(_dropped(engine, term, shrink) for shrink in shrinks)
+        blamed_us = (_blamed_from_us(one, term, dropped), one["change_us"])
         return ShrinkStory(
             rule=rule, params_json=one["params_json"], lag_time_ms=_lag_time_ms(one),
             **{name: one[name] for name in SET_KEY},
@@ -80,18 +81,18 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str
             min_insync_replicas=_param(one, "min_insync_replicas"), broker_version=term["broker_version"],
             change_us=one["change_us"], isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
             high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
-            silences=leader_silences_to_explain(engine, one, _blamed_from_us(one, term, dropped), one["change_us"]),
-            dropped=dropped,
+            silences=leader_pauses_to_explain(engine, one, *blamed_us), dropped=dropped,
+            quiets=leader_pauses_to_explain(engine, one, *blamed_us, kind="quiet"),
         )  # fmt: skip
 
 
-def leader_silences_to_explain(
-    engine: LakeEngine, key: Row, from_us: int, until_us: int
+def leader_pauses_to_explain(
+    engine: LakeEngine, key: Row, from_us: int, until_us: int, kind: str = "silent"
 ) -> tuple[tuple[int, int], ...]:
-    """List the silences of the leader that overlap a time range."""
+    """List the silences of the leader that overlap a time range, or its quiet stretches."""
     text = f"""
         SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}
-        WHERE cluster_id = {engine.literal(key["cluster_id"])} AND broker_id = {key["leader_id"]} AND kind = 'silent'
+        WHERE cluster_id = {engine.literal(key["cluster_id"])} AND broker_id = {key["leader_id"]} AND kind = '{kind}'
           AND unix_micros(event_time) < {until_us} AND unix_micros(end_time) > {from_us}
         ORDER BY event_us
     """

@@ -80,8 +80,8 @@ class DroppedFollower:
     lag_ms: int | None
     true_log_end_offset: int | None
     true_lag_ms: int
-    leader_held_ms: int
-    leader_silent_ms: int
+    leader_held_ms: int | None
+    leader_silent_ms: int | None
     causes: tuple[str, ...]
     verdict: str
     time_error_ms: int | None
@@ -120,6 +120,7 @@ class ShrinkStory:
     high_watermark: int | None
     leader_log_end_offset: int | None
     silences: tuple[tuple[int, int], ...]
+    quiets: tuple[tuple[int, int], ...]
     dropped: tuple[DroppedFollower, ...]
 
 
@@ -180,6 +181,10 @@ def _silences(story: ShrinkStory) -> list[str]:
         f"Broker {story.leader_id} was silent (it served no request) for {_ms((end - start) / 1000)}, "
         f"from {utc_text_ms(start)} to {utc_text_ms(end)}."
         for start, end in story.silences
+    ] + [
+        f"Nobody fetched from broker {story.leader_id} for {_ms((end - start) / 1000)}, "
+        f"from {utc_text_ms(start)} to {utc_text_ms(end)}; why is not known."
+        for start, end in story.quiets
     ]
 
 
@@ -233,9 +238,11 @@ def _true(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
             f"its next fetch arrived {_ms((follower.next_arrival_us - story.change_us) / 1000)} after the shrink"
         )
     if follower.made_by == "rule":
+        held, silent = follower.leader_held_ms, follower.leader_silent_ms
         lines.append(
-            f"since it was last caught up, the leader held its fetches for {_ms(follower.leader_held_ms)} "
-            f"and was silent for another {_ms(follower.leader_silent_ms)}"
+            "since it was last caught up, the leader held its fetches for "
+            f"{'a time that the log does not tell' if held is None else _ms(held)} and was silent for "
+            f"{'nobody knows how long' if silent is None else f'another {_ms(silent)}'}"
         )
     return lines
 
@@ -291,16 +298,21 @@ def _reasons(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
         "controller": "the leader dropped it, not the controller",
         "follower_stopped": f"{last}, lag time {lag_time}{excused}",
         "follower_slow": f"{last}, lag time {lag_time}{excused}",
-        "unknown": f"{fetched} in this term, which is {_ms((story.change_us - story.term_start_us) / 1000)} old",
+        "unknown": "nobody fetched from the leader for a time, and it may have been silent"
+        if follower.leader_silent_ms is None
+        else f"{fetched} in this term, which is {_ms((story.change_us - story.term_start_us) / 1000)} old",
     }
 
 
 def _blame(follower: DroppedFollower, lag_time: str) -> str:
-    explained_ms = follower.leader_held_ms + follower.leader_silent_ms
+    explained_ms = (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0)
     share = f"the leader accounts for {_ms(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
         return f"{share}; at most {lag_time} remain"
-    return f"{share}; more than {lag_time} remain" if explained_ms else "the leader accounts for none of the time"
+    if explained_ms:
+        return f"{share}; more than {lag_time} remain"
+    known = None not in (follower.leader_held_ms, follower.leader_silent_ms)
+    return "the leader accounts for none of the time" + ("" if known else ", as far as the log tells")
 
 
 def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float:

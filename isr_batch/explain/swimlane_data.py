@@ -8,7 +8,7 @@ from isr_batch.explain.shrink_data import (
     FETCH,
     Row,
     fetches_to_explain,
-    leader_silences_to_explain,
+    leader_pauses_to_explain,
     rows_to_explain,
     term_of_shrink,
 )
@@ -71,7 +71,7 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
             *within,
             leader=_leader(engine, story, within),
             fetches={replica: _fetches(engine, term, replica, story.change_us, within) for replica in followers},
-            silences=leader_silences_to_explain(engine, term, *within),
+            silences=leader_pauses_to_explain(engine, term, *within),
             unlogged=uncovered_time(coverage, term["leader_id"], within),
             members=_members(engine, term, followers, within),
         )

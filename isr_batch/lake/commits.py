@@ -9,7 +9,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from isr_batch.errors import write_conflict_error
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.spark_writes import RETRIES
+from isr_batch.lake.spark_writes import RETRIES, renew_constraints
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
@@ -44,6 +44,7 @@ def commit(
     for attempt in range(RETRIES + 1):
         lake.was_written(table.name)  # perhaps by others: who was first is found out here
         there = lake.log(table.name) or store.table()
+        renew_constraints(lake, table, there)
         actions = list(actions_on(there))
         if not actions:
             return

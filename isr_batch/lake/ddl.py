@@ -1,12 +1,14 @@
 """Write the SQL that creates a table by its contract, and compare a stored table with it."""
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
 from isr_batch.lake.tables.contract import Column, Table
+
+_CONSTRAINT: Final = "delta.constraints."
 
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
@@ -80,9 +82,7 @@ def _column_ddl(column: Column) -> str:
 
 def table_properties(table: Table) -> dict[str, str]:
     """Table properties in the DDL of a contract: constraints, and what Delta is to keep."""
-    given = {
-        f"delta.constraints.{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()
-    }
+    given = {f"{_CONSTRAINT}{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()}
     if len(table.partitioned_by) > 1:  # Spark's folders would be named after parameters: longer than a name may be
         given["delta.randomizeFilePrefixes"] = "true"
     if table.skipped_by:
@@ -90,6 +90,20 @@ def table_properties(table: Table) -> dict[str, str]:
     if table.change_feed:
         given["delta.enableChangeDataFeed"] = "true"
     return given
+
+
+def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
+    """Constraints of a contract that a stored table, which has these properties, has in another form or lacks."""
+    wanted = table_properties(table).items()
+    return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
+
+
+def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
+    """Put constraints, as `constraints_since` gives them, in place of those of the same name."""
+    for key, condition in constraints.items():
+        name = key.removeprefix(_CONSTRAINT)
+        yield f"ALTER TABLE {identifier} DROP CONSTRAINT IF EXISTS {name}"
+        yield f"ALTER TABLE {identifier} ADD CONSTRAINT {name} CHECK ({condition})"
 
 
 def sql_literal(text: str) -> str:

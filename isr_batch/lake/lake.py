@@ -19,7 +19,7 @@ from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.lake.addresses import absolute_address, is_address
 from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
-from isr_batch.lake.spark_writes import amending, conformed, retrying
+from isr_batch.lake.spark_writes import amending, conformed, renew_constraints, retrying
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.stores import DIRECT, Store, hadoop_setting, log_store, store_of
 from isr_batch.lake.tables.contract import Table
@@ -181,6 +181,7 @@ class Lake:
             Number of rows written.
         """
         self.ensure(table)
+        renew_constraints(self, table, self.log(table.name))
         metadata = self.metadata(commit=uuid.uuid4().hex[:8])
         writer = conformed(table, rows).writeTo(self.identifier(table.name)).option("userMetadata", metadata)
         retrying(lambda: writer.overwrite(F.expr(where)), table.name)

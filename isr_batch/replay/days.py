@@ -25,6 +25,7 @@ from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import REPLAY_STATE, REPLAYED_DAYS
+from isr_batch.replay.event_stream import PAIR_COLUMNS
 from isr_batch.replay.kernel_cache import digest_of_sources
 from isr_batch.replay.terms import JOINED
 from isr_batch.window import Window
@@ -85,7 +86,7 @@ def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
     return InputFingerprints(by_day)
 
 
-_SMALL: Final = ("leader_epochs", "observed_isr_changes", "broker_events", "late_checks")
+_SMALL: Final = ("leader_epochs", "observed_isr_changes", "broker_events", "late_checks", "broker_days")
 _OF_SEGMENTS: Final = (*SET_KEY, "first_time", "last_time", "events", "checksum")
 _PARTS: Final = (
     ("segment", "fetch_segments", "unix_micros(first_time)",
@@ -100,6 +101,7 @@ _PARTS: Final = (
      (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by", "unix_micros(answered_time)"), "kind = 'shrink'"),
     ("event", "broker_events", "unix_micros(event_time)",
      ("cluster_id", "broker_id", "kind", "unix_micros(event_time)", "unix_micros(end_time)"), "kind <> 'started'"),
+    ("pair", "broker_days", "unix_micros(CAST(event_date AS TIMESTAMP))", PAIR_COLUMNS, "true"),
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),
 )  # fmt: skip

@@ -15,17 +15,20 @@ from isr_batch.window import Window
 from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import SEGMENT
 from udfs.batches.stream_columns import KEPT_FIELDS
+from udfs.kernel.ledger import DAY_US
 from udfs.records import (
     ABSENT_LINE,
     CHECK,
     ELIGIBLE,
     FETCH,
     GOES_ON,
+    IDLE,
     ISR_WRITE,
     OTHERS_LINE,
     REMOVED,
     SILENCE,
     TERM_STARTS,
+    THIN,
     UNKNOWN,
 )
 from udfs.records import Rows as KernelRows
@@ -35,6 +38,17 @@ LATE_MS: Final = 10
 
 CHECK_LEAD_US: Final = 1_000
 """A check seen in the log is announced so long before it was due, so that its schedule can still be moved."""
+
+THIN_US: Final = 1_000_000
+"""Who fetches in every second shows for each lag time whether it stopped."""
+PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
+"""What the replay takes from ``broker_days``."""
+
+_ONE_INSTANT: Final = """
+    SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
+    WHERE instants NOT LIKE '%,%'
+"""
+"""Leaders of whose fetches one instant is known, so that how long they held one is not."""
 
 _SET: Final = ", ".join(SET_COLUMNS)
 _KEY: Final = ", ".join(SET_KEY)
@@ -83,10 +97,11 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
     tables = {
         "terms": joined_terms(engine),
         "broker_events": engine.table("broker_events"),
+        "broker_days": engine.table("broker_days", PAIR_COLUMNS),
         "changes": engine.table("observed_isr_changes"),
         "late": engine.table(LATE_CHECKS.name) if late is None else late,
     }
-    texts = [_REMOVALS, _SILENCES, _ELIGIBILITY]
+    texts = [_REMOVALS, _SILENCES, _IDLE, _ELIGIBILITY, _THIN]
     if pinned:
         texts += [_VISITS, _CHECKS_LATER, _LATE_CHECKS, _ISR_WRITES]
     rest = engine(" UNION ALL ".join(texts), **tables)
@@ -124,10 +139,13 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
         "offsets_known": "start_offset IS NOT NULL",
         "phase_known": "check_origin_source <> 'unknown'",
         "isr_known": "coalesce(isr_source, 'logged') <> 'inferred'",
+        "held_known": "has_one_instant IS NULL",
         "held_at_start": "held_at_start",
     })  # fmt: skip
     start = {"time_us": "unix_micros(start_time)", "offset": "coalesce(start_offset, 0)"}
-    return engine(_rows(TERM_STARTS, "{terms} AS terms", f"{term} AS term", **start), terms=terms)
+    source = f"{{terms}} AS terms LEFT JOIN ({_ONE_INSTANT}) AS one_instant USING (cluster_id, leader_id)"
+    days = engine.table("broker_days", PAIR_COLUMNS)
+    return engine(_rows(TERM_STARTS, source, f"{term} AS term", **start), terms=terms, broker_days=days)
 
 
 def _segments(engine: LakeEngine, window: Window, where: str) -> Rows:
@@ -182,18 +200,42 @@ _LED: Final = f"""
     SELECT {_SET}, unix_micros(start_time) AS start_us, unix_micros(end_time) AS term_end_us FROM {{terms}} AS terms
 """
 
-_SILENCES: Final = _rows(
-    SILENCE,
-    f"""(
-      SELECT * FROM ({_LED}) AS led
-      JOIN (SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'silent') AS silent
-      USING (cluster_id, leader_id)
-      WHERE event_us > start_us AND event_us < term_end_us
-    ) AS within""",
-    time_us="event_us",
-    until_us="end_us",
+_SILENCES, _IDLE = (
+    _rows(
+        kind,
+        f"""(
+          SELECT * FROM ({_LED}) AS led
+          JOIN (SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = '{event}') AS events
+          USING (cluster_id, leader_id)
+          WHERE event_us > start_us AND event_us < term_end_us
+        ) AS within""",
+        time_us="event_us",
+        until_us="end_us",
+    )
+    for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""A leader's silences, for every term that they fall into."""
+"""A leader's silences, and when nobody fetched from it, for every term that they fall into."""
+
+_THIN: Final = _rows(
+    THIN,
+    f"""(
+      SELECT *, greatest(start_us, day_us) AS from_us, day_us + {DAY_US} AS until_us
+      FROM (
+        SELECT {_SET}, unix_micros(start_time) AS start_us, unix_micros(end_time) AS term_end_us, assigned
+        FROM {{terms}} AS terms
+      ) AS led JOIN (
+        SELECT cluster_id, leader_id, replica_id, coalesce(cadence_us, {DAY_US}) AS cadence_us,
+          unix_micros(CAST(event_date AS TIMESTAMP)) AS day_us
+        FROM {{broker_days}} AS days WHERE coalesce(cadence_us, {DAY_US}) > {THIN_US}
+      ) AS thin USING (cluster_id, leader_id)
+      WHERE array_contains(assigned, replica_id) AND start_us < day_us + {DAY_US} AND term_end_us > day_us
+    ) AS within""",
+    time_us="from_us",
+    until_us="until_us",
+    offset="cadence_us",
+    replica_id="replica_id",
+)
+"""Followers of which a day has few fetches, for every term of that day."""
 
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"

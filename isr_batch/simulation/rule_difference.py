@@ -136,7 +136,7 @@ def _term(example: ExampleTerm) -> Row:
         "process_is_new": True, "replica_lag_time_max_ms": example.lag_time_max_ms,
         "min_insync_replicas": example.min_insync_replicas, "check_origin_ms": 0, "isr_write_ms": 0,
         "begins_mid_term": False, "ends_mid_term": False, "offsets_known": True, "phase_known": True, "isr_known": True,
-        "held_at_start": None,
+        "held_known": True, "held_at_start": None,
     }  # fmt: skip
 
 

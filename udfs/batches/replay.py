@@ -135,6 +135,7 @@ class SetReplay:
         state.term["ends_mid_term"] = term["ends_mid_term"]
         state.term["begins_mid_term"], state.term["offsets_known"] = term["begins_mid_term"], term["offsets_known"]
         state.term["phase_unknown"], state.term["isr_inferred"] = not term["phase_known"], not term["isr_known"]
+        state.term["held_unknown"] = not term["held_known"]
         params, shown = self._params_in(term)
         state.params[: len(self.runs)] = params
         self.state, self.term_is_over = state, False
@@ -163,6 +164,7 @@ class SetReplay:
         self.identity = {
             **of_set, "leader_epoch": leader_epoch, "assigned": assigned, "params_json": params,
             "offsets_known": bool(self.state.term["offsets_known"][0]),
+            "held_known": not self.state.term["held_unknown"][0],
             "from_us": from_us, "until_us": min(int(self.state.term["end_us"][0]), self.until_us - 1),
             "lag_times_us": 1000 * self.state.params["replica_lag_time_max_ms"][: len(self.runs)],
         }  # fmt: skip

@@ -44,8 +44,10 @@ Identity = Mapping[str, Any]
 _NULL_UNLESS = {
     "offsets_known": {"follower_log_end_offset", "leader_log_end_offset", "high_watermark"},
     "times_known": {"last_caught_up_time_ms"},
+    "held_known": {"leader_held_ms"},
 }
-"""What is null where an identity says so: where no line names an offset, and where a timeline leaves off."""
+"""What is null where an identity says so: where no line names an offset, where a timeline leaves off, and where the
+log names one instant of a fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
 """Bits of a number for an ISR; those above it count terms."""
@@ -245,6 +247,8 @@ def _named(
         named["depends_on"] = pa.array(DEPENDS_ON, pa.string()).take(pa.array(values.pop("depends_on")))
         error_ms = values.pop("time_error_ms")
         named["time_error_ms"] = pa.array(error_ms, mask=error_ms == 0)
+        silent_ms = values.pop("leader_silent_ms")
+        named["leader_silent_ms"] = pa.array(silent_ms, mask=silent_ms < 0)
         named.update(_verdicts(values.pop("causes")))
     if "latency" in values:
         named["acks_all_latencies"] = _latencies(values.pop("latency"))

@@ -19,6 +19,7 @@ TERM_FIELDS = (
     ("offsets_known", pa.bool_()),
     ("phase_known", pa.bool_()),
     ("isr_known", pa.bool_()),
+    ("held_known", pa.bool_()),
     ("held_at_start", pa.list_(pa.int64())),
 )
 """What a TERM row tells beyond its time and ``offset`` (the start offset), as a struct column ``term``."""

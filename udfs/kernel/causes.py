@@ -44,6 +44,9 @@ ORDINARY_WORK = 10
 NO_ARRIVAL_US = -1
 """The last arrival of a follower that has not fetched in this term."""
 
+CADENCES_A_LAG_TIME = 3
+"""A follower that fetches less often, as far as the log has its fetches, may have been there all the time."""
+
 IN_FLIGHT_US = 600_000
 """Before the end of a log: a fetch is written down when it is done, and most wait half a second for data."""
 
@@ -68,6 +71,18 @@ def _hangs_on_before(state, r, p, now_us):
 
 
 @kernel
+def _is_explained(fetch, held_us, lag_time_us, now_us):
+    """Whether the leader had the follower waiting for so long that it accounts for the shrink."""
+    return held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us
+
+
+@kernel
+def _has_stopped(fetch, lag_time_us, now_us):
+    thin = now_us < fetch.thin_until_us and fetch.cadence_us * CADENCES_A_LAG_TIME > lag_time_us
+    return UNKNOWN if thin else FOLLOWER_STOPPED
+
+
+@kernel
 def causes_of_shrink(state, r, p, now_us):
     """Bits of CAUSES for a follower that the leader's rule drops at ``now_us``."""
     fetch, term = state.fetches[p], state.term[0]
@@ -80,14 +95,14 @@ def causes_of_shrink(state, r, p, now_us):
     alive = fetch.last_arrival_us > max(now_us - lag_time_us, NO_ARRIVAL_US)
     if fetch.log_end_offset < 0:
         # It has not fetched in this term: only once that has lasted for the lag time does it tell anything.
-        return FOLLOWER_STOPPED if now_us - term.start_us > lag_time_us else UNKNOWN
+        return _has_stopped(fetch, lag_time_us, now_us) if now_us - term.start_us > lag_time_us else UNKNOWN
     causes = 0
     if fetch.missing_since_us == NEVER_US:
         causes |= CAUGHT_UP
     if alive and true_lag_us(fetch, now_us) <= lag_time_us:
         causes |= KEEPING_PACE
     held_us = fetch.held_us + fetch.silent_us
-    if held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us:
+    if _is_explained(fetch, held_us, lag_time_us, now_us):
         causes |= SLOW_LEADER
     if alive and _acknowledged_without(state, r, p) <= fetch.log_end_offset:
         causes |= UNACKED_ONLY
@@ -96,5 +111,7 @@ def causes_of_shrink(state, r, p, now_us):
         if causes & (KEEPING_PACE | SLOW_LEADER) != 0:
             return UNKNOWN
     if causes == 0:
-        causes = FOLLOWER_SLOW if alive else FOLLOWER_STOPPED
+        if _is_explained(fetch, held_us + fetch.idle_us, lag_time_us, now_us):
+            return UNKNOWN
+        return FOLLOWER_SLOW if alive else _has_stopped(fetch, lag_time_us, now_us)
     return causes

@@ -6,7 +6,7 @@ replayed was written afterwards, so its later instants are known too.
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.append_history import AppendHistory, missing_since
-from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED, UNKNOWN
+from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED, SILENCE, UNKNOWN
 
 
 @kernel
@@ -21,17 +21,32 @@ def settle_truth(fetch, term, now_us):
 
     Held: its fetch lay in the request queue, was being worked on, or waited longer than it had asked
     to. Silent: the leader did nothing for anybody, and no fetch of this follower was inside that would
-    show it.
+    show it. Idle: nobody fetched from the leader, and it may have been silent.
     """
     from_us = fetch.settled_us
     if now_us <= from_us:
         return
     if fetch.stage != NO_FETCH:
-        fetch.held_us += overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
-        fetch.held_us += overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
+        fetch.held_us += _held(fetch, from_us, now_us)
     if term.silent_until_us > from_us:
         fetch.silent_us += _silent(fetch, term, from_us, now_us)
+    if term.idle_until_us > from_us:
+        fetch.idle_us += _idle(fetch, term, max(from_us, term.idle_from_us), min(now_us, term.idle_until_us))
     fetch.settled_us = now_us
+
+
+@kernel
+def _held(fetch, from_us, now_us):
+    queued_us = overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
+    return queued_us + overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
+
+
+@kernel
+def _idle(fetch, term, from_us, until_us):
+    if until_us <= from_us:
+        return 0
+    held_us = 0 if fetch.stage == NO_FETCH else _held(fetch, from_us, until_us)
+    return until_us - from_us - held_us - _silent(fetch, term, from_us, until_us)
 
 
 @kernel
@@ -45,6 +60,27 @@ def _silent(fetch, term, from_us, now_us):
             max(from_us, fetch.released_us), min(now_us, fetch.completed_us), term.silent_from_us, term.silent_until_us
         )
     return silent
+
+
+@kernel
+def truth_before_pause(state, kind, from_us, until_us):
+    """From now on nobody is heard of for a while: the leader is silent, or (IDLE) nobody knows why."""
+    term = state.term[0]
+    for p in range(term.replicas):
+        settle_truth(state.fetches[p], term, from_us)
+    if kind == SILENCE:
+        term.silent_from_us, term.silent_until_us = from_us, until_us
+    else:
+        term.idle_from_us, term.idle_until_us = from_us, until_us
+
+
+@inlined
+def position_of(state, replica_id):
+    """Place of a follower in the assignment; -1: it is none."""
+    for p in range(state.term[0].replicas):
+        if state.fetches[p].replica_id == replica_id and p != state.term[0].leader:
+            return p
+    return -1
 
 
 @kernel
@@ -67,6 +103,7 @@ def _caught_up(fetch, now_us):
     fetch.caught_us = now_us
     fetch.held_at_caught_us = fetch.held_us
     fetch.silent_at_caught_us = fetch.silent_us
+    fetch.idle_at_caught_us = fetch.idle_us
 
 
 @kernel
@@ -76,6 +113,7 @@ def _was_caught_up_at_previous_read(fetch):
         fetch.caught_us = fetch.previous_read_us
         fetch.held_at_caught_us = fetch.held_at_previous_read_us
         fetch.silent_at_caught_us = fetch.silent_at_previous_read_us
+        fetch.idle_at_caught_us = fetch.idle_at_previous_read_us
 
 
 @kernel
@@ -84,10 +122,13 @@ def _explain_since_caught(fetch):
     fetch.since_us = fetch.caught_us
     fetch.held_us -= fetch.held_at_caught_us
     fetch.silent_us -= fetch.silent_at_caught_us
+    fetch.idle_us -= fetch.idle_at_caught_us
     fetch.held_at_previous_read_us -= fetch.held_at_caught_us
     fetch.silent_at_previous_read_us -= fetch.silent_at_caught_us
+    fetch.idle_at_previous_read_us -= fetch.idle_at_caught_us
     fetch.held_at_caught_us = 0
     fetch.silent_at_caught_us = 0
+    fetch.idle_at_caught_us = 0
 
 
 @inlined
@@ -125,6 +166,7 @@ def truth_after_read(fetch, term, now_us):
     fetch.read_us = now_us
     fetch.held_at_read_us = fetch.held_us
     fetch.silent_at_read_us = fetch.silent_us
+    fetch.idle_at_read_us = fetch.idle_us
     if fetch.leader_log_end_offset < 0:
         fetch.leader_log_end_offset = term.log_end_offset
 
@@ -137,6 +179,7 @@ def truth_after_record(fetch):
         fetch.previous_read_us = fetch.read_us
         fetch.held_at_previous_read_us = fetch.held_at_read_us
         fetch.silent_at_previous_read_us = fetch.silent_at_read_us
+        fetch.idle_at_previous_read_us = fetch.idle_at_read_us
 
 
 @kernel
@@ -159,10 +202,13 @@ def begin_truth(fetch, term):
     fetch.previous_read_us = term.start_us
     fetch.held_at_previous_read_us = 0
     fetch.silent_at_previous_read_us = 0
+    fetch.idle_at_previous_read_us = 0
     fetch.last_arrival_us = -1
     fetch.leader_log_end_offset = -1
     fetch.held_us = 0
     fetch.silent_us = 0
+    fetch.idle_us = 0
+    fetch.cadence_us = fetch.thin_until_us = 0
     fetch.settled_us = term.start_us
     _caught_up(fetch, term.start_us)
     _explain_since_caught(fetch)

@@ -18,7 +18,7 @@ from udfs.kernel.rule_calls import RuleCalls
 from udfs.kernel.shared_runs import join_shared_run, part_shared_run, run_shared_with
 from udfs.kernel.timeline_rows import show_follower_in_timeline
 from udfs.kernel.timers import await_rule_timer
-from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, LONG_AGO, NEVER_US, RELINQUISH, SHRINK
+from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, LONG_AGO, NEVER_US, RELINQUISH, SHRINK, UNKNOWN
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, GIVE_UP_LEADERSHIP, SHRINK_ISR, TRY_TO_JOIN
 
 NO_CAUSE = np.int64(0)
@@ -59,7 +59,7 @@ def _write_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader,
     row[12] = true_lag_us(fetch, now_us) // 1000
     row[13] = causes
     row[14] = fetch.held_us // 1000
-    row[15] = fetch.silent_us // 1000
+    row[15] = fetch.silent_us // 1000 if fetch.idle_us == 0 else UNKNOWN
     row[16] = (error_us + 999) // 1000
     row[17] = doubts.NOTHING
 

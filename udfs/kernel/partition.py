@@ -24,6 +24,7 @@ from udfs.records import (
     COMPLETED,
     ELIGIBLE,
     FETCH,
+    IDLE,
     ISR_WRITE,
     LONG_AGO,
     NEVER_US,
@@ -36,6 +37,7 @@ from udfs.records import (
     REMOVED,
     SENT_FROM_UNKNOWN,
     SILENCE,
+    THIN,
     UNKNOWN,
 )
 from udfs.rules.base import NOTHING, Rule, never_gives_up, nothing
@@ -83,8 +85,9 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
         term = state.term[0]
         shared_runs.part_shared_runs(state)
         term.log_end_offset = term.start_offset
-        term.silent_from_us = term.silent_until_us = term.awaited_offset = term.awaited_until_us = 0
-        term.write_asked_us = term.write_answered_us = term.late_us = term.late_at_us = 0
+        term.silent_from_us = term.silent_until_us = term.idle_from_us = term.idle_until_us = 0
+        term.awaited_offset = term.awaited_until_us = term.write_asked_us = term.write_answered_us = 0
+        term.late_us = term.late_at_us = 0
         term.rules_due_us = NEVER_US
         term.rules = 0
         for r in range(term.runs):
@@ -293,13 +296,6 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
     def fire_timers(state, until_us, out):
         come_to(state, until_us, out)
 
-    @inlined
-    def position_of(state, replica_id):
-        for p in range(state.term[0].replicas):
-            if state.fetches[p].replica_id == replica_id and p != state.term[0].leader:
-                return p
-        return -1
-
     @kernel
     def note_check(state, r, due_us, ran_us, code, log_end_offset):
         """A line tells when a check ran; of another partition it says less than when the leader woke up.
@@ -330,19 +326,16 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
         if kind == APPEND:
             take_in_append(state, rows.offset[i], rows.code[i], now_us, out)
             return
-        if kind == SILENCE:
-            for p in range(term.replicas):
-                follower_truth.settle_truth(state.fetches[p], term, now_us)
-            term.silent_from_us = now_us
-            term.silent_until_us = rows.until_us[i]
+        if kind in (SILENCE, IDLE):
+            follower_truth.truth_before_pause(state, kind, now_us, rows.until_us[i])
             for r in range(term.runs):
-                if state.params[r].check_period_ms != 0:
+                if kind == SILENCE and state.params[r].check_period_ms != 0:
                     defer_check(state, r)
             return
         if kind == ISR_WRITE:
             term.write_asked_us, term.write_answered_us = now_us, rows.until_us[i]
             return
-        p = position_of(state, rows.replica_id[i])
+        p = follower_truth.position_of(state, rows.replica_id[i])
         if kind == CHECK:
             log_end_offset = rows.offset[i]
             if p >= 0:
@@ -380,6 +373,9 @@ def build_partition_steps(rules: Sequence[Rule]) -> PartitionSteps:
             if give_up & term.rules != 0:
                 for r in range(term.runs):
                     schedule_giving_up(state, r, now_us)
+            return
+        if kind == THIN:
+            state.fetches[p].cadence_us, state.fetches[p].thin_until_us = rows.offset[i], rows.until_us[i]
             return
         if kind == REMOVED:
             misses.stop_judging_misses(state, p, now_us)

@@ -157,7 +157,7 @@ def _is_settled(state, replica_id):
         fetch = state.fetches[p]
         if p != term.leader and fetch.replica_id == replica_id:
             counted = fetch.outsider_in == 0 and fetch.quiet != 0 and fetch.is_back != 0
-            return counted and term.silent_until_us <= fetch.arrival_us
+            return counted and max(term.silent_until_us, term.idle_until_us) <= fetch.arrival_us
     return False
 
 

@@ -4,8 +4,10 @@ Facts of a day are made again when its data files are others, so that whatever r
 killed after its rows were in.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import date
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ import pyarrow.dataset as ds
 
 from isr_batch.ingest.own_table.broker_days import FetchDay
 from isr_batch.ingest.own_table.leader_epochs import GAP_US, leader_epochs
+from isr_batch.ingest.own_table.mapping import INSTANTS
 from isr_batch.ingest.own_table.silences import leader_silences
 from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -26,8 +29,10 @@ from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG
-from isr_batch.lake.tables.leaders import LEADER_EPOCHS
-from isr_batch.lake.tables.own_tables import BROKER_DAYS, FETCH_DAYS, MAPPED_CLUSTERS
+from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
+from isr_batch.lake.tables.own_tables import FETCH_DAYS, MAPPED_CLUSTERS
+
+_INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 def derive_tables(lake: Lake) -> None:
@@ -87,12 +92,23 @@ def _broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
             rows = batch.filter(pc.equal(batch["cluster_id"], cluster))
             us = rows["handled_time"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
             days[cluster].add(np.asarray(rows["leader_id"]), np.asarray(rows["replica_id"]), np.asarray(us))
-    return pa.concat_tables(
-        [
-            made.add_column(0, "cluster_id", pa.repeat(cluster, made.num_rows))
-            for cluster, made in ((cluster, each.broker_days()) for cluster, each in days.items())
-        ]
-    )
+    mapped = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id", "mapped"], {"cluster_id": clusters}).to_pylist()
+    parts = []
+    for row in mapped:
+        made = days[row["cluster_id"]].broker_days()
+        columns = {
+            name: made[name] for name in ("leader_id", "replica_id", "event_date", "rows", "cadence_us", "pauses")
+        }
+        columns |= {f"{name}_time": made[f"{name}_us"].cast(_INSTANT) for name in ("first", "last")}
+        columns["cluster_id"] = pa.repeat(row["cluster_id"], made.num_rows)
+        columns["instants"] = pa.repeat(_instants_named(row["mapped"]), made.num_rows)
+        parts.append(pa.table(columns))
+    return pa.concat_tables(parts)
+
+
+def _instants_named(mapped: str) -> str:
+    names = json.loads(mapped)["fetches"]
+    return ",".join(name.removesuffix("_time") for name in INSTANTS if name in names)
 
 
 def _instants(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.RecordBatch]:
@@ -113,20 +129,22 @@ def _silences(lake: Lake, clusters: Sequence[str], terms: pa.Table) -> pa.Table:
     parts = []
     for cluster in clusters:
         of_cluster = terms.filter(pc.equal(terms["cluster_id"], cluster))
-        led = pa.table({
-            "leader_id": of_cluster["leader_id"],
-            "start_us": of_cluster["start_time"].cast(pa.int64()), "end_us": of_cluster["end_time"].cast(pa.int64()),
-        })  # fmt: skip
-        found = leader_silences(days.filter(pc.equal(days["cluster_id"], cluster)), led)
-        times = {
-            f"{name}_time": found[f"{name}_us"].cast(pa.timestamp("us", "UTC")) for name in ("event", "end")
-        }  # fmt: skip
+        led = _in_us(of_cluster, "start", "end").select(["leader_id", "start_us", "end_us"])
+        found = leader_silences(_in_us(days.filter(pc.equal(days["cluster_id"], cluster)), "first", "last"), led)
+        times = {f"{name}_time": found[f"{name}_us"].cast(_INSTANT) for name in ("event", "end")}
         parts.append(pa.table({
             "cluster_id": pa.repeat(cluster, found.num_rows), "broker_id": found["broker_id"], **times,
             "kind": found["kind"], "event_date": times["event_time"].cast(pa.date32()),
         }))  # fmt: skip
     schema = contract_schema(BROKER_EVENTS.name, BROKER_EVENTS.column_names)
     return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in parts)])
+
+
+def _in_us(rows: pa.Table, *names: str) -> pa.Table:
+    """Add times in microseconds."""
+    for name in names:
+        rows = rows.append_column(f"{name}_us", rows[f"{name}_time"].cast(pa.int64()))
+    return rows
 
 
 def _of(clusters: Sequence[str]) -> str:

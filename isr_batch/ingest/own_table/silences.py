@@ -88,7 +88,7 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
 def thin_pairs(broker_days: pa.Table, lag_time_ms: int) -> pa.Table:
     """Find the days on which a pair fetched too rarely to tell that it stopped: leader_id, replica_id, event_date."""
-    longest_us = lag_time_ms * 1000 // CADENCES_A_LAG_TIME
+    longest_us = max(SECOND_US, lag_time_ms * 1000 // CADENCES_A_LAG_TIME)
     thin = pc.fill_null(pc.greater(broker_days["cadence_us"], longest_us), fill_value=True)
     return broker_days.filter(thin).select(["leader_id", "replica_id", "event_date"])
 

@@ -152,8 +152,9 @@ BROKER_EVENTS = Table(
         *columns("""
             event_time TIMESTAMP NOT NULL -- when it happened or began
             end_time TIMESTAMP NOT NULL -- end of a silence; for a check, when it really ran
-            kind STRING NOT NULL -- started; silent (did nothing though a request waited); check (isr-expiration: due
-                -- at event_time, ran at end_time); fenced, unfenced, shutting_down (controller's word)
+            kind STRING NOT NULL -- started; silent (did nothing though a request waited, or its followers fetched from
+                -- others); quiet (nobody fetched from it, and why is not known); check (isr-expiration: due at
+                -- event_time, ran at end_time); fenced, unfenced, shutting_down (controller's word)
         """),
         DATE,
     ),

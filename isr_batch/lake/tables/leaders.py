@@ -56,6 +56,30 @@ LEADER_EPOCHS = Table(
     ("event_date",),
 )
 
+BROKER_DAYS = Table(
+    "broker_days",
+    "What a day of a table of fetches says of a follower and its leader, all partitions together: leaders' silences "
+    "are found in it. Of broker logs there are no rows",
+    (
+        *key_columns("cluster_id", "leader_id"),
+        *columns("""
+            replica_id INT NOT NULL -- follower that fetched
+            rows BIGINT NOT NULL -- its fetches, a row for each partition
+            first_time TIMESTAMP NOT NULL -- handled_time of the first
+            last_time TIMESTAMP NOT NULL -- handled_time of the last
+            cadence_us BIGINT -- of 20 gaps between seconds with fetches, 19 are not longer; null: all are in one
+                -- second
+            pauses ARRAY<STRUCT<from_us: BIGINT, until_us: BIGINT>> NOT NULL -- all gaps of a second or more
+            instants STRING NOT NULL -- which instants of a fetch the table names, between commas: arrival, handled,
+                -- processed, released, completed
+            made_from STRING NOT NULL -- hash of the names of the data files that the day was made of
+        """),
+        DATE,
+    ),
+    {"replica_is_a_broker": "replica_id >= 0", "in_time": "first_time <= last_time"},
+    ("event_date",),
+)
+
 COVERAGE = Table(
     "coverage",
     "Time of a broker for which a log of it can vouch: what was outside of it is unknown",

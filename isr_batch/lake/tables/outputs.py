@@ -4,6 +4,7 @@ from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, c
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
+from isr_batch.lake.tables.leaders import BROKER_DAYS
 from isr_batch.lake.tables.own_tables import OWN_TABLES
 from isr_batch.lake.tables.scores import (
     EXPERIMENT_RESULTS,
@@ -87,8 +88,10 @@ SHRINK_VERDICTS = Table(
             primary_cause STRING NOT NULL -- first of causes
             causes ARRAY<STRING> NOT NULL -- all that hold: caught_up, keeping_pace, slow_leader, unacked_only
                 -- (spurious); controller (excluded); follower_stopped, follower_slow (genuine); unknown
-            leader_held_ms BIGINT -- time since it was caught up that its fetches spent inside the leader
-            leader_silent_ms BIGINT -- time since it was caught up in which the leader handled nobody; inferred
+            leader_held_ms BIGINT -- time since it was caught up that its fetches spent inside the leader; null where
+                -- the input names one instant of a fetch
+            leader_silent_ms BIGINT -- time since it was caught up in which the leader handled nobody; inferred. Null
+                -- where nobody fetched from it for some of the time, and why is not known
             restored_time TIMESTAMP -- the same follower was back in the ISR; null when the log ends before
         """),
         DATE,
@@ -280,6 +283,7 @@ TABLES = {
         FETCH_SEGMENTS,
         INGESTED_FILES,
         *OWN_TABLES,
+        BROKER_DAYS,
         PLANTED_FAULTS,
         SHRINK_EVIDENCE,
         *OUTPUT_TABLES,

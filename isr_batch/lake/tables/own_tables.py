@@ -65,26 +65,6 @@ FETCH_DAYS = Table(
     ("event_date",),
 )
 
-BROKER_DAYS = Table(
-    "broker_days",
-    "What a day's fetches say of a follower and a leader, all partitions together: how often it fetches, and when not",
-    (
-        *key_columns("cluster_id", "leader_id"),
-        *columns("""
-            replica_id INT NOT NULL -- follower
-            rows BIGINT NOT NULL -- fetches
-            first_us BIGINT NOT NULL -- when its first fetch was handled, in epoch microseconds
-            last_us BIGINT NOT NULL -- when its last fetch was handled
-            cadence_us BIGINT -- 95th percentile of the gaps between seconds with fetches; null when one second has all
-            pauses ARRAY<STRUCT<from_us: BIGINT, until_us: BIGINT>> NOT NULL -- gaps of a second or more
-            made_from STRING NOT NULL -- hash of the names of the data files that the day was made of
-        """),
-        DATE,
-    ),
-    {},
-    ("event_date",),
-)
-
 INGESTED_SOURCES = Table(
     "ingested_sources",
     "A file or table whose rows the lake holds; kept to save work: reading it again would find all rows known",
@@ -100,4 +80,4 @@ INGESTED_SOURCES = Table(
     ),
 )
 
-OWN_TABLES = (MAPPED_CLUSTERS, GIVEN_TERMS, FETCH_DAYS, BROKER_DAYS, INGESTED_SOURCES)
+OWN_TABLES = (MAPPED_CLUSTERS, GIVEN_TERMS, FETCH_DAYS, INGESTED_SOURCES)

@@ -7,6 +7,6 @@ SELECT
   round((leader_held_ms + leader_silent_ms) / 1000, 1) AS held_s,
   count(*) AS shrinks
 FROM shrink_verdicts JOIN own USING (cluster_id, rule)
-WHERE made_by = 'rule' AND lag_ms IS NOT NULL
+WHERE made_by = 'rule' AND lag_ms IS NOT NULL AND leader_held_ms IS NOT NULL AND leader_silent_ms IS NOT NULL
 GROUP BY ALL
 ORDER BY ALL

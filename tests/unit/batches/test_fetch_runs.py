@@ -200,6 +200,7 @@ def stream(log: Log, partition: int, setting: Setting, calm: bytes) -> list[dict
                 "isr_write_ms": 0, "begins_mid_term": term.begins_mid_term,
                 "ends_mid_term": term.ends_mid_term, "offsets_known": True, "phase_known": term.phase_known,
                 "isr_known": term.isr_known,
+                "held_known": True,
                 "held_at_start": list(term.held_at_start),
             },
         }  # fmt: skip

@@ -30,7 +30,8 @@ STORY = ShrinkStory(
     rule="kafka-3.7", params_json='{"replica_lag_time_max_ms": 4000}', lag_time_ms=4000, cluster_id="c", topic="busy",
     partition_id=0, leader_epoch=4, leader_id=1, term_start_us=NOW - 60 * SECOND, term_end_us=NOW + 60 * SECOND,
     min_insync_replicas=2, broker_version="4.1.0", change_us=NOW, isr_before=(1, 2, 3), isr_after=(1, 2),
-    high_watermark=7, leader_log_end_offset=9, silences=((NOW - 5 * SECOND, NOW - 100_000),), dropped=(FOLLOWER,),
+    high_watermark=7, leader_log_end_offset=9, silences=((NOW - 5 * SECOND, NOW - 100_000),),
+    quiets=(), dropped=(FOLLOWER,),
 )  # fmt: skip
 
 

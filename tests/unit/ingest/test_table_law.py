@@ -21,8 +21,8 @@ from isr_batch.ingest.own_table.row_order import order_of_rows
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES, QUARANTINE
-from isr_batch.lake.tables.leaders import LEADER_EPOCHS
-from isr_batch.lake.tables.own_tables import BROKER_DAYS, FETCH_DAYS, GIVEN_TERMS
+from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
+from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS
 from isr_batch.replay.days import fingerprints
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.window import Window

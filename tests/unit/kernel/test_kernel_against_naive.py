@@ -158,7 +158,8 @@ def collect(out: KernelOutput, replicas: tuple[int, ...], results: list[Result])
         changes.append(
             Change(
                 time, CHANGE_KINDS[kind], replicas[position], members(before), members(after), hw, leo, follower_leo,
-                cu, lag_ms, MADE_BY[by], true_lag_ms, named, held_ms, silent_ms, error_ms or None, None,
+                cu, lag_ms, MADE_BY[by], true_lag_ms, named, held_ms,
+                silent_ms if silent_ms >= 0 else None, error_ms or None, None,
             )
         )  # fmt: skip
     out.filled[:] = 0

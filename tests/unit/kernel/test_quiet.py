@@ -34,10 +34,12 @@ from udfs.records import (
     ELIGIBLE,
     EXPAND,
     FETCH,
+    IDLE,
     ISR_WRITE,
     REMOVED,
     SHRINK,
     SILENCE,
+    THIN,
     new_kernel_output,
 )
 from udfs.rules import REGISTRY
@@ -125,7 +127,7 @@ def runs_of(random: Random, count: int) -> list[Setting]:
 
 TROUBLES = (
     "burst", "slow leader", "shorter log", "error", "lost records", "throttled", "pause", "long pause", "silence",
-    "removed", "check seen", "isr write", "not eligible", *[""] * 19,
+    "removed", "check seen", "isr write", "not eligible", "idle", "thin", *[""] * 19,
 )  # fmt: skip
 """What goes wrong for half a second: mostly nothing."""
 
@@ -187,6 +189,8 @@ class MostlyQuiet:
         until_us = now_us + self.random.randrange(80_000)
         return {
             "silence": [Row(now_us, int(SILENCE), until_us=until_us)],
+            "idle": [Row(now_us, int(IDLE), until_us=until_us)],
+            "thin": [Row(now_us, int(THIN), 3, self.random.randrange(100_000), until_us=until_us + 200_000)],
             "removed": [Row(now_us, int(REMOVED), replica_id=3)],
             "check seen": [
                 Row(
