@@ -72,7 +72,7 @@ def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, sign
                     AND late.at_us BETWEEN until_us - 1000 AND until_us + {_AFTER_SILENCE_US}))
         """,
         checks=checks,
-        phases=_phases(sources.sql, checks),
+        phases=check_phases(sources.sql, checks),
         pauses=pauses,
         activity=activity,
         signs=signs,
@@ -85,21 +85,48 @@ def checks_seen(sources: Sources, silent: pa.Table) -> pa.Table:
 
     ``silent_from_us`` is the start of the silence that ended just before the check, if there was one.
     """
-    return sources.sql(
+    settings = sources.sql(
+        "SELECT broker_id, starts_us, replica_lag_time_max_ms // checks_per_lag_time AS period_ms FROM settings",
+        settings=sources.settings,
+    )
+    shrinks = sources.sql(
+        """
+        SELECT broker_id, stamp_us, process_of(starts_us, stamp_us) AS process
+        FROM shrinks JOIN settings USING (broker_id)
+        """,
+        shrinks=sources.shrinks, settings=settings,
+    )  # fmt: skip
+    return checks_of_shrinks(sources.sql, shrinks, settings, silent)
+
+
+def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, silent: pa.Table) -> pa.Table:
+    """Find the checks that made shrinks, as `checks_seen` gives them.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    shrinks : pa.Table
+        broker_id, stamp_us; and process, or all are of process 0.
+    settings : pa.Table
+        broker_id, period_ms.
+    silent : pa.Table
+        broker_id, from_us, until_us.
+    """
+    process = "process" if "process" in shrinks.column_names else "0 AS process"
+    return sql(
         f"""
         WITH first_lines AS (
-            SELECT broker_id, stamp_us FROM shrinks
+            SELECT broker_id, {process}, stamp_us FROM shrinks
             QUALIFY coalesce(stamp_us - lag(stamp_us) OVER (PARTITION BY broker_id ORDER BY stamp_us)
                 > {_ONE_CHECK_US}, true)
         )
-        SELECT l.broker_id, process_of(starts_us, stamp_us) AS process, stamp_us AS at_us,
+        SELECT l.broker_id, l.process, stamp_us AS at_us,
             (SELECT min(from_us) FROM silent s WHERE s.broker_id = l.broker_id AND s.until_us - 1000 <= stamp_us
-                AND stamp_us <= s.until_us + {_AFTER_SILENCE_US}) AS silent_from_us,
-            replica_lag_time_max_ms // checks_per_lag_time AS period_ms
+                AND stamp_us <= s.until_us + {_AFTER_SILENCE_US}) AS silent_from_us, period_ms
         FROM first_lines l JOIN settings USING (broker_id)
         """,
-        shrinks=sources.shrinks,
-        settings=sources.settings,
+        shrinks=shrinks,
+        settings=settings,
         silent=silent,
     )
 
@@ -140,11 +167,12 @@ def broker_processes(sources: Sources, pauses: pa.Table, activity: pa.Table, che
         settings=sources.settings,
         activity=activity,
         facts=server_log.process_lines(sources.sql, sources.server, sources.settings),
-        phases=_phases(sources.sql, checks),
+        phases=check_phases(sources.sql, checks),
     )
 
 
-def _phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
+def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
+    """Find the check with which most others of a process share their phase: broker_id, process, shrink_ms."""
     return sql(
         f"""
         WITH regular AS (

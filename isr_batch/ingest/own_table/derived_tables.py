@@ -5,7 +5,7 @@ killed after its rows were in.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Final
 
@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.broker_days import FetchDay
+from isr_batch.ingest.own_table.checks import checks_of_changes, silences_until_changes
 from isr_batch.ingest.own_table.leader_epochs import GAP_US, leader_epochs
 from isr_batch.ingest.own_table.mapping import INSTANTS
 from isr_batch.ingest.own_table.silences import leader_silences
@@ -28,7 +30,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import Table
-from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG
+from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import BROKER_DAYS, LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import FETCH_DAYS, MAPPED_CLUSTERS
 
@@ -49,9 +51,43 @@ def derive_tables(lake: Lake) -> None:
                 # One by one, so that memory does not grow with the days.
                 rows = make(lake, clusters, day) if day in now else arrow_schema(table).empty_table()
                 _replace_days(lake, sql, table, clusters, [day], _complete(table, rows, now.get(day, ""), day))
-        terms = leader_epochs(lake, sql)
+    with log_sql() as sql:
+        terms, events = _terms_and_events(lake, sql, clusters)
         _replace_changed_days(lake, sql, LEADER_EPOCHS, clusters, terms)
-        _replace_changed_days(lake, sql, BROKER_EVENTS, clusters, _silences(lake, clusters, terms))
+        _replace_changed_days(lake, sql, BROKER_EVENTS, clusters, events)
+
+
+def _terms_and_events(lake: Lake, sql: ArrowSql, clusters: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Make terms, and what happened to their leaders: silences, and checks that dropped a replica."""
+    days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
+    names = OBSERVED_ISR_CHANGES.column_names
+    changes = read_columns(lake, OBSERVED_ISR_CHANGES.name, names, {"cluster_id": clusters})
+    every = leader_epochs(lake, sql)
+    terms, events = [every.slice(0, 0)], [contract_schema(BROKER_EVENTS.name, BROKER_EVENTS.column_names).empty_table()]
+    for cluster in clusters:
+        led, of_days, seen = (rows.filter(pc.equal(rows["cluster_id"], cluster)) for rows in (every, days, changes))
+        spans = _in_us(led, "start", "end").select(["leader_id", "start_us", "end_us"])
+        silences = silences_until_changes(sql, leader_silences(_in_us(of_days, "first", "last"), spans), seen)
+        checks, origins = checks_of_changes(sql, seen, silences, led)
+        terms.append(_with_check_origins(led, origins))
+        for found in (silences, checks):
+            times = {f"{name}_time": found[f"{name}_us"].cast(pa.int64()).cast(_INSTANT) for name in ("event", "end")}
+            made = pa.table({
+                "cluster_id": pa.repeat(cluster, found.num_rows), "broker_id": found["broker_id"],
+                "kind": found["kind"], "event_date": times["event_time"].cast(pa.date32()), **times,
+            })  # fmt: skip
+            events.append(made.select(events[0].column_names).cast(events[0].schema))
+    return pa.concat_tables(terms), pa.concat_tables(events)
+
+
+def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
+    """Say when checks run, where only shrinks tell."""
+    found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
+    is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
+    for name, value in (("check_origin_ms", found), ("check_origin_source", pa.scalar("shrinks"))):
+        column = pc.if_else(is_new, value, terms[name])
+        terms = terms.set_column(terms.column_names.index(name), terms.schema.field(name), column)
+    return terms
 
 
 def _fetch_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
@@ -122,22 +158,6 @@ def _instants(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.Rec
     wanted = ds.field("cluster_id").isin(clusters) & (ds.field("error_code") == 0)
     wanted &= ds.field("event_date") == pa.scalar(day, pa.date32())
     yield from (ds.dataset(files) if isinstance(files, pa.Table) else files).to_batches(columns=names, filter=wanted)
-
-
-def _silences(lake: Lake, clusters: Sequence[str], terms: pa.Table) -> pa.Table:
-    days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
-    parts = []
-    for cluster in clusters:
-        of_cluster = terms.filter(pc.equal(terms["cluster_id"], cluster))
-        led = _in_us(of_cluster, "start", "end").select(["leader_id", "start_us", "end_us"])
-        found = leader_silences(_in_us(days.filter(pc.equal(days["cluster_id"], cluster)), "first", "last"), led)
-        times = {f"{name}_time": found[f"{name}_us"].cast(_INSTANT) for name in ("event", "end")}
-        parts.append(pa.table({
-            "cluster_id": pa.repeat(cluster, found.num_rows), "broker_id": found["broker_id"], **times,
-            "kind": found["kind"], "event_date": times["event_time"].cast(pa.date32()),
-        }))  # fmt: skip
-    schema = contract_schema(BROKER_EVENTS.name, BROKER_EVENTS.column_names)
-    return pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in parts)])
 
 
 def _in_us(rows: pa.Table, *names: str) -> pa.Table:
