@@ -26,9 +26,15 @@ Cut = Callable[[pa.Table, np.random.Generator], list[pa.Table]]
 
 
 def made_up_table(
-    seed: int = 1, *, partitions: int = 6, brokers: int = 4, seconds: int = 240, begins_ms: int = NOON_MS
+    seed: int = 1,
+    *,
+    partitions: int = 6,
+    brokers: int = 4,
+    seconds: int = 240,
+    begins_ms: int = NOON_MS,
+    faults: bool = True,
 ) -> pa.Table:
-    """Two followers a partition; one stops, a leader pauses, partitions move and come back, one is quiet.
+    """Two followers a partition; with faults one stops, a leader pauses, and partitions move and come back.
 
     Columns topic, partition, leader, follower, offset, ts_ms, leo, epoch; in order of time.
     """
@@ -40,16 +46,16 @@ def made_up_table(
     for partition in range(partitions):
         replicas = [(partition + step) % brokers + 1 for step in range(3)]
         # Away and back again, or not at all.
-        moves = sorted(rng.uniform(30, seconds - 30, 2).tolist()) if rng.random() < 0.4 else []
+        moves = sorted(rng.uniform(30, seconds - 30, 2).tolist()) if faults and rng.random() < 0.4 else []
         for epoch, (from_s, until_s) in enumerate(zip([0.0, *moves], [*moves, float(seconds)], strict=True)):
             leader = replicas[epoch % 2]
             for follower in replicas:
                 if follower == leader:
                     continue
                 at = np.arange(from_s, until_s, 0.5) + rng.uniform(0, 0.4, len(np.arange(from_s, until_s, 0.5)))
-                if follower == stopped:
+                if faults and follower == stopped:
                     at = at[(at < stops[0]) | (at > stops[1])]
-                if leader == paused:
+                if faults and leader == paused:
                     at = at[(at < pause) | (at > pause + 42)]
                 for second in at.tolist():
                     ms, end = begins_ms + int(second * 1000), 100 + int(second * 20)

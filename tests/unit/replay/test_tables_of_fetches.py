@@ -1,0 +1,80 @@
+"""What a replay makes of tables of fetches: the same of any cut, and what a table does not tell is not guessed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from isr_batch.ingest.own_table.ingest import ingest_own_table
+from isr_batch.ingest.own_table.mapping import load_mapping
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
+from isr_batch.nightly import replay_window
+from isr_batch.replay.replay import rule_runs
+from isr_batch.settings import ReplaySettings
+from isr_batch.window import Window
+from tests.made_up_tables import MAPPING, made_up_table, pieces
+
+REPOSITORY = Path(__file__).parents[3]
+SAMPLE = REPOSITORY / "data" / "samples" / "tables"
+RULES = rule_runs(ReplaySettings(rules=["kafka-3.7", "kafka-0.10.2"]))
+
+
+def verdicts(folder: Path, files: list[Path], mapping: str = MAPPING) -> list[str]:
+    (folder / "mapping.yaml").write_text(mapping)
+    lake = Lake(lambda: pytest.fail("Spark is not needed"), str(folder / f"lake-{len(files)}"), "a-run")
+    for file in files:
+        ingest_own_table(lake, [str(file)], load_mapping(folder / "mapping.yaml"))
+    replay_window(lake, RULES, Window(), timelines="none")
+    names = [name for name in SHRINK_VERDICTS.column_names if name != "leader_epoch"]
+    return sorted(map(str, read_columns(lake, SHRINK_VERDICTS.name, names).to_pylist()))
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_any_cut_gives_the_same_verdicts(seed: int, tmp_path: Path) -> None:
+    table = made_up_table(seed)
+    pq.write_table(table, tmp_path / "whole.parquet")
+    of_whole = verdicts(tmp_path, [tmp_path / "whole.parquet"])
+    assert of_whole
+    assert verdicts(tmp_path, list(pieces(table, seed, tmp_path))) == of_whole
+
+
+def test_a_leader_that_pauses_is_not_its_followers_fault(tmp_path: Path) -> None:
+    """All followers of one leader pause, and go on to fetch from others."""
+    table = made_up_table(11, brokers=6, partitions=12, faults=False)
+    leaders, ms = table["leader"].to_numpy(), table["ts_ms"].to_numpy()
+    begins = int(ms.min()) + 100_000
+    leader = int(np.argmax(np.bincount(leaders[(ms > begins - 5_000) & (ms < begins + 60_000)])))
+    paused = (leaders == leader) & (ms > begins) & (ms < begins + 45_000)
+    pq.write_table(table.filter(pa.array(~paused)), tmp_path / "t.parquet")
+    verdicts(tmp_path, [tmp_path / "t.parquet"])
+    lake = Lake(lambda: pytest.fail("Spark is not needed"), str(tmp_path / "lake-1"))
+    names = ["leader_id", "rule", "change_time", "verdict", "primary_cause"]
+    rows = read_columns(lake, SHRINK_VERDICTS.name, names, {"rule": "kafka-3.7"}).to_pylist()
+    dropped = [
+        row for row in rows
+        if row["leader_id"] == leader and begins + 30_000 < row["change_time"].timestamp() * 1000 < begins + 50_000
+    ]  # fmt: skip
+    assert dropped
+    assert {(row["verdict"], row["primary_cause"]) for row in dropped} == {("spurious", "slow_leader")}
+
+
+def test_a_user_replays_the_sample(tmp_path: Path) -> None:
+    """In a process of its own and an empty environment."""
+    command = [sys.executable, "-m", "pipelines.cli", "run", "--table", str(SAMPLE / "fetches.parquet"), "--json",
+               "--mapping", str(SAMPLE / "mapping.yaml"), "--lake", str(tmp_path / "lake")]  # fmt: skip
+    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, check=False, timeout=400)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    (answer,) = (line["answer"] for line in lines if "answer" in line)
+    assert answer[0].startswith("Of 62 followers that your brokers dropped, 13 were healthy")
+    assert "The replay agrees with the brokers on 122 of 124 changes." in answer
+    assert (tmp_path / "lake" / "report.html").stat().st_size > 100_000
