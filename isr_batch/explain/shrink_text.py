@@ -238,13 +238,19 @@ def _true(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
             f"its next fetch arrived {_ms((follower.next_arrival_us - story.change_us) / 1000)} after the shrink"
         )
     if follower.made_by == "rule":
-        held, silent = follower.leader_held_ms, follower.leader_silent_ms
-        lines.append(
-            "since it was last caught up, the leader held its fetches for "
-            f"{'a time that the log does not tell' if held is None else _ms(held)} and was silent for "
-            f"{'nobody knows how long' if silent is None else f'another {_ms(silent)}'}"
-        )
+        lines.append(f"since it was last caught up, {_waiting(follower)}")
     return lines
+
+
+def _waiting(follower: DroppedFollower) -> str:
+    held, silent = follower.leader_held_ms, follower.leader_silent_ms
+    if held is not None and silent is not None:
+        return f"the leader held its fetches for {_ms(held)} and was silent for another {_ms(silent)}"
+    return "; ".join((
+        "how long the leader held its fetches is not known, as the log names one instant of each"
+        if held is None else f"the leader held its fetches for {_ms(held)}",
+        "how long the leader was silent is not known" if silent is None else f"the leader was silent for {_ms(silent)}",
+    ))  # fmt: skip
 
 
 def _alive(story: ShrinkStory, follower: DroppedFollower) -> str:

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from isr_batch.ingest.own_table.broker_days import SECOND_US
+from isr_batch.lake.arrow_sql import ArrowSql, ArrowView
 
 SILENCES: Final = pa.schema([
     ("broker_id", pa.int32()), ("kind", pa.string()), ("event_us", pa.int64()), ("end_us", pa.int64())
@@ -84,6 +86,51 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
             if kind:
                 found.append({"broker_id": leader, "kind": kind, "event_us": from_us, "end_us": until_us})
     return pa.Table.from_pylist(found, SILENCES)
+
+
+def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
+    """Call it quiet where a leader's log grew in a silence as it had before.
+
+    Then it was at work: followers could not reach it, or the rows of that time are missing.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    silences : pa.Table
+        As `leader_silences` gives them.
+    fetches : pa.Table, ds.Dataset or ArrowView
+        leader_id, topic, partition_id, handled_us, fetch_offset, leader_log_end_offset (or null): those of a second
+        after each silence, and of the time before it that is as long, or more.
+
+    Returns
+    -------
+    pa.Table
+        The same rows.
+    """
+    found = sql(
+        f"""
+        WITH near AS (
+            SELECT broker_id, kind, event_us, end_us, topic, partition_id, handled_us,
+                coalesce(leader_log_end_offset, fetch_offset) AS position
+            FROM silences JOIN fetches ON leader_id = broker_id AND handled_us BETWEEN 2 * event_us - end_us
+                AND end_us + {SECOND_US}
+            WHERE kind = 'silent'
+        ), by_partition AS (
+            SELECT broker_id, event_us, min(position) FILTER (handled_us <= event_us) AS first,
+                max(position) FILTER (handled_us <= event_us) AS last,
+                min(position) FILTER (handled_us >= end_us) AS next
+            FROM near GROUP BY broker_id, event_us, topic, partition_id
+        ), growth AS (
+            SELECT broker_id, event_us, sum(last - first) AS before, sum(greatest(next - last, 0)) AS meanwhile
+            FROM by_partition GROUP BY broker_id, event_us
+        )
+        SELECT broker_id, CASE WHEN 2 * meanwhile > before THEN 'quiet' ELSE kind END AS kind, event_us, end_us
+        FROM silences LEFT JOIN growth USING (broker_id, event_us) ORDER BY broker_id, event_us
+        """,
+        silences=silences,
+        fetches=fetches,
+    )
+    return found.cast(SILENCES)
 
 
 def thin_pairs(broker_days: pa.Table, lag_time_ms: int) -> pa.Table:

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.ingest.own_table.broker_days import DAY_SECONDS, SECOND_US, FetchDay
-from isr_batch.ingest.own_table.silences import LEAST_US, leader_silences
+from isr_batch.ingest.own_table.silences import LEAST_US, leader_silences, quiet_where_logs_grew
+from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
 
@@ -17,13 +18,16 @@ def test_one_instant_tells_the_silences_that_the_logs_show(sample_lake: Lake, cl
         found = sample_lake.read(table).where(f"cluster_id = '{cluster}'")
         return (single_fetches(found) if table == "fetch_log" else found).selectExpr(*columns).toArrow()
 
-    fetches = rows("fetch_log", "leader_id", "replica_id", "unix_micros(handled_time) AS at_us")
-    at_us = fetches["at_us"].to_numpy()
+    fetches = rows("fetch_log", "leader_id", "replica_id", "unix_micros(handled_time) AS handled_us", "topic",
+                   "partition_id", "fetch_offset", "leader_log_end_offset")  # fmt: skip
+    at_us = fetches["handled_us"].to_numpy()
     (day,) = set(at_us // (DAY_SECONDS * SECOND_US))
     of_day = FetchDay(date(1970, 1, 1) + timedelta(days=int(day)))
     of_day.add(fetches["leader_id"].to_numpy(), fetches["replica_id"].to_numpy(), at_us)
     terms = rows("leader_epochs", "leader_id", "unix_micros(start_time) AS start_us", "unix_micros(end_time) AS end_us")
-    found = leader_silences(of_day.broker_days(), terms).to_pylist()
+    silences = leader_silences(of_day.broker_days(), terms)
+    with ArrowSql() as sql:
+        found = quiet_where_logs_grew(sql, silences, fetches).to_pylist()
     span = ("unix_micros(event_time) AS event_us", "unix_micros(end_time) AS end_us")
     logged = rows("broker_events", "broker_id", "kind", *span).to_pylist()
     silent = [row for row in logged if row["kind"] == "silent" and row["end_us"] - row["event_us"] >= LEAST_US]

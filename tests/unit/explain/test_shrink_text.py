@@ -96,6 +96,23 @@ def test_numbers_that_decide_each_cause() -> None:
     assert "acknowledged up to 7," in cause(lines(acknowledged_offset=5), "unacked_only")
 
 
+def test_what_a_table_of_fetches_does_not_tell() -> None:
+    quiet = replace(STORY, quiets=((NOW - 5 * SECOND, NOW - SECOND),), silences=())
+    told = shrink_text(
+        replace(quiet, dropped=(replace(FOLLOWER, leader_held_ms=None, leader_silent_ms=None, causes=("unknown",)),))
+    )
+    assert (
+        "Nobody fetched from broker 1 for 4,000 ms, from 2026-01-01 11:59:55.000 to 2026-01-01 11:59:59.000; "
+        "why is not known." in told
+    )
+    assert "how long the leader held its fetches is not known, as the log names one instant of each; how long" in told
+    assert "yes  unknown           nobody fetched from the leader for a time, and it may have been silent" in told
+    assert "the leader accounts for none of the time, as far as the log tells" in told
+    known = lines(leader_held_ms=None, leader_silent_ms=4200)
+    assert any(line.strip().endswith("one instant of each; the leader was silent for 4,200 ms") for line in known)
+    assert cause(known, "slow_leader").startswith("yes slow_leader the leader accounts for 4,200 ms")
+
+
 def test_what_the_rule_could_not_see() -> None:
     late = "the fetch that shows this had arrived, but the leader had not processed it yet"
     assert late not in lines()

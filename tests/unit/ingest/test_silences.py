@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isr_batch.ingest.own_table.broker_days import DAY_SECONDS, SECOND_US, FetchDay
-from isr_batch.ingest.own_table.silences import leader_silences, thin_pairs
+from isr_batch.ingest.own_table.silences import leader_silences, quiet_where_logs_grew, thin_pairs
+from isr_batch.lake.arrow_sql import ArrowSql
 from tests.fetch_instants import (
     DAY,
+    NOON,
     Instants,
     columns,
     days_of,
@@ -95,6 +97,30 @@ def test_a_thin_table_cannot_tell() -> None:
     once = days_of({(1, 2): np.array([3.0, 3.5])})
     assert once["cadence_us"].to_pylist() == [None]
     assert thin_pairs(once, LAG_TIME_MS).num_rows == 1
+
+
+def test_a_leader_whose_log_grew_was_not_silent(sql: ArrowSql) -> None:
+    table = without(instants(6, 500), PAUSE)
+    found = leader_silences(days_of(table), terms_of(table))
+    leader, _, at_us = columns(table)
+    second = (at_us // SECOND_US).astype(np.int64) - NOON
+    paused = np.clip(second, 330, 372) - 330
+    rows = {"leader_id": leader, "topic": ["t"] * len(leader), "partition_id": leader, "handled_us": at_us}
+
+    def kinds(fetch_offset: np.ndarray, log_end: np.ndarray | None) -> list[str]:
+        known = pa.nulls(len(leader), pa.int64()) if log_end is None else pa.array(log_end)
+        fetches = pa.table({**rows, "fetch_offset": fetch_offset, "leader_log_end_offset": known})
+        judged = quiet_where_logs_grew(sql, found, fetches)
+        assert judged.drop_columns("kind") == found.drop_columns("kind")
+        return list(judged["kind"].to_pylist())
+
+    stood = 10 * (second - paused)
+    assert kinds(stood, None) == kinds(stood, stood + 5) == ["silent"]
+    # Its followers have what it got meanwhile: the rows are missing.
+    assert kinds(10 * second, None) == ["quiet"]
+    # They do not have it: they could not reach it.
+    assert kinds(stood, 10 * second) == ["quiet"]
+    assert kinds(np.zeros(len(leader), np.int64), None) == ["silent"]
 
 
 def test_a_day_of_a_pair() -> None:

@@ -5,6 +5,7 @@ An ingest knows every offset that a follower asked for, and what was appended in
 since when, is the same for all ways to share it. Only rules that count messages may decide otherwise.
 """
 
+from collections.abc import Collection
 from itertools import groupby
 
 from hypothesis import HealthCheck, given, seed, settings
@@ -69,16 +70,17 @@ def pairs(draw: st.DrawFn) -> tuple[Log, Log, list[Setting]]:
     return log, shared_otherwise(log, draw), runs
 
 
-def decided(change: Change) -> Change:
+def decided(change: Change, unnamed: Collection[int]) -> Change:
     """All but the offsets that the stretch is about."""
-    if change.kind == "relinquish":  # of the leader's own replica
+    if change.kind == "relinquish" or change.replica_id in unnamed:  # of the leader's own replica, or taken from it
         change = change._replace(follower_log_end_offset=0)
     return change._replace(high_watermark=0, leader_log_end_offset=0)
 
 
 def changes(log: Log, runs: list[Setting]) -> dict[str, list[Change]]:
+    unnamed = {row.replica_id for t in log.terms for row in t.rows if row.kind == FETCH and row.offset < 0}
     results = zip(runs, replay(log, runs), strict=True)
-    return {run.rule: [decided(change) for change in result["changes"]] for run, result in results}
+    return {run.rule: [decided(change, unnamed) for change in result["changes"]] for run, result in results}
 
 
 @seed(20261122)
