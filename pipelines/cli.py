@@ -128,7 +128,7 @@ def _answer_and_report(job: Job, file: Path) -> None:
             name = cluster["cluster_id"]
             job.out.say(cluster=name, answer=[*cluster_headline(own, cluster), *better[name]])
     else:
-        job.out.text("\n".join(incidents_answer(own, better)))
+        job.out.text(incidents_answer(own, better))
 
 
 def _side_by_side(job: Job) -> "Rows":
@@ -367,7 +367,7 @@ def show_config_command(env: Env = None, rules: Rules = None, params: Set = None
     if as_json:
         out.say(**settings.model_dump(), hash=settings.hash)
     else:
-        out.text(f"{yaml.safe_dump(settings.model_dump(), sort_keys=False)}# hash {settings.hash}")
+        out.text([*yaml.safe_dump(settings.model_dump(), sort_keys=False).splitlines(), f"# hash {settings.hash}"])
 
 
 @app.command("doctor", epilog="Example: isr-batch doctor")
