@@ -71,6 +71,8 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         import duckdb  # a large library, which most processes that import this module do not use
 
         self._engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
+        # No query reaches a file, or a variable of Python's, by its name.
+        self._engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
         for text in (*_SPARKS, *macros):
             self._engine.execute(f"CREATE MACRO {text}")
 
