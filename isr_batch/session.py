@@ -27,6 +27,8 @@ Session: TypeAlias = SparkSession
 _EVERYWHERE: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A changed bit in a data file is an error, and no other figure.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Broker logs are in UTC, days are UTC days.
     "spark.sql.session.timeZone": "UTC",
     # Ours have few joins that an inferred filter would help, and inferring took most of the planner's memory.

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from isr_batch.errors import unreadable_file_error
+from isr_batch.lake.sound_files import damaged_file_of
+
 _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",  # no files: the tables are in memory anyway
     "autoinstall_known_extensions": False,
@@ -92,13 +95,21 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         views = {name: table for name, table in tables.items() if isinstance(table, ArrowView)}
         stored = {name: table for view in views.values() for name, table in view.tables.items()}
         stored |= {name: table for name, table in tables.items() if name not in views}
+        import duckdb
+
         # A connection of its own, with what is named in it: threads may ask at once.
         with self._engine.cursor() as query:
             for name, table in stored.items():
                 query.register(name, table)
             for name, view in views.items():
                 query.execute(f"CREATE TEMP VIEW {name} AS {view.text}")
-            found = query.sql(text).to_arrow_table()
+            try:
+                found = query.sql(text).to_arrow_table()
+            except duckdb.Error:
+                for rows in stored.values():
+                    if isinstance(rows, ds.Dataset) and (damaged := damaged_file_of(rows)):
+                        raise unreadable_file_error(damaged) from None
+                raise
             # With a chunk in each column, even if it is an empty one: Spark takes no others.
             return found if found.num_rows else found.schema.empty_table()
 
