@@ -25,6 +25,7 @@ from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
+from isr_batch.own_files import is_only_ours
 from isr_batch.phrases import rounded, utc_text
 from isr_batch.printable import printable_lines
 from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec
@@ -203,12 +204,15 @@ def _vega() -> str:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
     kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
     try:
-        return kept.read_text(encoding="utf-8")
+        if is_only_ours(folder) and is_only_ours(kept):
+            return kept.read_text(encoding="utf-8")
     except OSError:
-        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+        pass
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = kept.with_name(f"{kept.name}.{os.getpid()}")
+        unfinished.touch(mode=0o600)
         unfinished.write_text(script, encoding="utf-8")
         unfinished.replace(kept)
     except OSError:  # a home that cannot be written is no reason to have no report
