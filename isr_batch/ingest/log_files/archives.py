@@ -148,7 +148,8 @@ class _Tar(_Archive):
         self._held: tuple[str, bytes] = "", b""
         for info in self._tar:
             self.add(info.name, info.size, is_file=info.isreg())
-            self._infos[info.name] = info
+            if info.isreg():
+                self._infos[info.name] = info
         file = self._tar.fileobj
         assert file is not None
         file.seek(self._tar.offset)
