@@ -97,8 +97,9 @@ def unreadable_file_error(path: str) -> SchemaError:
     """Say of a file that cannot be read what to do about it."""
     return SchemaError(
         f"{path} cannot be read: it is damaged, or gone",
-        "nothing was computed from it. In a lake: bring the file back, or move its table away and write it again; "
-        "else repair the file",
+        "nothing was computed from it. In a lake: bring the file back from a copy; or, if it is of a table of results, "
+        "move that table's folder away and run `isr-batch replay` again; if of an input table, ingest the logs into a "
+        "new lake. Elsewhere: repair the file",
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _LITTLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+NO_PERF_DATA: Final = "-XX:-UsePerfData"
 _NO_WORD: Final = "-Xlog:disable -Xlog:all=error:stderr"
 """Of an archive that does not fit: on stdout, where the JVM warns, it would be among a command's results."""
 _AT_MOST_S: Final = 300
@@ -31,7 +32,7 @@ def jvm_options(*, little: bool) -> str:
     """
     # Two collectors, or two levels of the compiler, are an error.
     given = any("-XX:" in os.environ.get(name, "") for name in _GIVEN)
-    found = [_LITTLE] if little and not given else []
+    found = [NO_PERF_DATA, *([_LITTLE] if little and not given else [])]
     if class_archive().exists():
         found += [shlex.join([f"-XX:SharedArchiveFile={class_archive()}"]), _NO_WORD]
     return " ".join(found)

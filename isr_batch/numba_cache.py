@@ -6,16 +6,20 @@ a change in another file. Here the key is the source of all that a function may 
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import CPUCodegen
 
 import udfs
+from isr_batch.own_files import is_only_ours, keep_to_ourselves
 
 logger = logging.getLogger(__name__)
 
@@ -24,13 +28,29 @@ ROOMS = ("request_log",)
 
 
 class _Index(IndexDataCacheFile):  # type: ignore[misc]  # numba comes without types
-    """Index of an entry point's machine code. One that names a class that is gone is of other sources, and void."""
+    """Index of an entry point's machine code. One that names a class that is gone is of other sources, and void.
+
+    Both are pickles, which run what they say: those that others may have written are as good as none.
+    """
 
     def _load_index(self) -> dict[object, str]:
         try:
+            if not is_only_ours(Path(self._index_path)):
+                return {}
             return super()._load_index()  # type: ignore[no-any-return]
-        except (AttributeError, ImportError):
+        except (AttributeError, ImportError, FileNotFoundError):
             return {}
+
+    def _load_data(self, name: str) -> object:
+        if not is_only_ours(Path(self._data_path(name))):
+            raise PermissionError(name)
+        return super()._load_data(name)
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[IO[bytes]]:
+        with super()._open_for_write(filepath) as file:
+            os.fchmod(file.fileno(), 0o644)  # whatever the user's mask
+            yield file
 
 
 class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without types
@@ -38,6 +58,8 @@ class _SourceCache(FunctionCache):  # type: ignore[misc]  # numba comes without 
 
     def __init__(self, function: Callable[..., object], sources: str) -> None:
         super().__init__(function)
+        self._impl.locator.ensure_cache_path()
+        keep_to_ourselves(Path(self._cache_path))
         self._cache_file = _Index(self._cache_path, self._impl.filename_base, sources)
 
     def _index_key(self, sig: object, codegen: CPUCodegen) -> tuple[object, object]:
@@ -80,4 +102,4 @@ def keep_compiled(functions: Sequence[Callable[..., object]], sources: str) -> N
             # numba's cache=True puts its own cache in the same place.
             kernel._cache = _SourceCache(kernel.py_func, sources)  # noqa: SLF001
     except (OSError, RuntimeError) as error:
-        logger.info("compiled kernels are not kept: %s", error)
+        logger.warning("compiled kernels are not kept, which takes a minute in each process: %s", error)

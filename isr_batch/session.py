@@ -1,5 +1,6 @@
 """The Spark session: local by default, the cluster's own under spark-submit; and Delta's jars."""
 
+import atexit
 import logging
 import os
 import re
@@ -27,6 +28,8 @@ Session: TypeAlias = SparkSession
 _EVERYWHERE: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A changed bit in a data file is an error, and no other figure.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Broker logs are in UTC, days are UTC days.
     "spark.sql.session.timeZone": "UTC",
     # Ours have few joins that an inferred filter would help, and inferring took most of the planner's memory.
@@ -87,6 +90,8 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _submitted_session(settings)
 
+    # By default each JVM leaves a file under its user's name in /tmp.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.NO_PERF_DATA)
     # Workers would run whatever `python3` is first on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("isr-batch").master(settings.master)
@@ -172,8 +177,15 @@ def _local_options() -> dict[str, str]:
         # Workers import udfs by name, also when nothing is installed and the job was started in another folder.
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parent.parent),
         # Spark makes this folder in the working folder, used or not.
-        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "isr-batch-warehouse"),
+        "spark.sql.warehouse.dir": _empty_folder(),
     }
+
+
+def _empty_folder() -> str:
+    """A folder of this process, with a name that nobody can know before."""
+    folder = tempfile.mkdtemp(prefix="isr-batch-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _session_options(settings: SparkSettings) -> dict[str, str]:

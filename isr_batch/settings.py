@@ -24,6 +24,7 @@ from pydantic_settings import (
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
 from isr_batch.rule_names import rule_names_between_commas
+from isr_batch.yaml_files import load_yaml
 
 ENV_VARIABLE: Final = "ISR_BATCH_ENV"
 PREFIX: Final = "ISR_BATCH__"
@@ -167,8 +168,8 @@ def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[st
 
 def _read_yaml(path: Path, mistakes: list[str]) -> Tree:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = load_yaml(path)
+    except yaml.YAMLError as error:
         mistakes.append(f"{path}: not YAML: {' '.join(str(error).split())}")
         return {}
     if content is not None and not isinstance(content, dict):

@@ -201,13 +201,14 @@ def report_command(
 @app.command("sql", epilog='Example: isr-batch sql --lake build/lake "SELECT * FROM worst_partitions LIMIT 5"')
 def sql_command(
     query: Annotated[str, typer.Argument(metavar="SELECT", help="Tables and views by bare name.")],
+    unrestricted: Annotated[bool, typer.Option("--unrestricted", help="Any statement of Spark's.")] = False,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run a SQL query on the lake's tables and views."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.lake.plain_sql import answer
 
-    rows, columns = answer(job.lake, query)
+    rows, columns = answer(job.lake, query, unrestricted=unrestricted)
     job.out.table("", rows, columns)
 
 
@@ -246,7 +247,7 @@ def show_config_command(env: Env = None, rules: Rules = None, params: Set = None
     if as_json:
         out.say(**settings.model_dump(), hash=settings.hash)
     else:
-        out.text(f"{yaml.safe_dump(settings.model_dump(), sort_keys=False)}# hash {settings.hash}")
+        out.text([*yaml.safe_dump(settings.model_dump(), sort_keys=False).splitlines(), f"# hash {settings.hash}"])
 
 
 @app.command("doctor", epilog="Example: isr-batch doctor")

@@ -31,5 +31,5 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, missing: "No
                 job.out.say(cluster=name, answer=said, questions=[one._asdict() for one in asked])
             else:
                 missing_answers = [f"{one.question} {one.answer}" for one in asked if not one.known]
-                job.out.text("\n".join([f"{name}: {said[0]}", *said[1:], *missing_answers]))
+                job.out.text([f"{name}: {said[0]}", *said[1:], *missing_answers])
         job.out.say(nothing_replayed=missing.message, tables=job.lake.root, report=file, run=job.lake.run_id)

@@ -51,7 +51,7 @@ def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Pat
     from dataclasses import asdict
 
     from isr_batch.explain.shrink_data import explain_shrink
-    from isr_batch.explain.shrink_text import shrink_text
+    from isr_batch.explain.shrink_text import shrink_lines
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene
 
@@ -60,7 +60,7 @@ def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Pat
     if job.out.as_json:
         job.out.say(**asdict(story))
     else:
-        job.out.text(shrink_text(story))
+        job.out.text(shrink_lines(story))
     if file:
         with job.out.step(f"draw {file}"):
             draw_swimlane(swimlane_scene(job.lake, story), story, file)
@@ -79,4 +79,4 @@ def _list(job: Job, broker: int | None, at_us: int | None) -> None:
             job.out.say(**one, story=incident_story(one))
     else:
         whole = broker is not None or at_us is not None
-        job.out.text("\n".join(listed_incidents(own, found, job.lake.root, whole=whole)))
+        job.out.text(listed_incidents(own, found, job.lake.root, whole=whole))

@@ -47,7 +47,7 @@ def export_csv_command(
 
 def _hand_over(text: str, file: Path | None, out: Output) -> None:
     if file is None:
-        out.text(text.rstrip("\n"))
+        out.text(text.rstrip("\n").split("\n"))
         return
     # Others may read at any time; node_exporter takes no file of another ending.
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")

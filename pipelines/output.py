@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from isr_batch.printable import printable, printable_lines
 
 # A file or a pipe has no width; tables there should not be folded.
 PLAIN_WIDTH = 200
@@ -45,12 +47,15 @@ class Output:
         self.as_json = as_json
         self.watched: Callable[[], tuple[tuple[int, ...], int, int]] | None = None
         """Says what runs, and how many of its parts are done and there; asked while a step is shown."""
-        self._stdout = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, markup=False, highlight=False)
-        self._stderr = Console(stderr=True, markup=False, highlight=False)
+        self._stdout = Console(
+            width=None if sys.stdout.isatty() else PLAIN_WIDTH, markup=False, highlight=False, emoji=False
+        )
+        self._stderr = Console(stderr=True, markup=False, highlight=False, emoji=False)
         renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
         self._log = structlog.wrap_logger(
             structlog.PrintLogger(sys.stderr),
             processors=[
+                _printable_event,
                 structlog.processors.TimeStamper("iso", utc=True),
                 structlog.processors.add_log_level,
                 renderer,
@@ -61,6 +66,7 @@ class Output:
     def step(self, name: str) -> Iterator[dict[str, int]]:
         """Show a long step while it runs, then how long it took, with the facts that the block adds."""
         facts: dict[str, int] = {}
+        name = printable(name)
         started = time.monotonic()
         terminal = self._stderr.is_terminal and not self.as_json
         if self.quiet:
@@ -116,7 +122,7 @@ class Output:
         if self.quiet:
             return
         if self._stderr.is_terminal and not self.as_json:
-            self._stderr.print(text)
+            self._stderr.print(printable(text))
         else:
             self._log.info(text)
 
@@ -126,7 +132,7 @@ class Output:
             self._write_json(facts)
         else:
             for name, value in facts.items():
-                self._stdout.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+                self._stdout.print(printable_lines(f"{name.replace('_', ' ')}: {value}"), soft_wrap=True)
 
     def table(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """Show rows: MOST_SHOWN at the most, or all to a program, as one JSON object a line."""
@@ -138,9 +144,9 @@ class Output:
         cells = [[_cell(row[name]) for name in columns] for row in rows]
         numeric = [bool(rows) and all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
         kept = [number or name == columns[0] for number, name in zip(numeric, columns, strict=True)]
-        titles = [name.replace("_", " ") for name in columns]
+        titles = [printable(name.replace("_", " ")) for name in columns]
         widths = _widths(titles, cells, kept, self._stdout.width)
-        table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = Table(title=printable(title) or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for heading, width, number in zip(titles, widths, numeric, strict=True):
             table.add_column(heading, width=width, justify="right" if number else "left", overflow="fold")
         for row_cells in cells:
@@ -155,21 +161,25 @@ class Output:
         if not self.brief:
             self.table(title, rows, columns)
 
-    def text(self, text: str) -> None:
-        """Write text as it is."""
-        self._stdout.print(text, soft_wrap=True)
+    def text(self, lines: Iterable[str]) -> None:
+        """Write lines; a line end in one of them is none."""
+        self._stdout.print("\n".join(map(printable, lines)), soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:
         """Print what is wrong and what to do."""
         if self.as_json:
             self._log.error(message, hint=hint, exit_code=exit_code)
             return
-        self._stderr.print(f"error: {message}", soft_wrap=True)
+        self._stderr.print(printable_lines(f"error: {message}"), soft_wrap=True)
         if hint:
-            self._stderr.print(f"  what to do: {hint}", soft_wrap=True)
+            self._stderr.print(printable_lines(f"  what to do: {hint}"), soft_wrap=True)
 
     def _write_json(self, document: Mapping[str, object]) -> None:
         sys.stdout.write(json.dumps(document, default=str) + "\n")
+
+
+def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequence[bool], room: int) -> list[int]:
@@ -206,4 +216,4 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
-    return str(value)
+    return printable(str(value))

@@ -74,6 +74,6 @@ def show_rule_command(name: Annotated[str, typer.Argument(metavar="ID")], as_jso
     if as_json:
         out.say(rule=rule.id, in_force=rule.in_force, source=rule.source, params=params, doc=rule.doc)
         return
-    out.text(rule.doc + "\n")
+    out.text([*rule.doc.split("\n"), ""])
     out.say(in_force=rule.in_force, source=rule.source)
     out.table("", params, ("parameter", "default", "what"))

@@ -103,7 +103,7 @@ def _answer_and_report(job: Job, file: Path) -> None:
             name = cluster["cluster_id"]
             job.out.say(cluster=name, answer=[*cluster_headline(own, cluster), *better[name]])
     else:
-        job.out.text("\n".join(incidents_answer(own, better)))
+        job.out.text(incidents_answer(own, better))
 
 
 def rules_of_job(job: Job) -> "Rows":

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
 from isr_batch.phrases import utc_text_ms
+from isr_batch.printable import printable
 from udfs.kernel.causes import CAUSES, SPURIOUS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -128,13 +129,12 @@ def shrink_headline(story: ShrinkStory) -> str:
     """Summarise the shrink in one line: who drops whom, from which partition, and when."""
     who = _brokers([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
-    return (
-        f"{maker} drops {who} from the ISR of {story.topic}-{story.partition_id} at {utc_text_ms(story.change_us)} UTC"
-    )
+    partition = f"{printable(story.topic)}-{story.partition_id}"
+    return f"{maker} drops {who} from the ISR of {partition} at {utc_text_ms(story.change_us)} UTC"
 
 
-def shrink_text(story: ShrinkStory) -> str:
-    """Write the whole explanation, with line ends."""
+def shrink_lines(story: ShrinkStory) -> list[str]:
+    """Write the whole explanation."""
     leads = f"broker {story.leader_id} leads in epoch {story.leader_epoch}"
     least = f"min.insync.replicas {story.min_insync_replicas}"
     release = f", Kafka {story.broker_version}" if story.broker_version else ""
@@ -147,7 +147,7 @@ def shrink_text(story: ShrinkStory) -> str:
     ]
     for follower in story.dropped:
         lines += ["", *_follower(story, follower)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _follower(story: ShrinkStory, follower: DroppedFollower) -> list[str]:

@@ -1,6 +1,5 @@
 """List incidents and the partitions that suffered most, with the commands that go on from there."""
 
-import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -8,6 +7,7 @@ from isr_batch.incidents.incident_lines import incident_lines
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks
 from isr_batch.incidents.sentences import NOTHING, incident_story, incident_time, incidents_worst_first
 from isr_batch.phrases import count_of
+from isr_batch.printable import shell_word
 
 MOST: Final = 10
 """Incidents that are listed."""
@@ -84,6 +84,6 @@ def listed_explain_command(one: Row, lake: str = "LAKE") -> str:
         As the command names it.
     """
     return (
-        f"isr-batch explain --topic {shlex.quote(one['topic'])} --partition {one['partition_id']} "
-        f"--at {one['example_us'] // 1000} --rule {one['rule']} --lake {shlex.quote(lake)}"
+        f"isr-batch explain --topic {shell_word(one['topic'])} --partition {one['partition_id']} "
+        f"--at {one['example_us'] // 1000} --rule {one['rule']} --lake {shell_word(lake)}"
     )

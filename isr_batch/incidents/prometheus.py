@@ -3,10 +3,12 @@
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.printable import printable
 
 
 class PrometheusMetric(NamedTuple):
@@ -73,7 +75,7 @@ def _of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
 
 def _of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
     def labels(row: Row) -> dict[str, object]:
-        return {"cluster": row["cluster_id"], "rule": row["rule"], "params": row["params_json"]}
+        return {"cluster": row["cluster_id"], "rule": row["rule"], **json.loads(row["params_json"])}
 
     shrinks = [(labels(row) | {"verdict": verdict}, row[verdict]) for row in scores for verdict in VERDICTS]
     yield PrometheusMetric("rule_shrinks", "Shrinks that a rule makes, by verdict.", shrinks)
@@ -99,4 +101,4 @@ def _labels(labels: Mapping[str, object]) -> str:
 
 
 def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return printable(value).replace("\\", r"\\").replace('"', r"\"")

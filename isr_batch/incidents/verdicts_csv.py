@@ -2,11 +2,13 @@
 
 import csv
 import io
+import unicodedata
 from typing import Final
 
 from isr_batch.incidents.listing import listed_explain_command
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
 from isr_batch.phrases import utc_text
+from isr_batch.printable import printable
 
 HEAD: Final = (
     "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
@@ -15,8 +17,8 @@ HEAD: Final = (
 """Columns: a row is a follower that left an ISR, as the brokers logged it. Incidents count from 1 for each broker."""
 
 
-FORMULA: Final = ("=", "+", "-", "@", "\t")
-"""What a formula begins with."""
+FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
+"""What a formula begins with, in any width, behind any blanks."""
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
@@ -31,10 +33,10 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     Returns
     -------
     str
-        RFC 4180, but with a newline alone at the end of each line.
+        RFC 4180 with all fields quoted, but with a newline alone at the end of each line.
     """
     text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
+    lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     lines.writerow(HEAD)
     lines.writerows(map(_guarded, _cells(one, lake)) for one in own.drops.to_pylist())
     return text.getvalue()
@@ -42,7 +44,10 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
 
 def _guarded(cell: object) -> object:
     """Put an apostrophe before text that a spreadsheet would reckon: names come from folders and topics of others."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+    if not isinstance(cell, str):
+        return cell
+    first = unicodedata.normalize("NFKC", cell.strip()[:1])
+    return f"'{printable(cell)}" if first in FORMULA else printable(cell)
 
 
 def _cells(one: Row, lake: str) -> list[object]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from isr_batch.errors import UsageError
 from isr_batch.ingest.kafka_logs.broker_ids import DATE, Refused
-from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFolder, LogOptions, find_logs
+from isr_batch.ingest.kafka_logs.log_folder import PROPERTIES, LogFile, LogFolder, LogOptions, find_logs
+from isr_batch.ingest.log_files.archives import member_name
 
 BROKER_DEPTH = 2
 """Parts of the name of a log in its broker's folder; deeper, it may be in that of a cluster."""
@@ -42,7 +43,7 @@ def find_clusters(
     """
     whole = find_logs(folder, options)
     clusters = {folder.resolve().name: (folder, whole)}
-    places = [(Path(file.name.partition("!/")[0]).parts, file.broker_id)
+    places = [(_parts_on_disk(file), file.broker_id)
               for file in whole.files if file.broker_id is not None and file.kind != PROPERTIES]  # fmt: skip
     depth = min(map(len, (parts for parts, _ in places)), default=0)
     of_folder: dict[str, set[int]] = defaultdict(set)
@@ -66,6 +67,11 @@ def find_clusters(
         )
     (only,) = clusters.values()
     return {cluster_id: only}
+
+
+def _parts_on_disk(file: LogFile) -> tuple[str, ...]:
+    member = member_name(file.path)
+    return Path(file.name.partition(f"!/{member}")[0] if member else file.name).parts
 
 
 def _is_date(folder: str) -> bool:

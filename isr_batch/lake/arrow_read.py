@@ -1,6 +1,7 @@
 """Read some columns of a lake's tables into Arrow, without Spark where the files can be read here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 from isr_batch.errors import unreadable_file_error
 from isr_batch.lake.arrow_rows import TYPES
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.sound_files import FORMAT, READ, require_sound_footer
 from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import TABLES
@@ -82,16 +84,17 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
     if store is None or log is None or not lake.is_plain(name):
         return None
     files = store.files()
-    format_ = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
     by = [column for column in TABLES[name].partitioned_by if column in schema.names]
     fragments = []
     for file in data_files(log):
         values = (ds.field(column) == _value(file, schema.field(column)) for column in by)
         of_file = reduce(and_, values, ds.scalar(True))
-        fragments.append(format_.make_fragment(file["path"], files, of_file))
+        with damaged_files_explained(store, file["path"]):
+            require_sound_footer(store, file["path"])
+        fragments.append(FORMAT.make_fragment(file["path"], files, of_file))
     if not fragments:
         return schema.empty_table()
-    return ds.FileSystemDataset(fragments, schema, format_, files)
+    return ds.FileSystemDataset(fragments, schema, FORMAT, files)
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
@@ -124,22 +127,36 @@ def read_data_file(
         When it cannot be read.
     """
     path = file["path"]
-    try:
+    with damaged_files_explained(store, path):
+        require_sound_footer(store, path)
         with files.open_input_file(path) as opened:
             there = pq.read_schema(opened).names
             rows = pq.read_table(
                 opened, columns=[name for name in schema.names if name in there],
                 filters=[(name, "in", values) for name, values in wanted.items()] or None,
-                partitioning=None, coerce_int96_timestamp_unit="us",
+                partitioning=None, **READ,
             )  # fmt: skip
-    except PermissionError:
-        raise
-    except (pa.ArrowInvalid, OSError) as error:
-        raise unreadable_file_error(store.address(path)) from error
     for field in schema:
         if field.name not in there:  # a partition column, or one that came later
             rows = rows.append_column(field, pa.repeat(_value(file, field), rows.num_rows))
     return rows.select(schema.names).cast(schema)
+
+
+@contextmanager
+def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
+    """Say of a file of a table that cannot be read what to do about it.
+
+    Raises
+    ------
+    SchemaError
+        Naming the file.
+    """
+    try:
+        yield
+    except PermissionError:
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        raise unreadable_file_error(store.address(path)) from error
 
 
 def _value(file: Mapping[str, Any], field: pa.Field) -> pa.Scalar:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from isr_batch.errors import unreadable_file_error
+from isr_batch.lake.sound_files import damaged_file_of
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -75,6 +78,8 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         import duckdb  # a large library, which most processes that import this module do not use
 
         self._engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
+        # No query reaches a file, or a variable of Python's, by its name.
+        self._engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
         for text in (*_SPARKS, *macros):
             self._engine.execute(f"CREATE MACRO {text}")
 
@@ -119,13 +124,21 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         views = {name: table for name, table in tables.items() if isinstance(table, ArrowView)}
         stored = {name: table for view in views.values() for name, table in view.tables.items()}
         stored |= {name: table for name, table in tables.items() if name not in views}
+        import duckdb
+
         # A connection of its own, with what is named in it: threads may ask at once.
         with self._engine.cursor() as query:
             for name, table in stored.items():
                 query.register(name, table)
             for name, view in views.items():
                 query.execute(f"CREATE TEMP VIEW {name} AS {view.text}")
-            yield query.sql(text)
+            try:
+                yield query.sql(text)
+            except duckdb.Error:
+                for rows in stored.values():
+                    if isinstance(rows, ds.Dataset) and (damaged := damaged_file_of(rows)):
+                        raise unreadable_file_error(damaged) from None
+                raise
 
 
 def quoted(text: str) -> str:

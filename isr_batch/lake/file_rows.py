@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from isr_batch.lake.sound_files import READ, require_sound_footer
 from isr_batch.lake.stores import Store
 
 HELD_BYTES: Final = 1 << 25
@@ -84,7 +85,8 @@ class FileRows:
         if path not in self._opened:
             if len(self._opened) >= OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
-            file = pq.ParquetFile(path, filesystem=self._files, pre_buffer=not self._store.is_folder)
+            require_sound_footer(self._store, path)
+            file = pq.ParquetFile(path, filesystem=self._files, pre_buffer=not self._store.is_folder, **READ)
             groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             self._opened[path] = file, np.cumsum([0, *groups])
         file, starts = self._opened[path]

@@ -11,11 +11,11 @@ from typing import Any, Final
 import deltalake
 from delta.tables import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from isr_batch.errors import NoInputError, SchemaError, UsageError
+from isr_batch.errors import NoInputError, SchemaError, UsageError, explained_error
 from isr_batch.lake.addresses import absolute_address, is_address
 from isr_batch.lake.create_table import create_table
 from isr_batch.lake.ddl import column_types, column_types_in_log, create_statement, ddl_differences
@@ -338,16 +338,18 @@ class Lake:
         Raises
         ------
         UsageError
-            When Spark does not understand the query.
+            When Spark does not understand the query, or cannot compute it.
         """
         names = self.register_views()
         try:
             answer = self.spark.sql(text)
-        except AnalysisException as error:
+            return [row.asDict() for row in answer.collect()], answer.columns
+        except PySparkException as error:
+            if explained_error(error):
+                raise
             raise UsageError(
                 str(error).strip().partition("\n")[0], f"the lake has {', '.join(names) or 'no table'}"
             ) from error
-        return [row.asDict() for row in answer.collect()], answer.columns
 
     def _check(self, table: Table) -> None:
         log = self.log(table.name)

@@ -4,21 +4,23 @@ Spark takes some four seconds for each table, whatever its size; delta-rs takes 
 """
 
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow.compute as pc
-from deltalake import ColumnProperties, CommitProperties, WriterProperties
+from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from isr_batch.errors import write_conflict_error
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.compaction import compact_files
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.outputs import REPLAY_STATE, TABLES
-from isr_batch.lake.worker_files import has_binaries, parquet_options
+from isr_batch.lake.worker_files import has_binaries
 
 LARGEST = 4 << 30
 """Bytes of a table's files; a larger one is for Spark and its workers."""
@@ -77,29 +79,23 @@ def _tended(lake: Lake, table: Table, retain_hours: int) -> Row:
 
 
 def _tend_here(lake: Lake, table: Table, store: Store, retain_hours: int) -> None:
-    there = store.table()
     said = CommitProperties(custom_metadata={"userMetadata": lake.metadata()})
     try:
         # Large rows are read by their places: their files have small row groups, and are large (`worker_files`).
         if not has_binaries(table):
-            there.optimize.compact(writer_properties=_as_workers_write(table), commit_properties=said)
+            compact_files(lake, table, store)
+        there = store.table()
         there.vacuum(retain_hours, dry_run=False, enforce_retention_duration=False, commit_properties=said, full=True)
     except CommitFailedError as error:
         raise write_conflict_error(table.name) from error
+    if store.is_folder:
+        _drop_checksums_of_gone_files(Path(store.uri))
 
 
-def _as_workers_write(table: Table) -> WriterProperties:
-    schema = arrow_schema(table)
-    options = parquet_options(table, schema)
-    columns = {
-        name: ColumnProperties(
-            dictionary_enabled=name in options["use_dictionary"], encoding=options["column_encoding"].get(name)
-        )
-        for name in schema.names
-    }
-    # Arrow has no dictionaries for what is in lists.
-    others = ColumnProperties(dictionary_enabled=False)
-    return WriterProperties(compression="ZSTD", default_column_properties=others, column_properties=columns)
+def _drop_checksums_of_gone_files(folder: Path) -> None:
+    for sums in folder.rglob(".*.parquet.crc"):
+        if "_delta_log" not in sums.parts and not sums.with_name(sums.name[1 : -len(".crc")]).exists():
+            sums.unlink(missing_ok=True)
 
 
 def _files(lake: Lake, table: Table) -> tuple[int, int]:

@@ -33,14 +33,16 @@ _PLAIN_VIEWS: Final = {
 Answer = tuple[list[dict[str, Any]], list[str]]
 
 
-def answer(lake: Lake, text: str) -> Answer:
+def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     """Answer a SQL query on tables and views by bare name; the whole answer comes to this process.
 
     Parameters
     ----------
     lake : Lake
     text : str
-        SELECT statement.
+        A query; it changes nothing.
+    unrestricted : bool
+        Whether Spark may run any statement.
 
     Returns
     -------
@@ -50,18 +52,27 @@ def answer(lake: Lake, text: str) -> Answer:
     Raises
     ------
     UsageError
-        When a table is not there, or Spark does not understand the query.
+        When a table is not there, Spark does not understand the query, or it is none.
     """
+    if unrestricted:
+        return lake.query(text)
     tokens = tokens_of(text)
     if tokens is None or lake.catalog or lake.direct_store("run_log") is None:
-        return lake.query(text)
+        return _answered_by_spark(lake, text)
     asked = {name for before, name in pairwise(tokens) if before.upper() == "FROM" and name != "("}
     names = lake.names()
     columns = {column for name in (*TABLES, *VIEWS) for column in contract_of(name).column_names}
     missing = asked - {*names, *columns}  # as in IS DISTINCT FROM
     if missing and is_plain(tokens, columns | asked):
         raise UsageError(f"the lake has no {', '.join(sorted(missing))}", f"it has {', '.join(names) or 'no table'}")
-    return _answered_here(lake, text, tokens, asked) or lake.query(text)
+    return _answered_here(lake, text, tokens, asked) or _answered_by_spark(lake, text)
+
+
+def _answered_by_spark(lake: Lake, text: str) -> Answer:
+    from isr_batch.lake.read_only_sql import require_query
+
+    require_query(lake.spark, text, lake.names())
+    return lake.query(text)
 
 
 def tokens_of(text: str) -> list[str] | None:

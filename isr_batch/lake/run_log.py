@@ -15,6 +15,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import INPUT_TABLES
 from isr_batch.lake.tables.outputs import RUN_LOG
+from isr_batch.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,6 @@ def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str
         try:
             write(explanation.exit_code if explanation else BUG_EXIT_CODE, str(explanation or error)[:2000])
         except Exception as another:  # noqa: BLE001 the error that is raised matters more
-            logger.warning("run_log: the failed run could not be recorded: %s", str(another).partition("\n")[0])
+            logger.warning("run_log: the failed run could not be recorded: %s", printable(str(another)))
         raise
     write(0, None)

@@ -10,6 +10,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import deltalake
@@ -18,14 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction, Transaction
-from pyarrow.fs import FileSystem
 
 from isr_batch.errors import SchemaError, UsageError
+from isr_batch.lake.arrow_read import damaged_files_explained
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.commits import Actions, commit, now_ms
 from isr_batch.lake.contract_sql import count_breaking_contract, rows_that_meet
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.sound_files import READ, require_sound_footer, write_checksums
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.worker_files import FileOfWorker, parquet_options, rows_a_group
@@ -75,8 +77,7 @@ class SmallTables:
             return False
         files = list(_files(log, days))
         if where is not None and (table.change_feed or _size(files) > MOST_BYTES):
-            there = store.files()
-            files = [file for file in files if 0 < self._replaced(there, table, file, where) < file["num_records"]]
+            files = [file for file in files if 0 < self._replaced(store, table, file, where) < file["num_records"]]
         return not (files and table.change_feed) and _size(files) <= MOST_BYTES
 
     def replace(  # noqa: PLR0913 three of them have a default
@@ -130,13 +131,12 @@ class SmallTables:
         def replacing(there: deltalake.DeltaTable) -> Actions:
             removed: list[RemoveAction] = []
             after = [rows.cast(schema)]
-            files_there = store.files()
             for file in _files(there, days):
-                replaced = self._replaced(files_there, table, file, where)
+                replaced = self._replaced(store, table, file, where)
                 if replaced:
                     removed.append(RemoveAction(file["path"], True, now_ms(), file["size_bytes"], _partition(file)))
                 if 0 < replaced < file["num_records"]:
-                    old = _rows_of(files_there, file, schema)
+                    old = _rows_of(store, file, schema)
                     after.append(rows_that_meet(self.sql, old, f"NOT coalesce({where}, false)"))
             return [*removed, *_written(store, table, pa.concat_tables(after)), *map(_added, files)]
 
@@ -200,12 +200,12 @@ class SmallTables:
         """Count the rows that break the contract of a table, or do not meet a condition (`contract_sql`)."""
         return count_breaking_contract(self.sql, table, rows, where)
 
-    def _replaced(self, files: FileSystem, table: Table, file: dict[str, Any], where: str) -> int:
+    def _replaced(self, store: Store, table: Table, file: dict[str, Any], where: str) -> int:
         """Count the rows of a file that match a condition; sets its ``num_records``, which a log need not have."""
         schema = arrow_schema(table)
         named = [field for field in schema if field.name in re.findall(r"\w+", where)]
         found = rows = 0
-        for some in _some_rows_of(files, file, pa.schema(named or [schema.field(0)])):
+        for some in some_rows_of(store, file, pa.schema(named or [schema.field(0)])):
             rows += some.num_rows
             found += rows_that_meet(self.sql, some, where).num_rows
         file["num_records"] = rows
@@ -228,13 +228,16 @@ def _files(there: deltalake.DeltaTable, days: Days | None) -> Iterator[dict[str,
             yield file
 
 
-def _rows_of(files: FileSystem, file: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), *_some_rows_of(files, file, schema)])
+def _rows_of(store: Store, file: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([schema.empty_table(), *some_rows_of(store, file, schema)])
 
 
-def _some_rows_of(files: FileSystem, file: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table]:
+def some_rows_of(store: Store, file: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table]:
     """Read some columns of a file, `ROWS_AT_ONCE` rows at a time."""
-    with pq.ParquetFile(file["path"], filesystem=files, coerce_int96_timestamp_unit="us") as parquet:
+    with ExitStack() as opened:
+        opened.enter_context(damaged_files_explained(store, file["path"]))
+        require_sound_footer(store, file["path"])
+        parquet = opened.enter_context(pq.ParquetFile(file["path"], filesystem=store.files(), **READ))
         there = [name for name in schema.names if name in parquet.schema_arrow.names]
         for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=there):
             rows = pa.Table.from_batches([batch])
@@ -263,6 +266,7 @@ def _written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
         kept = part.select(stored)
         options = parquet_options(table, kept.schema)
         pq.write_table(kept, path, filesystem=files, row_group_size=rows_a_group(table, kept), **options)
+        write_checksums(store, path)
         size = files.get_file_info(path).size
         yield AddAction(path, size, values, now_ms(), True, json.dumps({"numRecords": part.num_rows}))
 

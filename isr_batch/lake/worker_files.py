@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.contract_sql import count_breaking_contract
+from isr_batch.lake.sound_files import WRITTEN, write_checksums
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
@@ -111,7 +112,7 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
     recurring = [field.name for field in stored if field.name not in steps and field.type != pa.binary()]
     return {
         "compression": "zstd", "store_schema": False, "write_statistics": _instants(table), "use_dictionary": recurring,
-        "column_encoding": dict.fromkeys(steps, "DELTA_BINARY_PACKED"),
+        "column_encoding": dict.fromkeys(steps, "DELTA_BINARY_PACKED"), **WRITTEN,
     }  # fmt: skip
 
 
@@ -201,7 +202,7 @@ class DayFile:
     """
 
     def __init__(self, table: Table, store: Store, day: str, schema: pa.Schema) -> None:
-        self.table, self.files, self.day = table, store.files(), day
+        self.table, self.store, self.files, self.day = table, store, store.files(), day
         self.path = f"{DAY}={self.day}/part-{uuid.uuid4()}.zstd.parquet"
         self.rows, self.bytes, self.broken = 0, 0, 0
         self.instants = _instants(table)
@@ -226,5 +227,6 @@ class DayFile:
     def close(self) -> FileOfWorker:
         """End the file."""
         self.writer.close()
+        write_checksums(self.store, self.path)
         size = self.files.get_file_info(self.path).size
         return FileOfWorker(self.path, size, self.day, self.rows, self.broken, self.least_us, self.most_us)

@@ -25,6 +25,7 @@ from isr_batch.lake.file_rows import UnreadableFileError
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import OfBatches
 from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.sound_files import READ, require_sound_footer
 from isr_batch.lake.spark_engine import rows_at_a_time
 from isr_batch.lake.stores import Store, data_files
 from isr_batch.lake.tables.contract import Table
@@ -195,9 +196,10 @@ def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Those of the file's row groups that are the part's."""
     store, path, _ = part.file
     try:
+        require_sound_footer(store, path)
         with pq.ParquetFile(
-            path, filesystem=store.files(), pre_buffer=not store.is_folder,
-            read_dictionary=["cluster_id", "topic"], coerce_int96_timestamp_unit="us",
+            path, filesystem=store.files(), pre_buffer=not store.is_folder, read_dictionary=["cluster_id", "topic"],
+            **READ,
         ) as file:  # fmt: skip
             groups = list(range(part.number, file.num_row_groups, part.parts))
             there = [name for name in columns if name in file.schema_arrow.names]

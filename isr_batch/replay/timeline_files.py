@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from isr_batch.lake.sound_files import WRITTEN, write_checksums
 from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.timelines import TIMELINES
@@ -200,6 +201,7 @@ class _File:
             store_schema=False,
             write_statistics=list(self.table.skipped_by),
             metadata_collector=self.metadata,
+            **WRITTEN,
         )
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
@@ -210,6 +212,7 @@ class _File:
     def close(self) -> dict[str, Any]:
         """End the file; what a Delta table's log says of it."""
         self.writer.close()
+        write_checksums(self.store, self.path)
         return {
             "table": self.table.name,
             "path": self.path,

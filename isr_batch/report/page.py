@@ -25,7 +25,9 @@ from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
+from isr_batch.own_files import is_only_ours
 from isr_batch.phrases import rounded, utc_text
+from isr_batch.printable import printable_lines
 from isr_batch.report.charts import INK, VERDICT_COLOURS, Spec
 from isr_batch.report.cluster_timeline import SIGNS
 from isr_batch.report.first_screen import first_screens
@@ -167,8 +169,10 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     """
     source = files("isr_batch.report")
     templates = jinja2.FunctionLoader(lambda name: (source / name).read_text(encoding="utf-8"))
-    page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, loader=templates)
-    page.filters["code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
+    page = jinja2.Environment(autoescape=True, finalize=_shown, undefined=jinja2.StrictUndefined, loader=templates)
+    page.filters["code"] = lambda text: Markup(  # noqa: S704 (nothing but our tags is not escaped)
+        re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable_lines(text))))
+    )
     html = page.get_template(template).render(
         verdict_colours=VERDICT_COLOURS,
         charts=_data({place: _themed(chart) for place, chart in charts.items()}),
@@ -200,12 +204,15 @@ def _vega() -> str:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
     kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
     try:
-        return kept.read_text(encoding="utf-8")
+        if is_only_ours(folder) and is_only_ours(kept):
+            return kept.read_text(encoding="utf-8")
     except OSError:
-        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+        pass
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = kept.with_name(f"{kept.name}.{os.getpid()}")
+        unfinished.touch(mode=0o600)
         unfinished.write_text(script, encoding="utf-8")
         unfinished.replace(kept)
     except OSError:  # a home that cannot be written is no reason to have no report
@@ -219,7 +226,16 @@ def _themed(chart: Spec) -> Spec:
 
 def _data(charts: dict[str, Spec]) -> Markup:
     # Names in it may hold anything: a tag would end the script, and `<!--` would keep it from ending.
-    return Markup(json.dumps(charts, separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
+    return Markup(json.dumps(_shown(charts), separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
+
+
+def _shown(value: object) -> object:
+    """Write all texts in it as they may be shown (`isr_batch.printable`)."""
+    if isinstance(value, str):
+        return value if isinstance(value, Markup) else printable_lines(value)
+    if isinstance(value, dict):
+        return {name: _shown(part) for name, part in value.items()}
+    return [*map(_shown, value)] if isinstance(value, list | tuple) else value
 
 
 def _safe(script: str) -> Markup:

@@ -1,5 +1,6 @@
 """Read grid files: rules, values of their parameters, topic classes, and budgets for mistakes and detection."""
 
+import math
 import re
 from dataclasses import dataclass
 from itertools import product
@@ -12,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from isr_batch.errors import UsageError
 from isr_batch.phrases import did_you_mean
 from isr_batch.rule_names import rule_names_between_commas
+from isr_batch.yaml_files import load_yaml
 from udfs.batches.replay import RuleRun
 from udfs.rules import COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
@@ -120,20 +122,20 @@ def load_grid(file: Path) -> NamedGrid:
     if not re.fullmatch(r"[\w.-]+", file.stem):
         raise UsageError(f"{file.stem!r} cannot name a grid", "use letters, digits, dots and hyphens")
     try:
-        grid = SweepGrid.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        grid = SweepGrid.model_validate(load_yaml(file))
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", hint) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
         raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", hint) from error
     except ValidationError as error:
         raise UsageError(f"{file}:" + "".join(f"\n  {_mistake(dict(e))}" for e in error.errors()), hint) from error
-    runs = _grid_runs(grid)
-    if len(runs) > MOST_RUNS:
+    count = sum(math.prod(map(len, _own_values(grid, rule).values())) for rule in grid.rules)
+    if count > MOST_RUNS:
         raise UsageError(
-            f"{file} has {len(runs)} runs of rules, and one pass takes at most {MOST_RUNS}",
+            f"{file} has {count:,} runs of rules, and one pass takes at most {MOST_RUNS}",
             "use fewer rules or values, or several grids",
         )
-    return NamedGrid(file.stem, grid, tuple(runs))
+    return NamedGrid(file.stem, grid, tuple(_grid_runs(grid)))
 
 
 def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
@@ -153,9 +155,14 @@ def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
     """List the rule runs: every rule with every combination of its parameters, without duplicates."""
     found = []
     for rule in grid.rules:
-        own = {name: dict.fromkeys(values) for name, values in grid.grid.items() if name in _params(rule)}
-        found += [RuleRun(rule, dict(zip(own, map(int, values), strict=True))) for values in product(*own.values())]
+        own = _own_values(grid, rule)
+        found += [RuleRun(rule, dict(zip(own, values, strict=True))) for values in product(*own.values())]
     return found
+
+
+def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
+    """List the values of those parameters that a rule has, each once."""
+    return {name: dict.fromkeys(map(int, values)) for name, values in grid.grid.items() if name in _params(rule)}
 
 
 def _params(rule: str) -> dict[str, Param]:

@@ -30,6 +30,7 @@ from isr_batch.simulation.group_plans import FleetOfGroups, plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
 from isr_batch.simulation.proposal_examples import START_MS
 from isr_batch.simulation.proposal_scenarios import LOOPED
+from isr_batch.yaml_files import load_yaml
 from udfs.batches.results import RESULT_SCHEMA
 from udfs.rules import REGISTRY
 from udfs.simulation.groups import score_group
@@ -94,7 +95,7 @@ def load_experiment(file: Path) -> Experiment:
     if not re.fullmatch(r"[\w.-]+", file.stem):
         raise UsageError(f"{file.stem!r} cannot name an experiment", "use letters, digits, dots and hyphens")
     try:
-        return Experiment.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return Experiment.model_validate(load_yaml(file))
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", "conf/experiments has examples") from error
     except yaml.YAMLError as error:

@@ -57,9 +57,9 @@ def test_of_a_lake_elsewhere_nothing_is_known(lake: str | None) -> None:
 
 def test_no_option_of_ours_contradicts_a_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "UseSerialGC" in jvm.jvm_options(little=True)
-    assert not jvm.jvm_options(little=False)
+    assert jvm.jvm_options(little=False) == jvm.NO_PERF_DATA
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:+UseZGC")
-    assert not jvm.jvm_options(little=True)
+    assert jvm.jvm_options(little=True) == jvm.NO_PERF_DATA
 
 
 def test_the_archive_is_used_where_it_is(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What machine code is kept under: the sources that it may be made of."""
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -7,6 +8,8 @@ from types import ModuleType
 import pytest
 
 from isr_batch.numba_cache import ROOMS, _Index, _sources_in, digest_of
+from isr_batch.own_files import is_only_ours, keep_to_ourselves
+from isr_batch.session import _local_options
 
 
 def test_a_room_that_no_replay_uses_has_a_key_of_its_own(tmp_path: Path) -> None:
@@ -33,3 +36,29 @@ def test_an_index_that_names_a_class_that_is_gone_is_none(tmp_path: Path, monkey
     assert index._load_index() == {Cut: "cut_lines.1.nbc"}
     del renamed.Cut
     assert index._load_index() == {}
+
+
+def test_machine_code_that_others_may_have_written_is_not_run(tmp_path: Path) -> None:
+    index = _Index(str(tmp_path), "cut_lines", "sources")
+    index.save("key", "code")
+    assert index.load("key") == "code"
+    for name in ("cut_lines.1.nbc", "cut_lines.nbi"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o644
+        (tmp_path / name).chmod(0o666)
+        assert index.load("key") is None
+        (tmp_path / name).chmod(0o644)
+    os.chown(tmp_path / "cut_lines.nbi", 65534, -1) if os.geteuid() == 0 else None
+    assert index.load("key") == (None if os.geteuid() == 0 else "code")
+
+
+def test_a_folder_of_machine_code_is_kept_from_others(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    keep_to_ourselves(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert is_only_ours(tmp_path)
+
+
+def test_a_session_has_no_folder_that_others_know_before() -> None:
+    folders = [Path(_local_options()["spark.sql.warehouse.dir"]) for _ in range(2)]
+    assert folders[0] != folders[1]
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from isr_batch.errors import NothingToReplayError
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder
-from isr_batch.ingest.log_files.content import BadFileError, content_chunks
+from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST
+from isr_batch.ingest.log_files.limits import BadFileError
 
 LOOK_AT_BYTES = 64 << 20
 """Bytes searched per file. Followers fetch at least twice a second: a log of this size without a fetch has none."""

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.log_folder import LogFile, with_lines
 from isr_batch.ingest.log_files.content import (
-    BadFileError,
     Fingerprint,
     Fingerprinter,
     content_chunks,
@@ -20,6 +19,7 @@ from isr_batch.ingest.log_files.content import (
 )
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, Codes, LogKindFinder
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, LayoutConverter, LinesInKafkasLayout
+from isr_batch.ingest.log_files.limits import BadFileError
 from udfs.arrow_types import arrow_columns
 
 BLOCK_BYTES = 4 << 20

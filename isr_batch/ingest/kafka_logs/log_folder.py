@@ -21,9 +21,11 @@ from isr_batch.ingest.kafka_logs.settings_files import (
     read_cluster_settings,
     read_properties,
 )
-from isr_batch.ingest.log_files.content import BadFileError, Fingerprint, archive_members, is_archive, is_export_file
+from isr_batch.ingest.log_files.archives import archive_members, is_archive, member_name
+from isr_batch.ingest.log_files.content import Fingerprint, is_export_file
 from isr_batch.ingest.log_files.kinds import KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.layouts import KAFKAS_OWN, Layout, UnreadableLayout
+from isr_batch.ingest.log_files.limits import BadFileError
 from isr_batch.ingest.log_files.look import look_at
 from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
 
@@ -47,6 +49,7 @@ TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 MAX_DEPTH = 6
 SHOWN = 3
+Inode = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class LogFile:
     name : str
         Path relative to the folder; with the source in brackets if the file has several.
     path : str
-        Of the file; of a member of an archive, as `isr_batch.ingest.log_files.content.archive_members` gives it.
+        Of the file; of a member of an archive, as `isr_batch.ingest.log_files.archives.archive_members` gives it.
     held : Fingerprint, optional
         None until it has been computed; its lines are those of this log.
     layout : Layout
@@ -168,7 +171,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
     root = folder.resolve()
     candidates: list[Candidate] = []
     properties: dict[Path, dict[str, str]] = {}
-    for path in _files(found, root, folder, folder):
+    for path in _files(found, root, folder, folder, (set(), 0)):
         own_folder = path.parent == folder
         if own_folder and path.name == CLUSTER_FILE:
             found.given = read_cluster_settings(path)
@@ -183,18 +186,30 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:
             candidates += _candidates(found, folder, path, options)
     _add_candidates(found, folder, candidates, properties, options)
     if not any(file.broker_id is not None for file in found.files) and not found.unreadable:
-        left = "; ".join(f"{each.source_file}: {each.reason}" for each in found.left_out[:SHOWN])
+        unread = found.refused + found.left_out
+        left = "; ".join(f"{each.source_file}: {each.reason}" for each in unread[:SHOWN])
         raise NoInputError(
-            f"No broker logs in {folder}" + (f" ({left}{'; ...' if found.left_out[SHOWN:] else ''})" if left else ""),
+            f"No broker logs in {folder}" + (f" ({left}{'; ...' if unread[SHOWN:] else ''})" if left else ""),
             "Expected request.log, server.log or state-change.log of each broker, or what its container printed "
             "(also rotated, .gz, .zst, .xz, .bz2, .zip or .tar.gz); one folder per broker is best.",
         )
     return found
 
 
-def _files(found: LogFolder, root: Path, folder: Path, top: Path, depth: int = 0) -> Iterator[Path]:
+def _files(found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]) -> Iterator[Path]:
+    """List the files of a folder and of those in it, each folder once: by its own name rather than by a link."""
+    folders, depth = visited
     try:
-        entries = sorted(folder.iterdir()) if folder.is_dir() else []
+        stat = folder.stat()
+        if (stat.st_dev, stat.st_ino) in folders:
+            found.left_out.append(
+                Refused(_printable(_name(top, folder)), "a link to a folder that is read anyway", None)
+            )
+            return
+        folders.add((stat.st_dev, stat.st_ino))
+        entries = sorted(folder.iterdir(), key=lambda entry: (entry.is_symlink(), entry))
+    except (FileNotFoundError, NotADirectoryError):
+        return
     except OSError as error:
         found.refused.append(Refused(_printable(_name(top, folder)), "unreadable folder", error.strerror))
         return
@@ -205,7 +220,7 @@ def _files(found: LogFolder, root: Path, folder: Path, top: Path, depth: int = 0
         reason = _why_not(root, entry)
         if reason == "not a file" and entry.is_dir() and not is_log:
             if depth < MAX_DEPTH:
-                yield from _files(found, root, entry, top, depth + 1)
+                yield from _files(found, root, entry, top, (folders, depth + 1))
         elif reason:
             known = is_log or METADATA_NAME.fullmatch(entry.name) or entry.is_dir()
             (found.refused if known else found.left_out).append(Refused(_printable(_name(top, entry)), reason, None))
@@ -227,7 +242,11 @@ def _candidates(found: LogFolder, folder: Path, path: Path, options: LogOptions)
             found.refused.append(Refused(_name(folder, path), bad.reason, bad.detail))
             return
     for each in paths:
-        name = _name(folder, path) + each.removeprefix(str(path.resolve()))
+        member = member_name(each)
+        name = f"{_name(folder, path)}!/{member}" if member else _name(folder, path)
+        if _printable(name) != name:
+            found.refused.append(Refused(_printable(name), "file name is not text", None))
+            continue
         base = Path(name).name
         if NOT_NEEDED.fullmatch(base):
             found.left_out.append(Refused(name, "not needed", "nothing in it is about fetches or the ISR"))

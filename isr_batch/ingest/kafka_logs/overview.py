@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from isr_batch.ingest.kafka_logs.first_look import has_follower_fetch
 from isr_batch.ingest.kafka_logs.log_folder import LogFolder
-from isr_batch.ingest.log_files.content import file_on_disk
+from isr_batch.ingest.log_files.archives import file_on_disk
 from isr_batch.ingest.log_files.kinds import BROKER_KINDS, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.look import SeenByLook, look_at
 from isr_batch.ingest.log_files.vendors import vendor_release

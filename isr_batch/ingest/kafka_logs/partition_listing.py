@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from isr_batch.ingest.log_files.content import BadFileError, content_chunks
+from isr_batch.ingest.log_files.content import content_chunks
+from isr_batch.ingest.log_files.limits import BadFileError
 
 MAX_BYTES = 256 << 20
 LOOK_AT_BYTES = 1 << 14

@@ -42,10 +42,14 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
     """
     import yaml  # executors read lines of logs, and have no YAML
 
+    from isr_batch.yaml_files import load_yaml
+
     names = {"release": "release", LAG_TIME: "replica_lag_time_max_ms", MIN_ISR: "min_insync_replicas",
              FETCHERS: "num_replica_fetchers"}  # fmt: skip
     try:
-        stated = yaml.safe_load(path.read_bytes()[:PROPERTIES_BYTES].decode(errors="replace")) or {}
+        stated = load_yaml(path) or {}
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path.name} is not YAML", str(error).replace("\n", " ")) from error
     if not isinstance(stated, dict):

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from isr_batch.errors import UsageError
 from isr_batch.ingest.kafka_logs.log_folder import LogFile
-from isr_batch.ingest.log_files.content import BadFileError, content_chunks
+from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
 from isr_batch.ingest.log_files.layouts import LayoutConverter
+from isr_batch.ingest.log_files.limits import BadFileError
 
 LOOK_AT_BYTES = 16 << 20
 """Bytes searched in each file, and `MAX_LINES` that are compared."""

@@ -5,8 +5,6 @@ import gzip
 import hashlib
 import lzma
 import os
-import tarfile
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -17,7 +15,9 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
+from isr_batch.ingest.log_files.archives import DAMAGED, file_on_disk, member_name, open_member
 from isr_batch.ingest.log_files.exports import BadExportError, is_export, lines_of_export, may_be_export
+from isr_batch.ingest.log_files.limits import MAX_RATIO, MAX_UNPACKED_BYTES, BadFileError, most_unpacked
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
@@ -25,13 +25,6 @@ ZSTD_CHUNK_BYTES = 1 << 16
 
 RANGE_BYTES = 96 << 20
 """Size of the ranges in which an uncompressed file is read, one task each."""
-
-MAX_RATIO, RATIO_COUNTS_FROM = 200, 64 << 20
-"""Request logs shrink to a 20th or 40th, quiet ones to a 100th. A small file of equal lines may do better."""
-
-MAX_UNPACKED_BYTES = 64 << 30
-"""A compressed file is one task; at this size it takes an hour or two, and nobody rotates so late."""
-
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
@@ -42,15 +35,6 @@ def text_bytes(folder: Path) -> int:
     """Estimate the unpacked size of all files in a folder, or of one file, by their sizes on disk."""
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
     return sum(path.stat().st_size * (USUAL_RATIO if path.suffix in _PACKED else 1) for path in files)
-
-
-class BadFileError(Exception):
-    """Raised when a file cannot be read any further; what was read before is good."""
-
-    def __init__(self, reason: str, detail: str | None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.detail = detail
 
 
 @dataclass(frozen=True)
@@ -80,51 +64,15 @@ class Fingerprint:
 
 
 PACKED = (".gz", ".zst", ".xz", ".bz2")
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_MEMBER = "!/"
 _NEWLINE = ord("\n")
-MAX_MEMBERS = 10_000
-
-
-def file_on_disk(path: str) -> str:
-    """Give the path of the file on disk: that of the archive, for a member of one."""
-    return path.partition(_MEMBER)[0]
-
-
-def is_archive(path: str) -> bool:
-    """Whether a file is an archive of files, by its name."""
-    return path.endswith(ARCHIVES)
 
 
 def is_packed(path: str) -> bool:
     """Whether a file is compressed, or in an archive, by its name."""
-    return path.endswith(PACKED) or _MEMBER in path
+    return path.endswith(PACKED) or bool(member_name(path))
 
 
-def archive_members(path: str) -> list[str]:
-    """List the files in an archive, each as a path that `content_chunks` reads.
-
-    Raises
-    ------
-    BadFileError
-        When it is damaged, or holds too many files.
-    """
-    try:
-        if path.endswith(".zip"):
-            with zipfile.ZipFile(path) as archive:
-                names = [info.filename for info in archive.infolist() if not info.is_dir()]
-        else:
-            with tarfile.open(path) as tar:
-                names = [member.name for member in tar if member.isfile()]
-    except _DAMAGED as error:
-        raise BadFileError("truncated or corrupt archive", str(error)) from error
-    if len(names) > MAX_MEMBERS:
-        raise BadFileError("too many files in an archive", f"{len(names)}, the limit is {MAX_MEMBERS}")
-    return [f"{path}{_MEMBER}{name}" for name in sorted(set(names))]
-
-
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, KeyError,
-            RuntimeError, NotImplementedError)  # fmt: skip
+_DAMAGED = (*DAMAGED, zlib.error, lzma.LZMAError)
 
 
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -155,16 +103,10 @@ def is_export_file(path: str) -> bool:
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
     try:
         unpacked = 0
-        limit = os.stat(file_on_disk(path)).st_size * MAX_RATIO  # noqa: PTH116 (os.stat, like the readers, follows links)
         for chunk in _packed(path) if is_packed(path) else _plain(path, start, end):
             if start + unpacked == 0 and b"\0" in chunk.partition(b"\n")[0]:
                 raise BadFileError("binary file", "a zero byte in its first line")
             unpacked += len(chunk)
-            if is_packed(path) and (unpacked > max(limit, RATIO_COUNTS_FROM) or unpacked > MAX_UNPACKED_BYTES):
-                raise BadFileError(
-                    "decompression limit",
-                    f"more than {MAX_RATIO} times its size or {MAX_UNPACKED_BYTES >> 30} GiB: the rest was left out",
-                )
             yield chunk
     except _DAMAGED as error:
         raise BadFileError(f"truncated or corrupt {_kind(path)} file", str(error)) from error
@@ -177,7 +119,7 @@ def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
 def _kind(path: str) -> str:
     kinds = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
     name = next((kind for suffix, kind in kinds.items() if path.endswith(suffix)), "archive")
-    return "archive" if _MEMBER in path and not path.endswith(PACKED) else name
+    return "archive" if member_name(path) and not path.endswith(PACKED) else name
 
 
 def _plain(path: str, start: int, end: int | None) -> Iterator[bytes]:
@@ -189,18 +131,21 @@ def _plain(path: str, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def _packed(path: str) -> Iterator[bytes]:
-    archive, _, member = path.partition(_MEMBER)
     with ExitStack() as opened:
-        if not member:
-            yield from _unpacked(path, path)
-            return
-        stream: IO[bytes] | None
-        if archive.endswith(".zip"):
-            stream = opened.enter_context(opened.enter_context(zipfile.ZipFile(archive)).open(member))
+        if member := member_name(path):
+            stream, most = open_member(path)
+            chunks = _unpacked(member, opened.enter_context(stream))
         else:
-            stream = opened.enter_context(tarfile.open(archive)).extractfile(member)
-        if stream is not None:
-            yield from _unpacked(member, opened.enter_context(stream))
+            most = most_unpacked(os.stat(path).st_size)  # noqa: PTH116 (as the readers, it takes a path as text)
+            chunks = _unpacked(path, path)
+        for chunk in chunks:
+            most -= len(chunk)
+            if most < 0:
+                detail = (
+                    f"more than {MAX_RATIO} times its size or {MAX_UNPACKED_BYTES >> 30} GiB: the rest was left out"
+                )
+                raise BadFileError("decompression limit", detail)
+            yield chunk
 
 
 def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:

@@ -101,10 +101,8 @@ def stamp_zone(text: str) -> tzinfo:
         When it is none.
     """
     offset = _offset_us(text)
-    if offset is not None:
-        return timezone(timedelta(microseconds=offset))
     try:
-        return ZoneInfo(text)
+        return ZoneInfo(text) if offset is None else timezone(timedelta(microseconds=offset))
     except (ValueError, OSError) as error:
         raise UsageError(f"{text} is not a time zone", "write it like Europe/Helsinki, UTC or +02:00") from error
 

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, Va
 from isr_batch.errors import UsageError
 from isr_batch.lake.addresses import is_address, is_table_name
 from isr_batch.phrases import did_you_mean
+from isr_batch.yaml_files import load_yaml
 
 Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
@@ -282,10 +283,10 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
         With all mistakes in the file.
     """
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        tree = load_yaml(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", HINT) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
         raise UsageError(f"{file} is not YAML: {' '.join(str(error).split())}", HINT) from error
     if not isinstance(tree, dict):
         raise UsageError(f"{file}: sections with keys are expected, not {tree!r}", HINT)

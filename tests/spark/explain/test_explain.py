@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.explain.shrink_data import LAST_FETCHES, explain_shrink
-from isr_batch.explain.shrink_text import FetchInText, OtherRuleInText, shrink_text
+from isr_batch.explain.shrink_text import FetchInText, OtherRuleInText, shrink_lines
 from isr_batch.explain.swimlane import draw_swimlane, fetch_phases_on_lane, require_swimlane_file
 from isr_batch.explain.swimlane_data import BROKERS, isr_spans_on_lane, swimlane_scene, swimlane_span
 from isr_batch.lake.lake import Lake
@@ -109,7 +109,7 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
 
 
 def test_story_says_what_decides(slept: Lake) -> None:
-    told = shrink_text(explain_shrink(slept, "t", 0, us(0), "kafka-3.7"))
+    told = "\n".join(shrink_lines(explain_shrink(slept, "t", 0, us(0), "kafka-3.7")))
     for line in (
         "kafka-3.7 drops broker 3 from the ISR of t-0 at 2026-01-01 12:00:10.000 UTC",
         "log end offset: follower 50, leader 100; high watermark 50",

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.explain.shrink_data import explain_shrink
-from isr_batch.explain.shrink_text import shrink_text
+from isr_batch.explain.shrink_text import shrink_lines
 from isr_batch.explain.swimlane_data import swimlane_scene
 from isr_batch.lake import arrow_read, engines
 from isr_batch.lake.duckdb_engine import InProcess
@@ -48,7 +48,7 @@ def test_spark_explains_alike(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch
     drawn = swimlane_scene(sample_lake, story)
     for module in ("shrink_data", "swimlane_data"):
         monkeypatch.setattr(f"isr_batch.explain.{module}.engine_for_a_partition", BySpark)
-    assert shrink_text(explain_shrink(sample_lake, "busy", 3, AT_US, "kafka-3.7")) == shrink_text(story)
+    assert shrink_lines(explain_shrink(sample_lake, "busy", 3, AT_US, "kafka-3.7")) == shrink_lines(story)
     assert swimlane_scene(sample_lake, story) == drawn
 
 

@@ -11,6 +11,7 @@ from isr_batch.explain.shrink_text import (
     OtherRuleInText,
     ShrinkStory,
     shrink_headline,
+    shrink_lines,
     shrink_text,
 )
 from isr_batch.phrases import utc_text_ms
@@ -37,7 +38,7 @@ STORY = ShrinkStory(
 
 def lines(**facts: object) -> list[str]:
     """The story with other facts about its follower."""
-    return [line.strip() for line in shrink_text(replace(STORY, dropped=(replace(FOLLOWER, **facts),))).splitlines()]  # type: ignore[arg-type]
+    return [line.strip() for line in shrink_lines(replace(STORY, dropped=(replace(FOLLOWER, **facts),)))]  # type: ignore[arg-type]
 
 
 def cause(told: list[str], name: str) -> str:

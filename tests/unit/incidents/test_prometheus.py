@@ -53,7 +53,7 @@ def test_counts_by_verdict_have_zeros() -> None:
 def test_scores_of_rules() -> None:
     rows = [score("kafka-3.7", 4, 1, 5000), score("kafka-10853-hw", 0, 7, None)]
     found = read(prometheus_exposition(Log().found(), rows))
-    params = r'params="{\"replica_lag_time_max_ms\": 4000}"'
+    params = 'replica_lag_time_max_ms="4000"'
     assert found["isr_batch_rule_shrinks", f'cluster="c",rule="kafka-3.7",{params},verdict="spurious"'] == 4
     assert found["isr_batch_rule_misses", f'cluster="c",rule="kafka-10853-hw",{params}'] == 7
     detection = {labels: value for (name, labels), value in found.items() if "detection" in name}
@@ -66,7 +66,7 @@ def test_names_may_hold_anything() -> None:
         for row in rows:
             row["cluster_id"] = 'a"b\\c\nd'
     found = read(prometheus_exposition(log.found(), []))
-    assert found["isr_batch_checked_changes", r'cluster="a\"b\\c\nd"'] == 0
+    assert found["isr_batch_checked_changes", r'cluster="a\"b\\c\\x0ad"'] == 0
 
 
 def test_an_empty_lake_has_no_metrics() -> None:

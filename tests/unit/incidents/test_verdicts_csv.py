@@ -47,10 +47,18 @@ def test_names_may_hold_anything() -> None:
             row["cluster_id"] = 'a,"b\nd'
     log.add("observed_isr_changes", **KEY, leader_id=1, replica_id=2, change_time=at(50), kind="shrink",
             made_by="controller", last_caught_up_time_ms=None)  # fmt: skip
-    assert [row["cluster"] for row in read(log.found())] == ['a,"b\nd', "c"]
+    assert [row["cluster"] for row in read(log.found())] == ['a,"b\\x0ad', "c"]
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-2+3", "@SUM(A1)", "\tx"])
+FORMULAS = {
+    "=1+1": "'=1+1", "+1": "'+1", "-2+3": "'-2+3", "@SUM(A1)": "'@SUM(A1)", "  =1": "'  =1", "\xa0=1": "'\xa0=1",
+    "\t=1": "'\\x09=1", "\r=1": "'\\x0d=1", "\n=1": "'\\x0a=1", "\0=1": "\\x00=1", "\ufeff=1": "\\ufeff=1",
+    "\uff1d1+1": "'\uff1d1+1", "\uff0b1": "'\uff0b1", "\uff0d1": "'\uff0d1", "\uff20A": "'\uff20A",
+    "\u22121": "'\u22121", "\ufe621": "'\ufe621", 'a"=1': 'a"=1', "a,=1": "a,=1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMULAS)
 def test_no_cell_is_a_formula(name: str) -> None:
     log = Log()
     log.shrink(30, 1, 3, "spurious", "keeping_pace", lag_ms=-5)
@@ -58,6 +66,7 @@ def test_no_cell_is_a_formula(name: str) -> None:
         for row in rows:
             row |= {column: name for column in ("cluster_id", "topic") if column in row}
     (row,) = read(log.found())
-    assert row["cluster"] == row["topic"] == f"'{name}"
+    assert row["cluster"] == row["topic"] == FORMULAS[name]
+    assert all(line[0] == line[-1] == '"' for line in verdicts_csv(log.found(), "/lake").splitlines())
     assert row["since_caught_up_ms"] == "-5", "numbers are none"
     assert row["explained_by"].startswith("isr-batch explain")

@@ -12,8 +12,9 @@ import pytest
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.kafka_logs.log_folder import find_logs
 from isr_batch.ingest.log_files import exports
-from isr_batch.ingest.log_files.content import BadFileError, content_chunks
+from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.exports import is_export, lines_of_export
+from isr_batch.ingest.log_files.limits import BadFileError
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM, lines_by_log
 
 Row = tuple[str, str]

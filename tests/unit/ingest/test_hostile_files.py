@@ -14,6 +14,7 @@ from isr_batch.ingest.kafka_logs import lines
 from isr_batch.ingest.kafka_logs.lines import WHOLE, FileRange, lines_of_file
 from isr_batch.ingest.kafka_logs.log_folder import REQUEST, find_logs
 from isr_batch.ingest.log_files import content as file_content
+from isr_batch.ingest.log_files import limits
 from isr_batch.ingest.log_files.content import fingerprint
 
 MB = 1 << 20
@@ -121,7 +122,7 @@ def test_the_longest_line_that_is_read(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gz", "zst"])
 def test_a_bomb_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: object) -> None:
-    monkeypatch.setattr(file_content, "RATIO_COUNTS_FROM", 3 * MB)
+    monkeypatch.setattr(limits, "RATIO_COUNTS_FROM", 3 * MB)
     name = "a.gz" if pack is gzip.compress else "a.zst"
     found = read(write(tmp_path / name, pack(b"line\n" * (4 * MB))))  # type: ignore[operator]
     assert found[-1] == (None, None, "decompression limit")

@@ -23,10 +23,10 @@ def write(path: Path, data: bytes = b"x\n") -> Path:
     return path
 
 
-def read(path: Path, block_bytes: int = 4 << 20) -> tuple[list[tuple[int, str]], str | None]:
+def read(path: Path | str, block_bytes: int = 4 << 20) -> tuple[list[tuple[int, str]], str | None]:
     """Numbered lines, and what is wrong with the file."""
     lines, problem = [], None
-    for batch in lines_of_file(str(path), path.name, 1, block_bytes=block_bytes):
+    for batch in lines_of_file(str(path), Path(path).name, 1, block_bytes=block_bytes):
         for row in batch.to_pylist():
             if row["problem"]:
                 assert row["source_line"] is None
@@ -175,7 +175,7 @@ def test_logs_in_an_archive(tmp_path: Path, name: str) -> None:
         (f"{name}!/{member}", int(member[5])) for member in inside
     }
     for file in found.files:
-        (line,), problem = read(Path(file.path))
+        (line,), problem = read(file.path)
         assert line[1].encode() == inside[file.name.partition("!/")[2]]
         assert problem is None
 

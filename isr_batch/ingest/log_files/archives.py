@@ -1,0 +1,171 @@
+"""Archives of log files: their members listed within limits, and read in one pass."""
+
+import io
+import os
+import struct
+import tarfile
+import threading
+import zipfile
+from functools import lru_cache
+from typing import IO, Final
+
+from isr_batch.ingest.log_files.limits import BadFileError, most_unpacked
+
+SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+MAX_MEMBERS: Final = 10_000
+DIRECTORY_BYTES: Final = 512
+"""Of a ZIP file's directory, for each member: Python reads the whole directory when it opens the file."""
+HEADER_BYTES: Final = 1 << 20
+"""Of a header with a long name: it is read at once."""
+HELD_BYTES: Final = 1 << 25
+"""A member up to this size is held, to be looked at and then read in one pass over a compressed archive."""
+DAMAGED: Final = (
+    EOFError, zipfile.BadZipFile, tarfile.TarError, RuntimeError, ValueError, LookupError, ArithmeticError, struct.error
+)  # fmt: skip
+
+_MEMBER: Final = "!//"
+"""Between the path of an archive and the name of its member: no path of a file has two slashes in a row."""
+
+
+def file_on_disk(path: str) -> str:
+    """Give the path of the file on disk: that of the archive, for a member of one."""
+    return path.partition(_MEMBER)[0]
+
+
+def member_name(path: str) -> str:
+    """Give the name that a member has in its archive; empty for any other file."""
+    return path.partition(_MEMBER)[2]
+
+
+def is_archive(path: str) -> bool:
+    """Whether a file is an archive of files, by its name."""
+    return path.endswith(SUFFIXES)
+
+
+def archive_members(path: str) -> list[str]:
+    """List the files in an archive in its order, each as a path that `open_member` takes.
+
+    Raises
+    ------
+    BadFileError
+        When it is damaged, or beyond a limit.
+    """
+    try:
+        return [f"{path}{_MEMBER}{name}" for name in _opened(path).members]
+    except DAMAGED as error:
+        raise BadFileError("truncated or corrupt archive", str(error)) from error
+    except OSError as error:
+        reason = "truncated or corrupt archive" if error.errno is None else "unreadable file"
+        raise BadFileError(reason, error.strerror or str(error)) from error
+
+
+def open_member(path: str) -> tuple[IO[bytes], int]:
+    """Open a member of an archive, and say how many bytes it may unpack to.
+
+    Those of an archive that are opened in its order are read in one pass over it.
+
+    Raises
+    ------
+    BadFileError
+        When the archive is beyond a limit; whatever else is wrong with it comes as one of `DAMAGED`, or OSError.
+    """
+    archive = _opened(file_on_disk(path))
+    name = member_name(path)
+    return archive.open(name), archive.share(name)
+
+
+def _opened(path: str) -> "_Archive":
+    stat = os.stat(path)  # noqa: PTH116 (as the readers of files, it takes a path as text)
+    return _open(path, stat.st_size, stat.st_mtime_ns, threading.get_ident())
+
+
+@lru_cache(maxsize=2)
+def _open(path: str, size: int, _changed: int, _thread: int) -> "_Archive":
+    return _Zip(path, size) if path.endswith(".zip") else _Tar(path, size)
+
+
+class _Archive:
+    """An open archive: ``members`` are the sizes of its files by name, in their order."""
+
+    def __init__(self, size: int) -> None:
+        self.members: dict[str, int] = {}
+        self.most_bytes = most_unpacked(size)
+        self.seen = self.total = 0
+
+    def add(self, name: str, size: int, *, is_file: bool) -> None:
+        self.seen += 1
+        self.total += size
+        if self.seen > MAX_MEMBERS:
+            raise BadFileError("too many files in an archive", f"more than {MAX_MEMBERS}")
+        if size < 0 or self.total > self.most_bytes:
+            detail = f"its files have more than {self.most_bytes >> 20} MiB: split it"
+            raise BadFileError("decompression limit", detail)
+        if is_file:
+            self.members.pop(name, None)  # the last one of a name counts
+            self.members[name] = size
+
+    def share(self, name: str) -> int:
+        """Bytes that a member may unpack to, if it is compressed itself: the limit of the whole, by its part of it."""
+        return self.most_bytes * self.members[name] // max(1, self.total)
+
+    def open(self, name: str) -> IO[bytes]:
+        raise NotImplementedError
+
+
+class _Zip(_Archive):
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__(size)
+        with open(path, "rb") as file:  # noqa: PTH123
+            end = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # noqa: SLF001 (what ZipFile looks at first)
+        if end and end[zipfile._ECD_SIZE] > MAX_MEMBERS * DIRECTORY_BYTES:  # type: ignore[attr-defined]  # noqa: SLF001
+            raise BadFileError("too many files in an archive", f"more than {MAX_MEMBERS}, or with very long names")
+        self._zip = zipfile.ZipFile(path)
+        for info in self._zip.infolist():
+            self.add(info.filename, info.file_size, is_file=not info.is_dir())
+
+    def open(self, name: str) -> IO[bytes]:
+        return self._zip.open(name)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_zip"):
+            self._zip.close()
+
+
+class _Header(tarfile.TarInfo):
+    """A header that is read only if it has a sensible size."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if not self.isreg() and not 0 <= self.size <= HEADER_BYTES:
+            raise tarfile.ReadError("a header beyond any sensible size")
+        return super()._proc_member(tar)  # type: ignore[misc, no-any-return]
+
+
+class _Tar(_Archive):
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__(size)
+        self._tar = tarfile.open(path, tarinfo=_Header)  # noqa: SIM115 (closed with this object)
+        self._infos: dict[str, tarfile.TarInfo] = {}
+        self._held: tuple[str, bytes] = "", b""
+        for info in self._tar:
+            self.add(info.name, info.size, is_file=info.isreg())
+            if info.isreg():
+                self._infos[info.name] = info
+        file = self._tar.fileobj
+        assert file is not None
+        file.seek(self._tar.offset)
+        if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
+            raise tarfile.ReadError("a damaged header ends it")  # after which tarfile lists no more, without a word
+        self._packed = not path.endswith(".tar")
+
+    def open(self, name: str) -> IO[bytes]:
+        if self._held[0] != name or not name:
+            stream = self._tar.extractfile(self._infos[name])
+            assert stream is not None
+            if not self._packed or self.members[name] > HELD_BYTES:
+                return stream
+            self._held = name, stream.read()
+        return io.BytesIO(self._held[1])
+
+    def __del__(self) -> None:
+        if hasattr(self, "_tar"):
+            self._tar.close()

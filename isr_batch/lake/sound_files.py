@@ -1,0 +1,82 @@
+"""Data files as they were written: a changed bit is an error, and no other figure.
+
+Pages have checksums within the file, which all readers look at. A footer has none, and what is read by a changed one
+may be anything, or the end of the process. Object stores and HDFS check what they hold. In a folder of this machine
+each file has its checksums beside it, where Hadoop's local file system puts those of what Spark writes, and looks.
+"""
+
+import zlib
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from isr_batch.lake.stores import Store
+
+WRITTEN: Final = {"write_page_checksum": True}
+READ: Final = {"page_checksum_verification": True, "coerce_int96_timestamp_unit": "us"}
+FORMAT: Final = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True),
+    coerce_int96_timestamp_unit="us",
+)
+CHUNK: Final = 1 << 16
+"""Bytes that have a checksum; Hadoop takes 512, and reads any number."""
+_MAGIC, _HEAD = b"crc\0", 8
+_TAIL: Final = 8
+"""Length of the footer, and Parquet's mark."""
+
+
+class UnsoundFileError(pa.ArrowInvalid):  # type: ignore[misc]
+    """A file is not what was written."""
+
+
+def checksums_beside(file: Path) -> Path:
+    """Where a file of this machine has its checksums."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def write_checksums(store: Store, path: str) -> None:
+    """Write the checksums of a file that is complete."""
+    if not store.is_folder:
+        return
+    file = Path(store.uri, path)
+    with file.open("rb") as stream:
+        sums = [zlib.crc32(chunk).to_bytes(4, "big") for chunk in iter(lambda: stream.read(CHUNK), b"")]
+    checksums_beside(file).write_bytes(b"".join([_MAGIC, CHUNK.to_bytes(4, "big"), *sums]))
+
+
+def require_sound_footer(store: Store, path: str) -> None:
+    """Fail if the end of a file is not what was written; older files have no checksums.
+
+    Raises
+    ------
+    UnsoundFileError, OSError
+        When it is not, or is gone.
+    """
+    file = Path(store.uri, path)
+    if not store.is_folder or not checksums_beside(file).exists():
+        return
+    sums = checksums_beside(file).read_bytes()
+    chunk = int.from_bytes(sums[len(_MAGIC) : _HEAD], "big")
+    size = file.stat().st_size
+    if sums[: len(_MAGIC)] != _MAGIC or not chunk or len(sums) != _HEAD + 4 * -(-size // chunk):
+        raise UnsoundFileError("another length than its checksums have")
+    with file.open("rb") as stream:
+        stream.seek(max(0, size - _TAIL))
+        footer = int.from_bytes(stream.read(4), "little") + _TAIL
+        for number in range(max(0, size - footer) // chunk, -(-size // chunk)):
+            stream.seek(number * chunk)
+            if zlib.crc32(stream.read(chunk)) != int.from_bytes(sums[_HEAD + 4 * number :][:4], "big"):
+                raise UnsoundFileError("its checksum is another")
+
+
+def damaged_file_of(rows: ds.Dataset) -> str | None:
+    """Find the file that cannot be read, when a query on a dataset failed; None if it is something else."""
+    for fragment in rows.get_fragments():
+        try:
+            for _ in fragment.to_batches():
+                pass
+        except (pa.ArrowInvalid, OSError):
+            return f"{getattr(fragment.filesystem, 'base_path', '')}{fragment.path}"
+    return None

@@ -1,0 +1,39 @@
+"""Names and texts of others as they may be shown: in a terminal, a picture, a label, a log, a command to be copied.
+
+Names of clusters, topics, clients and files come from other people's logs and folders. A control character in one may
+move a terminal's cursor, a mark of direction may turn a line round, and pictures allow neither.
+"""
+
+import shlex
+import unicodedata
+
+
+def printable(text: str) -> str:
+    r"""Write whatever is no visible character, a line end too, by its number: ``\x1b``, ``\u202e``."""
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def printable_lines(text: str) -> str:
+    """Write text of several lines as `printable` does each of them."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def shell_word(text: str) -> str:
+    """Write a text as one word of a command that people copy into a shell."""
+    if all(map(_is_visible, text)):
+        return shlex.quote(text)
+    escaped = text.replace("\\", r"\\").replace("'", r"\'")
+    word = "".join(each if _is_visible(each) else f"\\U{ord(each):08x}" for each in escaped)
+    return f"$'{word}'"
+
+
+def _is_visible(character: str) -> bool:
+    # Spaces other than the usual one count as not printable in Python.
+    return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def _visible(character: str) -> str:
+    if _is_visible(character):
+        return character
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 1 << 8 else f"\\u{number:04x}" if number < 1 << 16 else f"\\U{number:08x}"

@@ -1,0 +1,100 @@
+"""Read the YAML of users: mappings, lists, texts, numbers and truth values, within limits that no honest file meets.
+
+A few hundred bytes of YAML can stand for more than a machine holds (aliases), or take minutes to be read (brackets).
+"""
+
+import math
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+MAX_BYTES: Final = 1 << 16
+MAX_DEPTH, MAX_NODES, MAX_CHARACTERS, MAX_DIGITS = 16, 10_000, 4_096, 18
+_NO_TEXT: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
+
+
+class BadYamlError(yaml.MarkedYAMLError):
+    """YAML with something that is not read."""
+
+
+def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
+    """Read a YAML file.
+
+    Raises
+    ------
+    OSError
+        When it cannot be opened.
+    yaml.YAMLError
+        With what is wrong with it, and where.
+    """
+    with file.open("rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise BadYamlError(problem=f"it has more than {MAX_BYTES >> 10} KiB")
+    try:
+        loader = _Loader(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadYamlError(problem=f"it is not UTF-8: {error.reason}") from error
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+class _Loader(yaml.SafeLoader):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.depth = self.nodes = 0
+
+    def refuse(self, what: str) -> BadYamlError:
+        return BadYamlError(problem=what, problem_mark=self.get_mark())
+
+    def fetch_flow_collection_start(self, token: object) -> None:
+        # The scanner looks at every bracket that is open for each character.
+        if self.flow_level >= MAX_DEPTH:
+            raise self.refuse(f"more than {MAX_DEPTH} levels")
+        super().fetch_flow_collection_start(token)
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise self.refuse("aliases are not read: write the value out")
+        self.nodes += 1
+        if self.depth > MAX_DEPTH or self.nodes > MAX_NODES:
+            raise self.refuse(f"more than {MAX_DEPTH} levels or {MAX_NODES} values")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:  # noqa: FBT001, FBT002 (yaml's own)
+        if node.tag.removeprefix("tag:yaml.org,2002:") not in _TYPES:
+            raise BadYamlError(problem=f"values of type {node.tag[:40]} are not read", problem_mark=node.start_mark)
+        if isinstance(node, yaml.ScalarNode):
+            digits = {"int": MAX_DIGITS, "float": 2 * MAX_DIGITS}.get(node.tag.rpartition(":")[2], MAX_CHARACTERS)
+            if len(node.value) > MAX_CHARACTERS or _NO_TEXT.search(node.value):
+                raise BadYamlError(problem="a text too long, or with control characters", problem_mark=node.start_mark)
+            if sum(map(str.isalnum, node.value)) > digits:
+                raise BadYamlError(problem=f"a number of more than {digits} digits", problem_mark=node.start_mark)
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, OverflowError) as error:
+            raise BadYamlError(problem=str(error), problem_mark=node.start_mark) from error
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadYamlError(problem="a number that is infinite, or none", problem_mark=node.start_mark)
+        return value
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                raise BadYamlError(problem="a key that is not text", problem_mark=key.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+# Dates are texts here: of what looks like one and is none, yaml would make an error of Python's.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in _TYPES]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
