@@ -12,7 +12,6 @@ from isr_batch.explain.shrink_text import (
     ShrinkStory,
     shrink_headline,
     shrink_lines,
-    shrink_text,
 )
 from isr_batch.phrases import utc_text_ms
 from isr_batch.window import parse_instant
@@ -99,8 +98,12 @@ def test_numbers_that_decide_each_cause() -> None:
 
 def test_what_a_table_of_fetches_does_not_tell() -> None:
     quiet = replace(STORY, quiets=((NOW - 5 * SECOND, NOW - SECOND),), silences=())
-    told = shrink_text(
-        replace(quiet, dropped=(replace(FOLLOWER, leader_held_ms=None, leader_silent_ms=None, causes=("unknown",)),))
+    told = "\n".join(
+        shrink_lines(
+            replace(
+                quiet, dropped=(replace(FOLLOWER, leader_held_ms=None, leader_silent_ms=None, causes=("unknown",)),)
+            )
+        )
     )
     assert (
         "Nobody fetched from broker 1 for 4,000 ms, from 2026-01-01 11:59:55.000 to 2026-01-01 11:59:59.000; "
