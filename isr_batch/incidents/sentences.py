@@ -21,6 +21,7 @@ _HEALTHY: Final = {
     "unacked_only": "they lacked only records that were not acknowledged yet",
 }
 _EVENTS: Final = {"shutting_down": "shut down", "fenced": "fenced without a heartbeat", "started": "started again"}
+_ELSEWHERE: Final = "whose other fetches went on: suspect its network"
 NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
 """Instants that are listed; of more, the first and the last."""
@@ -52,9 +53,11 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
     form = _form(cluster)
     said = [_healthy(dropped, counts, incidents, who, form) if dropped else nobody]
-    for kind, begin in (("genuine", "really stopped or behind"), ("excluded", "removed by the controller")):
-        if counts[kind]:
-            said.append(f"{counts[kind]} {_were(counts[kind])} {begin}: {_by_broker(incidents, kind, form)}.")
+    if counts["genuine"]:
+        said.append(_genuine(counts["genuine"], incidents, form))
+    if counts["excluded"]:
+        removed = f"{counts['excluded']} {_were(counts['excluded'])} removed by the controller"
+        said.append(f"{removed}: {_by_broker(incidents, 'excluded', form)}.")
     if counts["unknown"]:
         said.append(f"{counts['unknown']} cannot be judged{_suspects(incidents)}.")
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
@@ -93,13 +96,16 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
         return f"{of}."
     parts = []
     made = [one for one in guilty if one["made"]]
-    silent, stopped, others = (
-        [one for one in made if bool(one["silent_ms"]) == silent and bool(silent or one["genuine"]) == still]
-        for silent, still in ((True, True), (False, True), (False, False))
-    )
+    silent = [one for one in made if one["silent_ms"]]
+    unreached = [one for one in made if one["unreached"] and not one["silent_ms"]]
+    stopped = [one for one in made if one["stopped"] and not one["silent_ms"] and not one["unreached"]]
+    others = [one for one in made if not one["silent_ms"] and not one["unreached"] and not one["stopped"]]
     for broker, of_broker, number in _of_brokers(silent, "made"):
         times = seconds_text([one["silent_ms"] for one in of_broker])
         parts.append(f"broker {broker} was silent for {times} {_moments(of_broker, form)}, then dropped {number}")
+    for broker, of_broker, number in _of_brokers(unreached, "made"):
+        when = f"could not be reached {_moments(of_broker, form)}, and dropped {number}"
+        parts.append(f"broker {broker} {when} ({_why(of_broker, number)})")
     for broker, of_broker, number in _of_brokers(stopped, "made"):
         when = f"stopped fetching {_moments(of_broker, form)}, then dropped {number}"
         parts.append(f"broker {broker} {when} ({_why(of_broker, number)})")
@@ -114,6 +120,28 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
             f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({_brokers(elsewhere)})"
         )
     return f"{of}: {'; '.join(parts)}."
+
+
+def _genuine(number: int, incidents: Sequence[Row], form: str) -> str:
+    """Say whom followers did not reach, and which of them stopped: by whose other fetches went on."""
+    begin = f"{number} {_were(number)} really"
+    if sum(one["stopped"] for one in incidents) == number:
+        return f"{begin} stopped or behind: {_by_broker(incidents, 'stopped', form)}."
+    parts = []
+    for broker, of_broker, drops in _of_brokers(incidents, "unreached"):
+        whom = _brokers(sorted({replica for one in of_broker for replica in one["cut_off"]}))
+        why = _ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "by the lines of server.log"
+        when = f"could not be reached {_moments(of_broker, form)}"
+        parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}, {why})")
+    for broker, of_broker, drops in _of_brokers(incidents, "linked"):
+        whom = _brokers(sorted({leader for one in of_broker for leader in one["linked_to"]}))
+        parts.append(
+            f"broker {broker} did not get through to {whom} {_moments(of_broker, form)} ({drops}; its other fetches "
+            f"went on: suspect the link or a throttle)"
+        )
+    if stopped := _by_broker(incidents, "stopped", form):
+        parts.append(f"stopped or slow was {stopped}")
+    return f"{begin} behind: {'; '.join(parts)}."
 
 
 def _why(incidents: Sequence[Row], number: int) -> str:
@@ -168,7 +196,7 @@ def _form(cluster: Row) -> str:
 def link_in_sentence(incident: Row) -> str:
     """Name the link in a sentence, where one leader dropped a follower that others went on with; otherwise empty."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
-    if not incident["genuine"] or len(by) != 1 or not leaders - set(by):
+    if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
         return ""
     return f"or its link to broker {by[0]}"
 
@@ -198,19 +226,10 @@ def incident_story(incident: Row) -> str:
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
     """Say it statement by statement, each with the kind of rows it is from, as `incident_lines` names these."""
-    said = []
-    if incident["silent_ms"]:
-        said.append((f"was silent for {seconds_text([incident['silent_ms']])}", "silent"))
-    elif incident["genuine"]:
-        slow = incident["genuine_cause"] == "follower_slow"
-        said.append(("fetched, but fell behind" if slow else "stopped fetching", "genuine"))
-    if incident["genuine"]:
-        narrow = f" ({link_in_sentence(incident)})" if link_in_sentence(incident) else ""
-        drops = count_of(incident["genuine"], "ISR")
-        said.append((f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "genuine"))
+    said = _fell_behind(incident)
     if incident["spurious_of_stopped"]:
         times = times_in_words(incident["spurious_of_stopped"])
-        said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "stopped"))
+        said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "spared"))
     made = incident["spurious"] - incident["spurious_of_stopped"]
     if made:
         why = "" if incident["silent_ms"] else f", although {_why([incident], made)}"
@@ -223,6 +242,31 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
         suspect = (incident["suspect"] or "broker").replace("_", " ")
         judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at the {suspect}"
         said.append((judged if said else f"is suspected: {judged}", "unknown"))
+    return said
+
+
+def _fell_behind(incident: Row) -> list[tuple[str, str]]:
+    """Say who was silent, not reached, or stopped, and who was dropped for it."""
+    said = []
+    if incident["silent_ms"]:
+        said.append((f"was silent for {seconds_text([incident['silent_ms']])}", "silent"))
+    elif incident["unreached"]:
+        said.append(("could not be reached", "unreached"))
+    elif incident["linked"]:
+        said.append((f"did not get through to {_brokers(incident['linked_to'])}", "linked"))
+    elif incident["stopped"]:
+        slow = incident["genuine_cause"] == "follower_slow"
+        said.append(("fetched, but fell behind" if slow else "stopped fetching", "stopped"))
+    if incident["unreached"]:
+        whom = f"it dropped {_brokers(incident['cut_off'])} from {count_of(incident['unreached'], 'ISR')}"
+        said.append((f"{whom}{', ' + _ELSEWHERE if incident['cut_off_went_on'] else ''}", "unreached"))
+    if incident["linked"]:
+        drops = f"{_brokers(incident['linked_to'])} dropped it from {count_of(incident['linked'], 'ISR')}"
+        said.append((f"{drops}, and its other fetches went on: suspect the link or a throttle", "linked"))
+    if incident["stopped"]:
+        narrow = f" ({link_in_sentence(incident)})" if link_in_sentence(incident) else ""
+        drops = count_of(incident["stopped"], "ISR")
+        said.append((f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "stopped"))
     return said
 
 

@@ -1,4 +1,6 @@
--- Drops that point at one broker and are near in time; with that broker's silences, and what else happened to it.
+-- Drops that point at one broker and are near in time; with that broker's silences, and what else happened to it. Of the
+-- genuine ones, unreached: followers that it dropped as they did not get through to it; linked: it did not get through to one
+-- leader, while its other fetches went on; stopped: the others.
 WITH grouped AS (
   SELECT
     cluster_id, fault_id, incident,
@@ -12,10 +14,17 @@ WITH grouped AS (
     count_if(verdict = 'excluded') AS excluded,
     count_if(verdict = 'unknown') AS unknown,
     count(DISTINCT (topic, partition_id)) AS partitions,
-    list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine')) AS dropped_by,
+    count_if(verdict = 'genuine' AND leader_id = fault_id) AS unreached,
+    count_if(verdict = 'genuine' AND who = 'link') AS linked,
+    count_if(verdict = 'genuine' AND replica_id = fault_id AND who IS DISTINCT FROM 'link') AS stopped,
+    list_sort(list(DISTINCT replica_id) FILTER (verdict = 'genuine' AND leader_id = fault_id)) AS cut_off,
+    bool_and(coalesce(who = 'leader', false)) FILTER (verdict = 'genuine' AND leader_id = fault_id) AS cut_off_went_on,
+    list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND who = 'link')) AS linked_to,
+    bool_and(coalesce(who = 'follower', false)) FILTER (verdict = 'genuine' AND replica_id = fault_id) AS stopped_everywhere,
+    list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND replica_id = fault_id)) AS dropped_by,
     list_sort(list(DISTINCT replica_id) FILTER (verdict = 'spurious' AND leader_id = fault_id)) AS healthy,
     mode(cause) FILTER (verdict = 'spurious' AND leader_id = fault_id) AS spurious_cause,
-    mode(cause) FILTER (verdict = 'genuine') AS genuine_cause,
+    mode(cause) FILTER (verdict = 'genuine' AND replica_id = fault_id) AS genuine_cause,
     mode(suspect) FILTER (verdict = 'unknown') AS suspect,
     max(lag_ms) FILTER (verdict = 'spurious') AS healthy_lag_ms,
     first(topic ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS topic,
