@@ -67,9 +67,9 @@ def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Pat
 
 
 def _list(job: Job, broker: int | None, at_us: int | None) -> None:
+    from isr_batch.incidents.incident_story import incident_story
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents
     from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.sentences import incident_story
 
     with job.out.step("read the tables"):
         own = own_shrinks(job.lake)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from isr_batch.incidents.incident_lines import incident_lines
+from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks
-from isr_batch.incidents.sentences import NOTHING, incident_story, incident_time, incidents_worst_first
+from isr_batch.incidents.sentences import NOTHING, incident_time, incidents_worst_first
 from isr_batch.phrases import count_of
 
 MOST: Final = 10

@@ -33,7 +33,7 @@ COLUMNS: Final = {
     "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
         "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",
-        "strength",
+        "strength", "spurious",
     ),
 }  # fmt: skip
 """What is read of each table."""
@@ -109,8 +109,9 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
         known = {**tables, "brokers_logs": brokers_logs}
         known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule)), **known)
         drops = sql(text_of(_PACKAGE, "drops"), who=who_was_absent(sql, known, fetches_of), **known)
-        incidents = sql(text_of(_PACKAGE, "incidents"), drops=drops, **known).to_pylist()
-        known |= {"clusters": sql(text_of(_PACKAGE, "clusters"), **known), "drops": drops}
+        known["drops"] = drops
+        incidents = sql(text_of(_PACKAGE, "incidents"), **known).to_pylist()
+        known["clusters"] = sql(text_of(_PACKAGE, "clusters"), **known)
         clusters = known["clusters"].to_pylist()
         pictures = (
             sql(text_of(_PACKAGE, name, slots=SLOTS), **known).to_pylist()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from isr_batch.incidents.better_rule import better_rule
+from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.listing import listed_explain_command
 from isr_batch.incidents.own_shrinks import VERDICTS, Key, OwnShrinks, Row, incident_key
 from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
@@ -11,7 +12,6 @@ from isr_batch.incidents.sentences import (
     brief_headline,
     cluster_headline,
     clusters_worst_first,
-    incident_story,
     incident_time,
     incidents_worst_first,
     span_of_terms,

@@ -34,7 +34,7 @@ every AS (
   UNION ALL
   SELECT *, false AS logged FROM replayed
 )
-SELECT every.*, e.suspect, e.suspect_broker, e.strength
+SELECT every.*, e.suspect, e.suspect_broker, e.strength, e.spurious AS looks_spurious
 FROM every
 LEFT JOIN (
   SELECT DISTINCT ON (cluster_id, topic, partition_id, leader_id, replica_id, change_time) *

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
-from isr_batch.incidents.sentences import cluster_headline, incident_story
+from isr_batch.incidents.sentences import cluster_headline
 from isr_batch.lake.arrow_read import contract_schema
 from tests.unit.incidents.test_own_shrinks import KEY, Log, at
 

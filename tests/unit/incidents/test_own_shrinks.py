@@ -6,15 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from isr_batch.incidents.incident_story import incident_story, link_in_story
 from isr_batch.incidents.listing import chosen_incidents, listed_incidents
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
-from isr_batch.incidents.sentences import (
-    cluster_headline,
-    incident_story,
-    incidents_answer,
-    incidents_worst_first,
-    link_in_sentence,
-)
+from isr_batch.incidents.sentences import cluster_headline, incidents_answer, incidents_worst_first, unjudged_clusters
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.phrases import times_in_words
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
@@ -148,16 +143,46 @@ def test_one_follower_is_it(log: Log) -> None:
     )
 
 
+def test_what_cannot_be_judged_is_never_unhealthy(log: Log) -> None:
+    """The request log was switched on after the incident, and covers one broker."""
+    for seconds in (10, 11, 70):
+        log.shrink(seconds, 1, 3, None)
+    log.shrink(12, 2, 3, None)
+    log.add("coverage", cluster_id="c", broker_id=1, log="request", from_time=at(30), until_time=at(40))
+    evidence = {"suspect": "leader", "suspect_broker": 1, "strength": "strong", "spurious": "strong"}
+    for seconds in (10, 11):
+        log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=1, replica_id=3,
+                change_time=at(seconds), **evidence)  # fmt: skip
+    own = log.found()
+    assert cluster_headline(own, own.clusters[0])[:2] == [
+        (
+            "None of the 4 followers that your brokers dropped can be judged by the replay (the request log begins at "
+            "00:00:30, after 2 of them; the request log ends at 00:00:40, before 1 of them; no request log of their "
+            "leader covers 1 of them)."
+        ),
+        "server.log alone points at broker 1 at 00:00:10 (2); 2 look spurious.",
+    ]
+    assert unjudged_clusters(own) == ["c"]
+    assert incidents_answer(own, by_lines={"c": ["What server.log says."]})[1:] == ["  What server.log says."]
+    log.shrink(35, 1, 2, "genuine", "follower_stopped")
+    own = log.found()
+    assert cluster_headline(own, own.clusters[0])[0] == (
+        "Of 5 followers that your brokers dropped, none of the 1 that can be judged was healthy."
+    )
+    assert unjudged_clusters(own) == []
+
+
 def test_a_drop_that_cannot_be_judged_points_where_server_log_points(log: Log) -> None:
     log.shrink(60, 2, 3, None)
     log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=2, replica_id=3, change_time=at(60),
             suspect="leader", suspect_broker=2)  # fmt: skip
     own = log.found()
-    assert "1 cannot be judged; the lines of server.log point at broker 2." in " ".join(
-        cluster_headline(own, own.clusters[0])
-    )
+    assert cluster_headline(own, own.clusters[0])[:2] == [
+        "The follower that your brokers dropped cannot be judged by the replay.",
+        "server.log alone points at broker 2 at 00:01:00 (1).",
+    ]
     assert incident_story(own.incidents[0]) == (
-        "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at the leader."
+        "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at it."
     )
 
 
@@ -165,7 +190,7 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     log.shrink(30, 1, 3, "genuine", "follower_slow")
     own = log.found()
     (incident,) = own.incidents
-    assert link_in_sentence(incident) == "or its link to broker 1"
+    assert link_in_story(incident) == "or its link to broker 1"
     assert " ".join(cluster_headline(own, own.clusters[0])).startswith(
         "Of 1 follower that your brokers dropped, none was healthy. 1 was really stopped or behind: broker 3 at "
         "00:00:25 (1, or its link to broker 1)."
@@ -175,7 +200,7 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     )
     log.shrink(31, 2, 3, "genuine", "follower_slow")
     (both,) = log.found().incidents
-    assert link_in_sentence(both) == ""
+    assert link_in_story(both) == ""
 
 
 def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) -> None:
