@@ -4,11 +4,13 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
+from isr_batch.errors import NoInputError
 from isr_batch.incidents.incident_lines import incident_lines
 from isr_batch.incidents.incident_story import incident_story
-from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, incident_key
 from isr_batch.incidents.sentences import NOTHING, incident_time, incidents_worst_first
 from isr_batch.phrases import count_of
+from isr_batch.window import AskedTime
 
 MOST: Final = 10
 """Incidents that are listed."""
@@ -16,20 +18,43 @@ PARTITIONS: Final = 5
 """Partitions that are listed."""
 
 
-def chosen_incidents(own: OwnShrinks, broker: int | None = None, at_us: int | None = None) -> list[Row]:
-    """Choose incidents: all, those that point at a broker, or the one that is nearest to an instant.
+def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
+    """Choose incidents: all, those of a broker, or the one that is nearest to an instant.
+
+    Of a broker are those that point at it, and those in which it dropped others or was dropped.
 
     Parameters
     ----------
     own : OwnShrinks
     broker : int, optional
-    at_us : int, optional
-        Microseconds since 1970.
+    at : AskedTime, optional
+
+    Raises
+    ------
+    NoInputError
+        When there is no such broker.
     """
-    found = [one for one in own.incidents if broker is None or one["fault_id"] == broker]
-    if at_us is None or not found:
+    if broker is not None:
+        _require_broker(own, broker)
+    found = [one for one in own.incidents if broker in (None, one["fault_id"], *one["droppers"], *one["replicas"])]
+    if at is None or not found:
         return incidents_worst_first(found)
-    return [min(found, key=lambda one: max(one["since_us"] - at_us, at_us - one["last_us"], 0))]
+    return [min(found, key=lambda one: abs(at.after_us(one["since_us"], one["last_us"])))]
+
+
+def _require_broker(own: OwnShrinks, broker: int) -> None:
+    terms = own.tables["leader_epochs"].select(["leader_id", "assigned"]).to_pylist()
+    there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
+    there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
+    if broker not in there:
+        raise NoInputError(f"no broker {broker} in these logs", f"there are {', '.join(map(str, sorted(there)))}")
+
+
+def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
+    """By how much the nearest drop of incidents came later than an instant; negative: earlier."""
+    keys = {incident_key(one) for one in incidents}
+    after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]
+    return min(after, key=abs, default=0)
 
 
 def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False) -> list[str]:
@@ -48,7 +73,7 @@ def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, wh
     if not own.clusters:
         return [NOTHING]
     if not incidents:
-        return ["No follower was dropped for which these logs point at such a broker."]
+        return ["No follower was dropped, or none that has to do with this broker."]
     named = len({one["cluster_id"] for one in own.clusters}) > 1
     shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
     lines = []

@@ -23,6 +23,8 @@ WITH grouped AS (
     bool_and(coalesce(who = 'follower', false)) FILTER (verdict = 'genuine' AND replica_id = fault_id) AS stopped_everywhere,
     list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND replica_id = fault_id)) AS dropped_by,
     list_sort(list(DISTINCT replica_id) FILTER (verdict = 'spurious' AND leader_id = fault_id)) AS healthy,
+    coalesce(list_sort(list(DISTINCT leader_id) FILTER (made_by = 'leader')), []) AS droppers,
+    list_sort(list(DISTINCT replica_id)) AS replicas,
     mode(cause) FILTER (verdict = 'spurious' AND leader_id = fault_id) AS spurious_cause,
     mode(cause) FILTER (verdict = 'genuine' AND replica_id = fault_id) AS genuine_cause,
     if(count_if(verdict = 'unknown' AND suspect <> 'link_or_follower') = 0, 'link_or_follower', NULL) AS suspect,

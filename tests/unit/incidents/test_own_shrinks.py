@@ -6,14 +6,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from isr_batch.errors import NoInputError
 from isr_batch.incidents.incident_story import incident_story, link_in_story
-from isr_batch.incidents.listing import chosen_incidents, listed_incidents
+from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
 from isr_batch.incidents.sentences import cluster_headline, incidents_answer, incidents_worst_first, unjudged_clusters
 from isr_batch.lake.arrow_read import contract_schema
-from isr_batch.phrases import times_in_words
+from isr_batch.phrases import from_asked_time, times_in_words
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.first_screen import drop_matrix_on_screen, lag_time_bound_on_screen
+from isr_batch.window import AskedTime, parse_asked_time
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1}
@@ -357,12 +359,27 @@ def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
     log.shrink(80, 2, 3, "genuine", "follower_stopped")
     own = log.found()
     assert [(one["fault_id"], one["incident"]) for one in chosen_incidents(own)] == [(1, 1), (3, 1), (3, 2)]
-    assert [one["incident"] for one in chosen_incidents(own, broker=3)] == [1, 2]
+    assert [(one["fault_id"], one["incident"]) for one in chosen_incidents(own, broker=3)] == [(1, 1), (3, 1), (3, 2)]
+    assert [(one["fault_id"], one["incident"]) for one in chosen_incidents(own, broker=2)] == [(1, 1), (3, 2)]
+    with pytest.raises(NoInputError, match="no broker 4") as refused:
+        chosen_incidents(own, broker=4)
+    assert refused.value.hint == "there are 1, 2, 3"
     for seconds, first_s in ((0, 14.5), (49, 50), (70, 80), (99, 80)):
-        (one,) = chosen_incidents(own, at_us=int(at(seconds).timestamp() * 1e6))
+        (one,) = chosen_incidents(own, at=AskedTime(int(at(seconds).timestamp() * 1e6)))
         assert one["first_us"] == int(at(first_s).timestamp() * 1e6)
-    assert chosen_incidents(own, broker=2, at_us=0) == []
-    assert listed_incidents(own, [], "LAKE") == ["No follower was dropped for which these logs point at such a broker."]
+    assert listed_incidents(own, [], "LAKE") == ["No follower was dropped, or none that has to do with this broker."]
+
+
+def test_how_far_the_nearest_drop_is(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(80, 2, 3, "genuine", "follower_stopped")
+    own = log.found()
+    for asked, seconds in (("00:02:00", -40), ("00:00:12", 2.5), ("23:59:59", 15.5), ("2026-01-01T00:01:20", 0)):
+        time = parse_asked_time("--at", asked)
+        assert nearest_drop_us(own, chosen_incidents(own, at=time), time) == seconds * 1e6
+    assert from_asked_time(-40_000_000, "drop") == ["The nearest drop came 40 s before that time."]
+    assert from_asked_time(9_045_000_000, "drop") == ["The nearest drop came 2 h 30 min after that time."]
+    assert from_asked_time(999_999, "drop") == []
 
 
 def test_a_list_has_the_command_for_each_incident_and_the_worst_partitions(log: Log) -> None:
