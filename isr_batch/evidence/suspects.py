@@ -11,12 +11,16 @@ from typing import NamedTuple
 
 from isr_batch.evidence.events_before import event_before
 from isr_batch.evidence.expiration_checks import SAME_START_MS, CheckBurst, ExpirationCheck, expiration_checks
-from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine
-from isr_batch.evidence.shrinks import CONTROLLER, LEADER, Shrink
+from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine, printed_lag_time
+from isr_batch.evidence.shrinks import CONTROLLER, LEADER, UNKNOWN, Shrink
 from isr_batch.evidence.trouble import DECIDES, KINDS, TroublesOfFollowers
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
 STRONG, WEAK, NONE = "strong", "weak", "none"
+
+ON_PURPOSE = (
+    "It was removed on purpose (an observer, a patched release), or the stamp and lastCaughtUpTimeMs are of two clocks."
+)
 
 SOON_MS = 2_000
 """A follower that was never gone is back as soon as the leader has answered it and its ISR write is done."""
@@ -62,7 +66,9 @@ class Suspicion(NamedTuple):
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
     """Weigh all shrinks of a cluster; the order stays."""
-    checks = expiration_checks((row for row in rows if row.made_by == LEADER and not row.retry), found)
+    kept = {id(row) for row in rows if _within_lag_time(row, found)}
+    by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
+    checks = expiration_checks(by_leaders, found)
     troubles, scales = TroublesOfFollowers(found), _Scales(checks, _leaders(found))
     check_of = {id(row): check for check in checks for row in check.rows}
     weighed = []
@@ -76,10 +82,28 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
             one.reason = (
                 "No Shrinking line of the leader: the controller removed it (shutdown, fencing or reassignment)."
             )
-        else:
+        elif row.made_by == UNKNOWN:
+            one.reason = (
+                "No Shrinking line, but server.log of the leader does not cover the time: leader or controller."
+            )
+        elif row.retry:
             one.reason = "The leader repeats a shrink that was not written before."
+        else:
+            one.reason = (
+                f"It was last caught up {row.lag_ms} ms before, which is within replica.lag.time.max.ms "
+                f"({printed_lag_time(found, row.leader_id)}): no rule of lag explains it. {ON_PURPOSE}"
+            )
+            one.spurious = STRONG if row.records_behind == 0 else NONE
         weighed.append(one)
     return weighed
+
+
+def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
+    """Whether a leader dropped a follower that did not lag, by what is printed of it and known of the lag time."""
+    lag_time = printed_lag_time(found, row.leader_id)
+    if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
+        return False
+    return row.lag_ms < lag_time
 
 
 def _leaders(found: FoundLines) -> set[int]:
