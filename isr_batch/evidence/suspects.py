@@ -24,6 +24,8 @@ ON_PURPOSE = (
 
 SOON_MS = 2_000
 """A follower that was never gone is back as soon as the leader has answered it and its ISR write is done."""
+MOST_LINKS = 2
+"""So many followers of one leader do not fail, or their links, at one time by chance."""
 LATE_MS = 150
 """A check that is later than this was held up."""
 
@@ -120,6 +122,11 @@ class _Scales:
         for check in checks:
             for burst in check.bursts.values():
                 self._bursts[burst.replica_id].append(burst)
+        self._followers: dict[int, set[int]] = defaultdict(set)  # that any check of a leader names
+        for check in checks:
+            self._followers[check.leader_id] |= {
+                broker for row in check.rows for broker in row.isr_before if broker != check.leader_id
+            }
         self._of_leader = {check.number: self._leader(check) for check in checks}
         self._woke: dict[int, list[ExpirationCheck]] = defaultdict(list)  # after a silence, by leader
         for check in checks:
@@ -149,12 +156,14 @@ class _Scales:
             self._suspect(one, FOLLOWER, follower)
         elif leader.strength == WEAK:
             self._suspect(one, LEADER, leader)
+        elif (alone := self._alone(check.bursts[row.replica_id])).strength != NONE:
+            self._suspect(one, LEADER, alone)
         else:
             self._suspect(one, EITHER, self._pair(check, check.bursts[row.replica_id]))
         if row.records_behind == 0:
             one.spurious = STRONG
             one.reason += " It was 0 records behind: spurious on its face."
-        elif one.suspect == LEADER:
+        elif one.suspect == LEADER and (leader.strength != NONE or row.failing_ms):
             one.spurious = one.strength
 
     @staticmethod
@@ -232,6 +241,22 @@ class _Scales:
             why = f"Broker {burst.leader_id} dropped broker {burst.replica_id}{woke}: the whole broker was silent."
             return Suspicion(STRONG, why, lines)
         return Suspicion(NONE)
+
+    def _alone(self, burst: CheckBurst) -> Suspicion:
+        """Weigh whether a leader dropped all that follow it at about one time, by several checks, and others none."""
+        near = [
+            other
+            for each in self._followers[burst.leader_id]
+            for other in self._bursts[each]
+            if other.leader_id == burst.leader_id and burst.same_time(other)
+        ]
+        dropped = {other.replica_id for other in near}
+        if len(dropped) < MOST_LINKS or dropped != self._followers[burst.leader_id]:
+            return Suspicion(NONE)
+        if any(self._by_others(other.replica_id, other) for other in near):
+            return Suspicion(NONE)
+        why = f"Broker {burst.leader_id} dropped all that follow it at about one time, which no other leader did."
+        return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
         """Say what remains where one leader dropped one follower."""

@@ -8,8 +8,12 @@ WITH found AS (
     AND (d.cluster_id, d.leader_id, d.replica_id) = (w.cluster_id, w.leader_id, w.replica_id)
     AND epoch_us(d.change_time) BETWEEN w.first_us AND w.last_us
 ),
+-- Kafka's defaults are 10 and 30 s. Where one is assumed, drops further apart than the shorter are of two incidents.
 lag_times AS (
-  SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY cluster_id
+  SELECT
+    cluster_id,
+    least(max(replica_lag_time_max_ms), if(bool_or(coalesce(lag_time_source = 'default', false)), 10000, NULL)) AS lag_time_ms
+  FROM leader_epochs GROUP BY cluster_id
 ),
 -- Who stops is dropped from partitions where it lacks nothing as well: no fault of their leader.
 near AS (

@@ -109,6 +109,18 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
     )
 
 
+def test_an_assumed_lag_time_is_no_fact(log: Log) -> None:
+    """It is not told as one, and does not make one incident of two."""
+    for row in log.rows["leader_epochs"]:
+        row |= {"replica_lag_time_max_ms": 30_000, "lag_time_source": "default"}
+    leader_was_silent(log)
+    log.shrink(31, 1, 3, "spurious", "slow_leader", lag_ms=4000)
+    own = log.found()
+    assert [one["spurious"] for one in own.incidents] == [4, 1]
+    assert "(30,000, Kafka's default, is assumed)" in lag_time_bound_on_screen(own.incidents, own.clusters[0])
+    assert "replica.lag.time.max.ms is in no log: 30,000" in " ".join(cluster_headline(own, own.clusters[0]))
+
+
 def test_what_no_log_tells_is_said_with_how_to_tell_it(log: Log) -> None:
     log.rows["coverage"] = []
     for broker in (1, 2):
