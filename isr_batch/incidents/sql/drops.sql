@@ -15,26 +15,42 @@ lag_times AS (
     least(max(replica_lag_time_max_ms), if(bool_or(coalesce(lag_time_source = 'default', false)), 10000, NULL)) AS lag_time_ms
   FROM leader_epochs GROUP BY cluster_id
 ),
--- Who stops is dropped from partitions where it lacks nothing as well: no fault of their leader.
+genuine AS (
+  SELECT *, CASE
+    WHEN verdict <> 'genuine' THEN NULL
+    WHEN who IS NOT NULL THEN if(who = 'leader', leader_id, replica_id)
+    WHEN strength <> 'none' THEN coalesce(suspect_broker, replica_id)
+    ELSE replica_id
+  END AS genuine_fault_id
+  FROM found
+),
+-- Who stops is dropped from partitions where it lacks nothing as well: no fault of their leader, unless that is not reached.
 near AS (
-  SELECT f.*, lag_time_ms, least(
-    epoch_ms(change_time) - epoch_ms(max(change_time) FILTER (verdict = 'genuine') OVER until_then),
-    epoch_ms(min(change_time) FILTER (verdict = 'genuine') OVER from_then) - epoch_ms(change_time)
-  ) AS from_genuine_ms
-  FROM found AS f LEFT JOIN lag_times USING (cluster_id)
+  SELECT
+    g.*, lag_time_ms,
+    least(
+      epoch_ms(change_time) - epoch_ms(max(change_time) FILTER (verdict = 'genuine') OVER until_then),
+      epoch_ms(min(change_time) FILTER (verdict = 'genuine') OVER from_then) - epoch_ms(change_time)
+    ) AS from_genuine_ms,
+    least(
+      epoch_ms(change_time) - epoch_ms(max(change_time) FILTER (genuine_fault_id = leader_id) OVER of_pair_until_then),
+      epoch_ms(min(change_time) FILTER (genuine_fault_id = leader_id) OVER of_pair_from_then) - epoch_ms(change_time)
+    ) AS from_unreached_ms
+  FROM genuine AS g LEFT JOIN lag_times USING (cluster_id)
   WINDOW
     until_then AS (PARTITION BY cluster_id, replica_id ORDER BY change_time),
-    from_then AS (PARTITION BY cluster_id, replica_id ORDER BY change_time DESC)
+    from_then AS (PARTITION BY cluster_id, replica_id ORDER BY change_time DESC),
+    of_pair_until_then AS (PARTITION BY cluster_id, leader_id, replica_id ORDER BY change_time),
+    of_pair_from_then AS (PARTITION BY cluster_id, leader_id, replica_id ORDER BY change_time DESC)
 ),
 blamed AS (
   SELECT *, CASE
     WHEN verdict = 'unknown' THEN suspect_broker
+    WHEN verdict = 'genuine' THEN genuine_fault_id
     WHEN verdict = 'excluded' THEN replica_id
-    WHEN cause = 'slow_leader' THEN leader_id
-    WHEN who = 'leader' THEN leader_id
-    WHEN who IN ('follower', 'link') THEN replica_id
-    WHEN verdict = 'genuine' AND strength <> 'none' THEN coalesce(suspect_broker, replica_id)
-    WHEN verdict = 'spurious' AND coalesce(from_genuine_ms > lag_time_ms, true) THEN leader_id
+    WHEN cause = 'slow_leader' OR who = 'leader' THEN leader_id
+    WHEN who IS NOT NULL THEN replica_id
+    WHEN coalesce(from_genuine_ms > lag_time_ms, true) OR from_unreached_ms <= lag_time_ms THEN leader_id
     ELSE replica_id
   END AS fault_id
   FROM near
