@@ -86,5 +86,5 @@ def _list(job: Job, broker: int | None, at: AskedTime | None) -> None:
             job.out.say(**one, **asked, story=incident_story(one))
     else:
         whole = broker is not None or at is not None
-        listed = listed_incidents(own, found, job.lake.root, whole=whole)
+        listed = listed_incidents(own, found, job.lake.root, whole=whole, broker=broker)
         job.out.text("\n".join([*from_asked_time(after_us, "drop"), *listed]))

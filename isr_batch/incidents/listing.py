@@ -57,7 +57,9 @@ def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) ->
     return min(after, key=abs, default=0)
 
 
-def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False) -> list[str]:
+def listed_incidents(
+    own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
+) -> list[str]:
     """List incidents in the order of time, the worst MOST of them, then the worst partitions among their clusters.
 
     Parameters
@@ -69,29 +71,45 @@ def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, wh
         As the commands name it.
     whole : bool
         Each statement with the query and the log lines behind it, and no partitions.
+    broker : int, optional
+        Incidents that do not point at it come last, in brief.
     """
     if not own.clusters:
         return [NOTHING]
     if not incidents:
         return ["No follower was dropped, or none that has to do with this broker."]
-    named = len({one["cluster_id"] for one in own.clusters}) > 1
-    shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
-    lines = []
-    for one in shown:
-        one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]
-        lines += [f"{one['cluster_id'] + ', ' if named else ''}{one_story[0]}", *one_story[1:]]
-        if one["rule"]:
-            lines.append(f"  {listed_explain_command(one, lake)}")
-    if len(incidents) > len(shown):
-        lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
+    pointing = [one for one in incidents if broker in (None, one["fault_id"])]
+    others = [one for one in incidents if broker not in (None, one["fault_id"])]
+    lines = _listed(own, pointing, lake, whole=whole)
+    if others:
+        lines += [*[""][: len(lines)], f"Others in which broker {broker} dropped followers, or was dropped:"]
+        lines += _listed(own, others, lake, whole=False)
     worst = worst_partitions(own) if len(incidents) > 1 and not whole else []
     if worst:
+        named = _several(own)
         lines += ["", "Partitions with most healthy followers dropped:"]
         for one in worst:
             of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"
             lines.append(f"{one['cluster_id'] + ', ' if named else ''}{one['topic']}-{one['partition_id']}: {of}")
             lines.append(f"  {listed_explain_command(one, lake)}")
     return lines
+
+
+def _listed(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
+    shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
+    lines = []
+    for one in shown:
+        one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]
+        lines += [f"{one['cluster_id'] + ', ' if _several(own) else ''}{one_story[0]}", *one_story[1:]]
+        if one["rule"]:
+            lines.append(f"  {listed_explain_command(one, lake)}")
+    if len(incidents) > len(shown):
+        lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
+    return lines
+
+
+def _several(own: OwnShrinks) -> bool:
+    return len({one["cluster_id"] for one in own.clusters}) > 1
 
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:

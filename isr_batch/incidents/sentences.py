@@ -17,7 +17,7 @@ from isr_batch.phrases import count_of, seconds_text, times_in_words, utc_text
 
 CALLED: Final = {
     "spurious": "healthy",
-    "genuine": "stopped or behind",
+    "genuine": "behind",
     "excluded": "removed by the controller",
     "unknown": "not judged",
 }

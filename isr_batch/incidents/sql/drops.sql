@@ -65,7 +65,13 @@ stepped AS (
 SELECT
   cluster_id, topic, partition_id, leader_id, replica_id, epoch_us(change_time) AS change_us, made_by, verdict, cause,
   epoch_us(restored_time) AS restored_us, lag_ms, rule, params_json, epoch_us(replayed_time) AS replayed_us, certainty,
-  suspect, looks_spurious, who, fault_id, source_file, source_line,
+  suspect, looks_spurious, who, fault_id,
+  CASE
+    WHEN verdict = 'excluded' THEN 'controller'
+    WHEN who = 'link' THEN 'link'
+    WHEN fault_id = leader_id THEN 'leader'
+    WHEN fault_id = replica_id THEN 'follower'
+  END AS points_at, source_file, source_line,
   CAST(sum(CAST(first AS INTEGER)) OVER (PARTITION BY cluster_id, fault_id ORDER BY change_time) AS INTEGER) AS incident
 FROM stepped
 ORDER BY cluster_id, change_us, topic, partition_id, replica_id

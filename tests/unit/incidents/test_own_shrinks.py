@@ -344,7 +344,7 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     assert {bar["place"] for bar in drawn.bars} == {"i0-1-1"}
     said = {bar["says"] for bar in drawn.bars}
     assert "00:00:16: broker 1 drops others; healthy: 4 drops" in said
-    assert "00:00:14: broker 1 is dropped; stopped or behind: 1 drop" in said
+    assert "00:00:14: broker 1 is dropped; behind: 1 drop" in said
     assert [(sign["sign"], sign["says"]) for sign in drawn.signs] == [
         ("▲", "00:00:40: broker 3 starts"),
         ("◆", "00:00:00: broker 2 becomes leader of 1 partition"),
@@ -380,6 +380,18 @@ def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
         (one,) = chosen_incidents(own, at=AskedTime(int(at(seconds).timestamp() * 1e6)))
         assert one["first_us"] == int(at(first_s).timestamp() * 1e6)
     assert listed_incidents(own, [], "LAKE") == ["No follower was dropped, or none that has to do with this broker."]
+
+
+def test_incidents_of_others_come_last_and_in_brief(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(50, 1, 3, "genuine", "follower_stopped")
+    own = log.found()
+    lines = listed_incidents(own, chosen_incidents(own, broker=3), "LAKE", whole=True, broker=3)
+    others = lines.index("Others in which broker 3 dropped followers, or was dropped:")
+    assert lines[0] == "2026-01-01 00:00:45 to 00:00:50: broker 3"
+    assert lines[others + 1].startswith("2026-01-01 00:00:10 to 00:00:16: Broker 1 was silent for 6 s; broker 2")
+    lines = listed_incidents(own, chosen_incidents(own, broker=2), "LAKE", whole=True, broker=2)
+    assert lines[0] == "Others in which broker 2 dropped followers, or was dropped:"
 
 
 def test_how_far_the_nearest_drop_is(log: Log) -> None:
