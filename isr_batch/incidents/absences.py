@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
+from isr_batch.lake.arrow_read import stored_bytes
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from isr_batch.lake.engines import engine_for_a_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.sql_files import text_of
+from isr_batch.lake.tables.inputs import FETCH_LOG
 
 CHECK_US: Final = 500_000
 """Drops of a leader that follow each other within this time are of one check."""
@@ -17,6 +20,8 @@ LEAST: Final = 0.1
 """Share of a time in which a follower that is well has no fetch with its leader: the way there and back, its writes."""
 GONE: Final = 0.95
 """Who was absent for more than this share of the time before proves nothing about what came then."""
+MOST_BYTES: Final = 64 << 20
+"""Of a log: about five million rows, which take some ten seconds each time. Of a larger one the lines decide."""
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
@@ -50,8 +55,12 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
     return sql(text_of(_PACKAGE, "who", least=LEAST, gone=GONE), windows=windows, absences=absences)
 
 
-def fetches_of_spans(lake: Lake, spans: pa.Table) -> pa.Table:
-    """Read the fetches that were under way in spans of time."""
+def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
+    """Give what reads the fetches that were under way in spans of time; None where the log is too large to be read."""
+    return partial(_fetches, lake) if stored_bytes(lake, FETCH_LOG.name) <= MOST_BYTES else None
+
+
+def _fetches(lake: Lake, spans: pa.Table) -> pa.Table:
     days = _day(min(spans["from_us"].to_pylist())), _day(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
         # The day of a fetch is the one on which it was handled.

@@ -1,7 +1,6 @@
 """Join the brokers' own shrinks with the replay's verdicts, and group them into incidents; without Spark jobs."""
 
 from collections import defaultdict
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -82,7 +81,7 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
     tables["shrink_verdicts"] = read_columns(
         lake, "shrink_verdicts", COLUMNS["shrink_verdicts"], {"rule": ran or BASELINE}
     )
-    return own_shrinks_of_tables(tables, partial(fetches_of_spans, lake))
+    return own_shrinks_of_tables(tables, fetches_of_spans(lake))
 
 
 def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = None) -> OwnShrinks:

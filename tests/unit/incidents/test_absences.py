@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isr_batch.incidents import absences
+from isr_batch.incidents.absences import MOST_BYTES, fetches_of_spans
 from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
 from isr_batch.incidents.sentences import cluster_headline
@@ -138,6 +140,13 @@ def test_a_healthy_follower_that_stopped_everywhere_is_no_fault_of_its_leader(ca
     cluster = Cluster({(3, 1), (3, 2)})
     cluster.drop(3, 1, "spurious", cause)
     assert blamed(cluster) == [("follower", 3)]
+
+
+def test_a_large_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absences, "stored_bytes", lambda _lake, name: MOST_BYTES + (name == "fetch_log"))
+    assert fetches_of_spans(None) is None  # type: ignore[arg-type]
+    monkeypatch.setattr(absences, "stored_bytes", lambda _lake, _name: MOST_BYTES)
+    assert fetches_of_spans(None) is not None  # type: ignore[arg-type]
 
 
 @settings(max_examples=20, deadline=None)
