@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from isr_batch.incidents.own_shrinks import Row
-from isr_batch.phrases import count_of, seconds_text, times_in_words
+from isr_batch.phrases import count_of, seconds_text, times_in_words, utc_text
 
 _HEALTHY: Final = {
     "caught_up": "they lacked nothing",
@@ -17,6 +17,8 @@ BROKER_EVENTS: Final = {
     "fenced": "fenced without a heartbeat",
     "started": "started again",
 }
+STARVED: Final = 3
+"""Silences in one incident: who is stopped has one, who gets a little of a processor has many."""
 ELSEWHERE: Final = "whose other fetches went on: suspect its network"
 
 
@@ -54,7 +56,7 @@ def _fell_behind(incident: Row) -> list[tuple[str, str]]:
     """Say who was silent, not reached, or stopped, and who was dropped for it."""
     said = []
     if incident["silent_ms"]:
-        said.append((f"was silent for {seconds_text([incident['silent_ms']])}", "silent"))
+        said.append((silence_in_story(incident), "silent"))
     elif incident["unreached"]:
         said.append(("could not be reached", "unreached"))
     elif incident["linked"]:
@@ -100,6 +102,15 @@ def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
     """Say why followers, or the one, count as healthy."""
     causes = " or ".join(dict.fromkeys(_HEALTHY[one["spurious_cause"]] for one in incidents))
     return causes.replace("they ", "it ").replace("their ", "its ") if number == 1 else causes
+
+
+def silence_in_story(incident: Row) -> str:
+    """Say how long a broker was silent; of many short silences, that it was starved."""
+    longest = seconds_text([incident["silent_ms"]])
+    if incident["silences"] < STARVED:
+        return f"was silent for {longest}"
+    since, until = (utc_text(incident[f"silent_{name}_us"], "%H:%M:%S") for name in ("from", "until"))
+    return f"was starved from {since} to {until} ({incident['silences']} silences of up to {longest})"
 
 
 def brokers_in_story(ids: Sequence[int]) -> str:

@@ -7,9 +7,11 @@ from typing import Final
 from isr_batch.incidents.incident_story import (
     BROKER_EVENTS,
     ELSEWHERE,
+    STARVED,
     brokers_in_story,
     incident_story,
     link_in_story,
+    silence_in_story,
     why_healthy_in_story,
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
@@ -104,13 +106,15 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
         return f"{of}."
     parts = []
     made = [one for one in guilty if one["made"]]
-    silent = [one for one in made if one["silent_ms"]]
+    starved = [one for one in made if one["silent_ms"] and one["silences"] >= STARVED]
+    silent = [one for one in made if one["silent_ms"] and one["silences"] < STARVED]
     unreached = [one for one in made if one["unreached"] and not one["silent_ms"]]
     stopped = [one for one in made if one["stopped"] and not one["silent_ms"] and not one["unreached"]]
     others = [one for one in made if not one["silent_ms"] and not one["unreached"] and not one["stopped"]]
     for broker, of_broker, number in _of_brokers(silent, "made"):
         times = seconds_text([one["silent_ms"] for one in of_broker])
         parts.append(f"broker {broker} was silent for {times} {_moments(of_broker, form)}, then dropped {number}")
+    parts += [f"broker {one['fault_id']} {silence_in_story(one)}, and dropped {one['made']}" for one in starved]
     for broker, of_broker, number in _of_brokers(unreached, "made"):
         when = f"could not be reached {_moments(of_broker, form)}, and dropped {number}"
         parts.append(f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})")

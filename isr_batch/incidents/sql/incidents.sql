@@ -58,14 +58,19 @@ late AS (
   )
   JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY ALL) USING (cluster_id)
   WHERE nth = 1 AND out = 0 AND back_us - others_us > 1000 * lag_time_ms
+),
+silences AS (
+  SELECT
+    g.cluster_id, g.fault_id, g.incident, max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) AS silent_ms, count(*) AS silences,
+    min(epoch_us(e.event_time)) AS silent_from_us, max(epoch_us(e.end_time)) AS silent_until_us
+  FROM grouped AS g
+  JOIN broker_events AS e ON e.kind = 'silent' AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
+    AND epoch_us(e.event_time) <= g.last_us AND epoch_us(e.end_time) >= g.since_us
+  GROUP BY ALL
 )
 SELECT
   g.*, late_leader, late_us, others_us,
-  (
-    SELECT max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) FROM broker_events AS e
-    WHERE e.kind = 'silent' AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
-      AND epoch_us(e.event_time) <= g.last_us AND epoch_us(e.end_time) >= g.since_us
-  ) AS silent_ms,
+  silent_ms, silences, silent_from_us, silent_until_us,
   (
     SELECT list_sort(list(DISTINCT e.kind)) FROM broker_events AS e
     WHERE e.kind IN ('fenced', 'shutting_down', 'started') AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
@@ -77,5 +82,6 @@ SELECT
       AND epoch_us(t.start_time) <= g.first_us AND epoch_us(t.end_time) >= g.first_us
   ) AS leaders
 FROM grouped AS g
+LEFT JOIN silences ON silences.cluster_id = g.cluster_id AND silences.fault_id = g.fault_id AND silences.incident = g.incident
 LEFT JOIN late ON late.cluster_id = g.cluster_id AND late.fault_id = g.fault_id AND late.incident = g.incident
 ORDER BY g.cluster_id, first_us, g.fault_id

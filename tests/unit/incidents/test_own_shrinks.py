@@ -157,6 +157,23 @@ def test_one_follower_is_it(log: Log) -> None:
     )
 
 
+def test_a_leader_with_many_silences_was_starved(log: Log) -> None:
+    """To name the longest alone would say less than a lag time."""
+    for number in range(12):
+        begin = 10 + 2 * number
+        log.add(
+            "broker_events", cluster_id="c", broker_id=1, kind="silent", event_time=at(begin), end_time=at(begin + 1.5)
+        )
+    for number in range(3):
+        log.shrink(18 + 4 * number, 1, 3, "spurious", "slow_leader", lag_ms=8000)
+    own = log.found()
+    starved = "was starved from 00:00:10 to 00:00:27 (9 silences of up to 1.5 s)"
+    assert incident_story(own.incidents[0]) == f"Broker 1 {starved}; it dropped 3 healthy followers (broker 3)."
+    assert cluster_headline(own, own.clusters[0])[0] == (
+        f"Of 3 followers that your brokers dropped, 3 were healthy: broker 1 {starved}, and dropped 3."
+    )
+
+
 def test_what_cannot_be_judged_is_never_unhealthy(log: Log) -> None:
     """The request log was switched on after the incident, and covers one broker."""
     for seconds in (10, 11, 70):
