@@ -24,6 +24,18 @@ def seconds_text(times_ms: Sequence[int]) -> str:
     return f"{least} s" if least == most else f"{least} to {most} s"
 
 
+def from_asked_time(after_us: int, what: str) -> list[str]:
+    """Say how far off the nearest of what was asked for is; nothing where that is less than a second."""
+    seconds = abs(after_us) // 1_000_000
+    units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+    far = [
+        f"{seconds % above // size} {unit}"
+        for (size, unit), above in zip(units, (10**12, 86_400, 3_600, 60), strict=True)
+    ]
+    said = " ".join([part for part in far if not part.startswith("0 ")][:2])
+    return [f"The nearest {what} came {said} {'after' if after_us > 0 else 'before'} that time."] if seconds else []
+
+
 def utc_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Write an instant in UTC."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):{form}}"

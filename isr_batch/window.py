@@ -2,9 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
 
 from isr_batch.errors import UsageError
+
+DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,42 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
     return Window(*(str(day) if day else None for day in days))
 
 
+@dataclass(frozen=True)
+class AskedTime:
+    """An instant that somebody asks about, in microseconds since the epoch; or a time of any day."""
+
+    us: int
+    any_day: bool = False
+
+    def after_us(self, first_us: int, last_us: int | None = None) -> int:
+        """By how much what lasted from one instant to another came later (negative: was over) than the asked one.
+
+        Of a time of any day, the nearest counts.
+        """
+        asked_us, last_us = self.us, first_us if last_us is None else last_us
+        if self.any_day:
+            asked_us += DAY_US * round(((first_us + last_us) / 2 - asked_us) / DAY_US)
+        return max(first_us - asked_us, 0) or min(last_us - asked_us, 0)
+
+
+def parse_asked_time(option: str, text: str) -> AskedTime:
+    """Read an instant as `parse_instant`, or a time of day as 16:46:48 or 16:46, in UTC.
+
+    Raises
+    ------
+    UsageError
+        When it is neither.
+    """
+    try:
+        of_day = time.fromisoformat(text) if re.match(r"\d\d:\d\d", text) else None
+    except ValueError:
+        of_day = None
+    if of_day is None or of_day.tzinfo:
+        return AskedTime(parse_instant(option, text))
+    since_midnight = datetime.combine(date(1970, 1, 1), of_day) - datetime(1970, 1, 1)  # noqa: DTZ001 (a difference)
+    return AskedTime(since_midnight // timedelta(microseconds=1), any_day=True)
+
+
 def parse_instant(option: str, text: str) -> int:
     """Read an instant, ISO 8601 (UTC unless it says otherwise) or Kafka's milliseconds; microseconds since the epoch.
 
@@ -109,7 +148,8 @@ def parse_instant(option: str, text: str) -> int:
         return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     except ValueError:
         raise UsageError(
-            f"{option} {text}: not an instant", "write it as 2026-01-31T12:00:00.123 (UTC), or in ms since the epoch"
+            f"{option} {text}: not an instant",
+            "write it as 2026-01-31T12:00:00.123 (UTC), in ms since the epoch, or as 12:00:00",
         ) from None
 
 

@@ -10,26 +10,37 @@ if TYPE_CHECKING:
     from isr_batch.errors import NothingToReplayError
 
 
-def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, missing: "NothingToReplayError") -> None:
+def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "NothingToReplayError") -> None:
     """Ingest what there is, and answer from table shrink_evidence; no rule is compared."""
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
     from isr_batch.evidence.evidence_table import read_evidence_table
+    from isr_batch.evidence.missing_logs import missing_logs
     from isr_batch.evidence.questions import answer_questions
+    from isr_batch.ingest.log_files.kinds import SERVER
+    from isr_batch.lake.arrow_read import read_columns
     from isr_batch.report.evidence_page import write_evidence_page
 
     with recorded_job(job, "run") as done:
         ingest_logs_of_command(job, done, logs)
         evidence = {name: read_evidence_table(job.lake, name) for name in logs.clusters}
+        missing = {
+            name: missing_logs(
+                read_columns(job.lake, "coverage", ("broker_id", "log", "from_time"), {"cluster_id": name}).to_pylist(),
+                {each.broker_id for each in found.files if each.broker_id is not None},
+                {each.broker_id for each in found.of_kind(SERVER) if each.broker_id is not None},
+            )
+            for name, (_, found) in logs.clusters.items()
+        }
         with job.out.step(f"write {file}"):
-            write_evidence_page(evidence, file)
+            write_evidence_page(evidence, file, missing)
         for name, rows in evidence.items():
             shown = answer_table(rows)
             more = f", the first {len(shown)} of {rows.num_rows}" if len(shown) < rows.num_rows else ""
             job.out.details(f"Replicas that left the ISR in {name}{more}", shown, COLUMNS)
-            said, asked = evidence_answer(rows), answer_questions(rows)
+            said, asked = evidence_answer(rows, missing=missing[name]), answer_questions(rows)
             if job.out.as_json:
                 job.out.say(cluster=name, answer=said, questions=[one._asdict() for one in asked])
             else:
                 missing_answers = [f"{one.question} {one.answer}" for one in asked if not one.known]
                 job.out.text([f"{name}: {said[0]}", *said[1:], *missing_answers])
-        job.out.say(nothing_replayed=missing.message, tables=job.lake.root, report=file, run=job.lake.run_id)
+        job.out.say(nothing_replayed=nothing.message, tables=job.lake.root, report=file, run=job.lake.run_id)

@@ -7,7 +7,7 @@ import typer
 
 from isr_batch.errors import UsageError
 from isr_batch.rule_names import require_rule_names
-from isr_batch.window import parse_instant
+from isr_batch.window import AskedTime, parse_asked_time
 from pipelines.job import Catalog, Env, Job, Json, LakePath, Quiet, open_job, settings_of_job
 from pipelines.output import Output
 
@@ -17,21 +17,25 @@ def explain_command(
     partition: Annotated[int | None, typer.Option(min=0, help="Its partition.")] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="ISO 8601 (UTC) or epoch ms; the nearest shrink or incident counts."),
+        typer.Option(
+            "--at", metavar="TIME", help="ISO 8601 (UTC), epoch ms or HH:MM:SS; the nearest shrink or incident counts."
+        ),
     ] = None,
-    broker: Annotated[int | None, typer.Option(min=0, help="Without a topic: only incidents that point at it.")] = None,
+    broker: Annotated[
+        int | None, typer.Option(min=0, help="Without a topic: only its incidents, as leader or follower.")
+    ] = None,
     rule: Annotated[str | None, typer.Option(help="Rule that made the shrink; by default today's.")] = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Picture: svg, png or html.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Explain one shrink; without a topic, list the incidents, with the commands that explain them."""
-    at_us = parse_instant("--at", at) if at is not None else None
+    asked = parse_asked_time("--at", at) if at is not None else None
     if topic is None and partition is None:
         if rule or file:
             raise UsageError("--rule and --out are about one shrink", "give --topic, --partition and --at as well")
-        _list(open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog), broker, at_us)
+        _list(open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog), broker, asked)
         return
-    if topic is None or partition is None or at_us is None:
+    if topic is None or partition is None or asked is None:
         raise UsageError("one shrink has a topic, a partition and a time", "give --topic, --partition and --at")
     if broker is not None:
         raise UsageError("--broker is about incidents", "give it without --topic and --partition")
@@ -44,10 +48,10 @@ def explain_command(
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from udfs.rules import BASELINE
 
-    _tell(job, topic, partition, at_us, rule or BASELINE, file)
+    _tell(job, topic, partition, asked, rule or BASELINE, file)
 
 
-def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Path | None) -> None:
+def _tell(job: Job, topic: str, partition: int, at: AskedTime, rule: str, file: Path | None) -> None:
     from dataclasses import asdict
 
     from isr_batch.explain.shrink_data import explain_shrink
@@ -56,7 +60,7 @@ def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Pat
     from isr_batch.explain.swimlane_data import swimlane_scene
 
     with job.out.step("read the tables"):
-        story = explain_shrink(job.lake, topic, partition, at_us, rule)
+        story = explain_shrink(job.lake, topic, partition, at, rule)
     if job.out.as_json:
         job.out.say(**asdict(story))
     else:
@@ -66,17 +70,21 @@ def _tell(job: Job, topic: str, partition: int, at_us: int, rule: str, file: Pat
             draw_swimlane(swimlane_scene(job.lake, story), story, file)
 
 
-def _list(job: Job, broker: int | None, at_us: int | None) -> None:
-    from isr_batch.incidents.listing import chosen_incidents, listed_incidents
+def _list(job: Job, broker: int | None, at: AskedTime | None) -> None:
+    from isr_batch.incidents.incident_story import incident_story
+    from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
     from isr_batch.incidents.own_shrinks import own_shrinks
-    from isr_batch.incidents.sentences import incident_story
+    from isr_batch.phrases import from_asked_time
 
     with job.out.step("read the tables"):
         own = own_shrinks(job.lake)
-        found = chosen_incidents(own, broker, at_us)
+        found = chosen_incidents(own, broker, at)
+        after_us = nearest_drop_us(own, found, at) if at else 0
     if job.out.as_json:
         for one in found:
-            job.out.say(**one, story=incident_story(one))
+            asked = {"nearest_drop_later_ms": after_us // 1000} if at else {}
+            job.out.say(**one, **asked, story=incident_story(one))
     else:
-        whole = broker is not None or at_us is not None
-        job.out.text(listed_incidents(own, found, job.lake.root, whole=whole))
+        whole = broker is not None or at is not None
+        listed = listed_incidents(own, found, job.lake.root, whole=whole, broker=broker)
+        job.out.text([*from_asked_time(after_us, "drop"), *listed])

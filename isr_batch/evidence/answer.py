@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
-from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED
+from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER, UNKNOWN
 from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows
-from isr_batch.evidence.suspects import STRONG, WEAK
+from isr_batch.evidence.suspects import ON_PURPOSE, STRONG, WEAK
 from isr_batch.evidence.trouble import KINDS
 from isr_batch.phrases import least_to_largest, time_of_day
 
@@ -21,6 +21,7 @@ WITHOUT_REQUEST_LOG = (
     "cannot say what a follower had fetched, who waited for whom, or what another rule would have done. "
     "docs/getting-logs.md shows how to switch the request log on for the next time."
 )
+NO_SHRINK = "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
 _EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
 SUSPICION = {STRONG: "strong evidence", WEAK: "weak evidence"}
 COLUMNS = (
@@ -30,7 +31,7 @@ COLUMNS = (
 """Columns of `answer_table`."""
 
 
-def evidence_answer(evidence: pa.Table, *, request_log: bool = False) -> list[str]:
+def evidence_answer(evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = ()) -> list[str]:
     """Answer in at most ten lines; the first is what happened and whom it points at, the last what cannot be said.
 
     Parameters
@@ -39,12 +40,16 @@ def evidence_answer(evidence: pa.Table, *, request_log: bool = False) -> list[st
         Rows of one cluster, as `isr_batch.evidence.evidence_table.evidence_rows` gives them.
     request_log : bool
         Whether there was a request log too, so that the rules were compared.
+    missing : sequence of str
+        What the logs lack, as `isr_batch.evidence.missing_logs.missing_logs` says it.
     """
     every = rows_of_evidence_table(evidence)
     rows = [row for row in every if not row["retry"]]
-    by_leader = [row for row in rows if row["made_by"] != CONTROLLER]
+    by_leader = [row for row in rows if row["made_by"] == LEADER and row["storm_time"] is not None]
     found = storms_in_rows(every)
-    lines = [_first(by_leader, found)]
+    on_purpose = _on_purpose([row for row in rows if row["made_by"] == LEADER and row["storm_time"] is None])
+    begin = [_first(by_leader, found)] if found else []
+    lines = [*begin, *missing, *filter(None, [on_purpose, _unexplained(rows)])] or [NO_SHRINK]
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
     lines += [_about(storm) for storm in largest]
     lines += filter(None, (
@@ -55,9 +60,36 @@ def evidence_answer(evidence: pa.Table, *, request_log: bool = False) -> list[st
     return [*lines[:9], end if request_log else WITHOUT_REQUEST_LOG]
 
 
+def _on_purpose(rows: Sequence[Row]) -> str:
+    """Say of which replicas no rule of lag explains why their leaders dropped them."""
+    if not rows:
+        return ""
+    first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
+    lags, lag_times = ([row[name] for row in rows] for name in ("lag_ms", "replica_lag_time_max_ms"))
+    whom = " and ".join(map(str, sorted({row["replica_id"] for row in rows})))
+    healthy = sum(row["records_behind"] == 0 for row in rows)
+    left = f"{count_in_answer(len(rows), 'replica')} of broker {whom} left the ISR"
+    return (
+        f"{left} at {first:%Y-%m-%d} {time_of_day(first)} to {_until(first, last)} UTC, {least_to_largest(lags)} ms "
+        "after they were last caught up: that is below "
+        f"replica.lag.time.max.ms ({least_to_largest(lag_times)}), so no rule of lag explains it. {ON_PURPOSE} "
+        f"{healthy or 'None'} of them had nothing to fetch."
+    )
+
+
+def _unexplained(rows: Sequence[Row]) -> str:
+    """Say of whom nobody can tell whether leader or controller dropped them."""
+    unknown = [row for row in rows if row["made_by"] == UNKNOWN]
+    if not unknown:
+        return ""
+    first, last = (time_of_day(pick(row["change_time"] for row in unknown)) for pick in (min, max))
+    return (
+        f"{count_in_answer(len(unknown), 'replica')} left an ISR from {first} to {last}, a time that no server.log of "
+        "the leader covers: nobody can tell whether it or the controller did it."
+    )
+
+
 def _first(rows: Sequence[Row], found: Sequence[Storm]) -> str:
-    if not found:
-        return "No leader dropped a replica from an ISR in these logs: there is no Shrinking ISR line."
     suspects: Counter[str] = Counter()
     for storm in found:
         suspects[storm_suspect(storm)] += storm.replicas
@@ -167,7 +199,9 @@ def _removed(rows: Iterable[Row]) -> str:
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {least_to_largest(back)} ms" if back else ""
-    return f"{len(removed)} removed by the controller{came}" if removed else ""
+    first = {row["replica_id"]: row["change_time"] for row in reversed(removed)}
+    whom = ", ".join(f"broker {broker} from {time_of_day(first[broker])} on" for broker in sorted(first))
+    return f"{len(removed)} removed by the controller ({whom}){came}" if removed else ""
 
 
 def _failed(rows: Iterable[Row]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from isr_batch.evidence.lines import FoundLines, lag_time_in_lines
+from isr_batch.evidence.lines import FoundLines, printed_lag_time
 from isr_batch.evidence.shrinks import shrinks
 from isr_batch.evidence.suspects import SuspectedShrink, weigh_suspects
 from isr_batch.lake.arrow_read import read_columns
@@ -93,7 +93,7 @@ def _row(
         "isr_before": row.isr_before, "isr_after": row.isr_after, "high_watermark": row.high_watermark,
         "leader_log_end_offset": row.leader_log_end_offset, "follower_log_end_offset": row.follower_log_end_offset,
         "records_behind": row.records_behind, "last_caught_up_time_ms": row.last_caught_up_ms, "lag_ms": row.lag_ms,
-        "replica_lag_time_max_ms": lag_time_in_lines(found, row.leader_id),
+        "replica_lag_time_max_ms": printed_lag_time(found, row.leader_id),
         "returned_ms": row.returned_ms, "returned_source": row.returned_source,
         "min_insync_replicas": row.min_isr, "under_min_isr": row.under_min_isr,
         "under_min_isr_ms": row.under_min_isr_ms, "under_min_isr_source": row.under_min_isr_source,

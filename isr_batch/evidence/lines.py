@@ -90,7 +90,8 @@ class FoundLines:
 
     ``settings`` are by broker and name, ``min_isr`` (of the topics' logs) by topic. By broker: ``releases``,
     ``process_starts`` (epoch microseconds), ``version_lines``, ``least_lag_ms`` (the shortest lag at which it dropped a
-    follower), ``span_us`` (from its first line to its last). By (topic, partition): ``created`` and ``elections``
+    follower), ``span_us`` (from its first line to its last), ``server_us`` (the same of its server.log, if that has
+    lines at INFO; None: all times are covered). By (topic, partition): ``created`` and ``elections``
     (another broker, or one that no line names before, began to lead). ``unread`` are lines about a shrink in an unknown
     form.
     """
@@ -108,6 +109,7 @@ class FoundLines:
     version_lines: dict[int, list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
     process_starts: dict[int, list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
     unread: list[EvidencePosition] = field(default_factory=list)
+    server_us: dict[int, tuple[int, int]] | None = None
     span_us: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -122,6 +124,11 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
     default = _default_lag_time_ms(found, broker_id)
     least = found.least_lag_ms.get(broker_id)
     return None if default is None or (least is not None and least <= default) else default
+
+
+def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
+    """Find replica.lag.time.max.ms of a broker as its lines or its settings have it: no default."""
+    return found.settings.get((broker_id, LAG_TIME))
 
 
 def _default_lag_time_ms(found: FoundLines, broker_id: int) -> int | None:

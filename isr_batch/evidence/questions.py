@@ -17,7 +17,7 @@ from isr_batch.evidence.answer import (
 )
 from isr_batch.evidence.events_before import ELECTION, RESTART, TOPIC_CREATED
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
-from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED
+from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
 from isr_batch.evidence.storms import Storm, storm_suspect, storms
 from isr_batch.evidence.suspects import STRONG
 from isr_batch.evidence.trouble import KINDS
@@ -81,7 +81,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
         What request logs add.
     """
     every = [row for row in rows_of_evidence_table(evidence) if not row["retry"]]
-    rows = [row for row in every if row["made_by"] != CONTROLLER]
+    rows = [row for row in every if row["made_by"] == LEADER and row["storm_time"] is not None]
     removed = [row for row in every if row["made_by"] == CONTROLLER]
     if not rows:
         return _of_removed(removed) if removed else []

@@ -15,7 +15,7 @@ from isr_batch.evidence.lines import (
 )
 
 EXACT, AT_MOST = "exact", "at_most"
-LEADER, CONTROLLER = "leader", "controller"
+LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
 """No answer to an ISR write takes longer: what is logged later answers something else."""
@@ -104,10 +104,11 @@ class _History:
                 if written != FAILED:
                     self._follow(row, n, self._epochs[n])
                 yield row
-        for n, state, isr_before, gone in self._without_line():
+        for n, state, isr_before, since_us, gone in self._without_line():
+            maker = CONTROLLER if self._covered(state, since_us) else UNKNOWN
             for replica_id in gone:
                 row = Shrink(
-                    state.place, state.at_us, state.leader_id, state.partition, replica_id, CONTROLLER, isr_before,
+                    state.place, state.at_us, state.leader_id, state.partition, replica_id, maker, isr_before,
                     state.isr or (), write=DONE, lines=[state.place],
                 )  # fmt: skip
                 self._follow(row, n, self._epochs[n + 1])
@@ -212,11 +213,21 @@ class _History:
                 else:  # "Expanding ISR" is of releases that write at once
                     yield event, event.isr_after, EXACT
 
-    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], list[int]]]:
-        """Find the replicas that left without a Shrinking line: number and state, the ISR before, who left."""
+    def _covered(self, state: IsrStateLine, since_us: int) -> bool:
+        """Whether a Shrinking line would be there, had the leader dropped a replica since a time.
+
+        Without any server.log of a leader, the controller's word at the start of a term is taken for its own.
+        """
+        if self._found.server_us is None:
+            return True
+        span = self._found.server_us.get(state.leader_id)
+        return state.source == "started" if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
+
+    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int]]]:
+        """Find the replicas that left without a Shrinking line: number and state, the ISR before, since when, who."""
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
-        epoch = -1
+        epoch, since_us = -1, 0
         for n, event in enumerate(self._events):
             if isinstance(event, AttemptLine) and self._written[n] != FAILED:
                 if event.shrinks:
@@ -225,14 +236,15 @@ class _History:
                 else:
                     isr = event.isr_after
                     announced -= set(isr)
+                since_us = event.at_us
             elif isinstance(event, IsrStateLine) and event.isr is not None:
                 if event.partition_epoch is not None and event.partition_epoch <= epoch:
                     continue
                 epoch = epoch if event.partition_epoch is None else event.partition_epoch
                 gone = [replica for replica in isr or () if replica not in event.isr and replica not in announced]
                 if isr and gone:
-                    yield n, event, isr, gone
-                isr = event.isr
+                    yield n, event, isr, since_us, gone
+                isr, since_us = event.isr, event.at_us
                 announced &= set(isr)
 
 

@@ -11,15 +11,21 @@ from typing import NamedTuple
 
 from isr_batch.evidence.events_before import event_before
 from isr_batch.evidence.expiration_checks import SAME_START_MS, CheckBurst, ExpirationCheck, expiration_checks
-from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine
-from isr_batch.evidence.shrinks import CONTROLLER, LEADER, Shrink
+from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine, printed_lag_time
+from isr_batch.evidence.shrinks import CONTROLLER, LEADER, UNKNOWN, Shrink
 from isr_batch.evidence.trouble import DECIDES, KINDS, TroublesOfFollowers
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
 STRONG, WEAK, NONE = "strong", "weak", "none"
 
+ON_PURPOSE = (
+    "It was removed on purpose (an observer, a patched release), or the stamp and lastCaughtUpTimeMs are of two clocks."
+)
+
 SOON_MS = 2_000
 """A follower that was never gone is back as soon as the leader has answered it and its ISR write is done."""
+MOST_LINKS = 2
+"""So many followers of one leader do not fail, or their links, at one time by chance."""
 LATE_MS = 150
 """A check that is later than this was held up."""
 
@@ -62,7 +68,9 @@ class Suspicion(NamedTuple):
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
     """Weigh all shrinks of a cluster; the order stays."""
-    checks = expiration_checks((row for row in rows if row.made_by == LEADER and not row.retry), found)
+    kept = {id(row) for row in rows if _within_lag_time(row, found)}
+    by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
+    checks = expiration_checks(by_leaders, found)
     troubles, scales = TroublesOfFollowers(found), _Scales(checks, _leaders(found))
     check_of = {id(row): check for check in checks for row in check.rows}
     weighed = []
@@ -76,10 +84,28 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
             one.reason = (
                 "No Shrinking line of the leader: the controller removed it (shutdown, fencing or reassignment)."
             )
-        else:
+        elif row.made_by == UNKNOWN:
+            one.reason = (
+                "No Shrinking line, but server.log of the leader does not cover the time: leader or controller."
+            )
+        elif row.retry:
             one.reason = "The leader repeats a shrink that was not written before."
+        else:
+            one.reason = (
+                f"It was last caught up {row.lag_ms} ms before, which is within replica.lag.time.max.ms "
+                f"({printed_lag_time(found, row.leader_id)}): no rule of lag explains it. {ON_PURPOSE}"
+            )
+            one.spurious = STRONG if row.records_behind == 0 else NONE
         weighed.append(one)
     return weighed
+
+
+def _within_lag_time(row: Shrink, found: FoundLines) -> bool:
+    """Whether a leader dropped a follower that did not lag, by what is printed of it and known of the lag time."""
+    lag_time = printed_lag_time(found, row.leader_id)
+    if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
+        return False
+    return row.lag_ms < lag_time
 
 
 def _leaders(found: FoundLines) -> set[int]:
@@ -96,6 +122,11 @@ class _Scales:
         for check in checks:
             for burst in check.bursts.values():
                 self._bursts[burst.replica_id].append(burst)
+        self._followers: dict[int, set[int]] = defaultdict(set)  # that any check of a leader names
+        for check in checks:
+            self._followers[check.leader_id] |= {
+                broker for row in check.rows for broker in row.isr_before if broker != check.leader_id
+            }
         self._of_leader = {check.number: self._leader(check) for check in checks}
         self._woke: dict[int, list[ExpirationCheck]] = defaultdict(list)  # after a silence, by leader
         for check in checks:
@@ -125,12 +156,14 @@ class _Scales:
             self._suspect(one, FOLLOWER, follower)
         elif leader.strength == WEAK:
             self._suspect(one, LEADER, leader)
+        elif (alone := self._alone(check.bursts[row.replica_id])).strength != NONE:
+            self._suspect(one, LEADER, alone)
         else:
             self._suspect(one, EITHER, self._pair(check, check.bursts[row.replica_id]))
         if row.records_behind == 0:
             one.spurious = STRONG
             one.reason += " It was 0 records behind: spurious on its face."
-        elif one.suspect == LEADER:
+        elif one.suspect == LEADER and (leader.strength != NONE or row.failing_ms):
             one.spurious = one.strength
 
     @staticmethod
@@ -208,6 +241,22 @@ class _Scales:
             why = f"Broker {burst.leader_id} dropped broker {burst.replica_id}{woke}: the whole broker was silent."
             return Suspicion(STRONG, why, lines)
         return Suspicion(NONE)
+
+    def _alone(self, burst: CheckBurst) -> Suspicion:
+        """Weigh whether a leader dropped all that follow it at about one time, by several checks, and others none."""
+        near = [
+            other
+            for each in self._followers[burst.leader_id]
+            for other in self._bursts[each]
+            if other.leader_id == burst.leader_id and burst.same_time(other)
+        ]
+        dropped = {other.replica_id for other in near}
+        if len(dropped) < MOST_LINKS or dropped != self._followers[burst.leader_id]:
+            return Suspicion(NONE)
+        if any(self._by_others(other.replica_id, other) for other in near):
+            return Suspicion(NONE)
+        why = f"Broker {burst.leader_id} dropped all that follow it at about one time, which no other leader did."
+        return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
         """Say what remains where one leader dropped one follower."""

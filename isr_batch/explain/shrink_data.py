@@ -28,6 +28,7 @@ from isr_batch.scoring.disagreements import (
     runs_that_may_disagree,
     shrink_events,
 )
+from isr_batch.window import AskedTime
 from udfs.batches.results import SET_COLUMNS
 
 LAST_FETCHES: Final = 8
@@ -45,7 +46,7 @@ FETCH: Final = (
 Row = Mapping[str, Any]
 
 
-def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str) -> ShrinkStory:
+def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: str) -> ShrinkStory:
     """Find the shrink of a partition nearest to a time, and collect everything that decides it.
 
     Parameters
@@ -54,8 +55,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str
         A lake with a replay of the rule.
     topic, partition : str, int
         In any cluster of the lake; the time decides.
-    at_us : int
-        Microseconds since the epoch.
+    at : AskedTime
     rule : str
         The rule that made the shrink.
 
@@ -69,7 +69,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str
     require_rule_names(rule)
     with engine_for_a_partition(lake) as engine:
         asked = {"rule": rule, "topic": topic, "partition_id": partition}
-        shrinks = _nearest(engine, lake, asked, at_us)
+        shrinks = _nearest(engine, lake, asked, at)
         one = shrinks[0]
         term = term_of_shrink(engine, one)
         dropped = tuple(_dropped(engine, term, shrink) for shrink in shrinks)
@@ -79,7 +79,8 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at_us: int, rule: str
             **{name: one[name] for name in SET_KEY},
             term_start_us=term["start_us"], term_end_us=term["end_us"],
             min_insync_replicas=_param(one, "min_insync_replicas"), broker_version=term["broker_version"],
-            change_us=one["change_us"], isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
+            change_us=one["change_us"], from_asked_us=at.after_us(one["change_us"]),
+            isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
             high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
             silences=leader_pauses_to_explain(engine, one, *blamed_us), dropped=dropped,
             quiets=leader_pauses_to_explain(engine, one, *blamed_us, kind="quiet"),
@@ -114,7 +115,7 @@ def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: 
     return engine(f"SELECT * FROM {{found}} WHERE {in_term}", found=found)
 
 
-def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at_us: int) -> list[dict[str, Any]]:
+def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[dict[str, Any]]:
     """Select the rows of ``shrink_verdicts`` of the nearest shrink, one per follower, with ``change_us``."""
     here = rows_to_explain(engine, "shrink_verdicts", asked)
     times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
@@ -122,7 +123,7 @@ def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at_us: int) -> list[dic
     if not found:
         _say_what_there_is(engine, lake, **asked)
     order = ("change_us", "cluster_id", "params_json", "made_by", "leader_epoch")
-    one = min(found, key=lambda row: (abs(row["change_us"] - at_us), *(row[name] for name in order)))
+    one = min(found, key=lambda row: (abs(at.after_us(row["change_us"])), *(row[name] for name in order)))
     same = (*SET_KEY, "params_json", "change_us", "made_by")
     shrinks = [row for row in found if all(row[name] == one[name] for name in same)]
     return sorted(shrinks, key=lambda row: int(row["replica_id"]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from isr_batch.lake.tables.outputs import DEPENDS_ON, SHOWN_ERROR_MS
-from isr_batch.phrases import utc_text_ms
+from isr_batch.phrases import from_asked_time, utc_text_ms
 from isr_batch.printable import printable
 from udfs.kernel.causes import CAUSES, SPURIOUS
 
@@ -116,6 +116,7 @@ class ShrinkStory:
     min_insync_replicas: int
     broker_version: str | None
     change_us: int
+    from_asked_us: int
     isr_before: tuple[int, ...]
     isr_after: tuple[int, ...]
     high_watermark: int | None
@@ -140,6 +141,7 @@ def shrink_lines(story: ShrinkStory) -> list[str]:
     release = f", Kafka {story.broker_version}" if story.broker_version else ""
     lines = [
         shrink_headline(story),
+        *from_asked_time(story.from_asked_us, "shrink"),
         "",
         f"Cluster {story.cluster_id}; {leads} since {utc_text_ms(story.term_start_us)}{release}.",
         f"ISR {list(story.isr_before)} before, {list(story.isr_after)} after; {least}.",

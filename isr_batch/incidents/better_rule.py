@@ -6,6 +6,7 @@ from typing import Final
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
 from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
 from isr_batch.phrases import count_of, later_or_sooner, lost_records_at_most, times_in_words
+from udfs.rules import REGISTRY
 
 NAMED: Final = 3
 
@@ -13,7 +14,8 @@ NAMED: Final = 3
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
     """Tell of the rule that drops the fewest healthy followers and costs least; nothing where the brokers dropped none.
 
-    If one can, it misses no more failures than the brokers' own.
+    If one can, it misses no more failures than the brokers' own. It gives up leadership at most once for each follower
+    that it keeps.
 
     Parameters
     ----------
@@ -29,14 +31,32 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     better = [one for one in choices if not one.reference and one.spurious < yours.spurious]
     if not better:
         return ["No rule that a broker could run would have kept more of them."]
-    best = next((one for one in better if one.misses <= yours.misses), better[0])
-    kept = count_of(yours.spurious, "healthy follower")
-    of = f"the {kept}" if yours.spurious == 1 else f"all {kept}"
-    if best.spurious:
-        of = f"{yours.spurious - best.spurious:,} of {kept}"
+    fair = [one for one in better if one.relinquishes <= yours.spurious - one.spurious]
+    if not fair:
+        return ["Rules that would have kept more of them give up leadership more often than that."]
+    best = next((one for one in fair if one.misses <= yours.misses), fair[0])
+    return [f"{_names(best, yours)} {_kept(own, best, yours, cluster_id)}: {'; '.join(_price(best, yours))}."]
+
+
+def _names(best: RuleChoice, yours: RuleChoice) -> str:
     runs = best.runs if len(best.runs) <= NAMED else [*best.runs[: NAMED - 1], f"{len(best.runs) - NAMED + 1} others"]
     names = " or ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
-    return [f"{names} would have kept {of}: {'; '.join(_price(best, yours))}."]
+    if best.lag_time_ms != yours.lag_time_ms:
+        names += f" with replica.lag.time.max.ms {best.lag_time_ms}"
+    rules = [REGISTRY[run.split()[0]] for run in best.runs if run.split()[0] in REGISTRY]
+    return names if any(rule.in_force[:1].isdigit() for rule in rules) else f"{names} (in no release of Kafka)"
+
+
+def _kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
+    """Say how many healthy followers it keeps: of those dropped, or where the replay has other ones, of its own."""
+    dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
+    if dropped != yours.spurious:
+        number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"
+        return f"drops {number} in the replay, in which your rule, {yours.yours[0]}, drops {yours.spurious:,}"
+    kept = count_of(yours.spurious, "healthy follower")
+    if best.spurious:
+        return f"would have kept {yours.spurious - best.spurious:,} of {kept}"
+    return f"would have kept {f'the {kept}' if yours.spurious == 1 else f'all {kept}'}"
 
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:

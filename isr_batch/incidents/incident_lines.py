@@ -3,8 +3,9 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from isr_batch.incidents.incident_story import incident_statements, incident_story
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
-from isr_batch.incidents.sentences import incident_statements, incident_story, incident_time
+from isr_batch.incidents.sentences import incident_time
 from isr_batch.phrases import utc_text
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
     """Name the lines that brokers printed of such drops, and the query that has the rows."""
     fault = incident["fault_id"]
     of_kind: dict[str, Callable[[Row], bool]] = {
-        "genuine": lambda row: row["verdict"] == "genuine",
-        "stopped": lambda row: row["verdict"] == "spurious" and row["replica_id"] == fault,
+        "unreached": lambda row: row["verdict"] == "genuine" and row["leader_id"] == fault,
+        "linked": lambda row: row["verdict"] == "genuine" and row["who"] == "link",
+        "stopped": lambda row: row["verdict"] == "genuine" and row["replica_id"] == fault and row["who"] != "link",
+        "spared": lambda row: row["verdict"] == "spurious" and row["replica_id"] == fault,
         "spurious": lambda row: row["verdict"] == "spurious" and row["leader_id"] == fault,
         "excluded": lambda row: row["verdict"] == "excluded",
         "unknown": lambda row: row["verdict"] == "unknown",
@@ -53,21 +56,35 @@ def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
             printed[row["source_file"]].add(row["source_line"])
     lines = [f"    {file} {_numbers(numbers)}" for file, numbers in sorted(printed.items())]
     lines.append(f"    SELECT * FROM {_query(incident, kind)}")
-    return [*lines, f"    {_gap(incident)}"] if kind == "silent" else lines
+    more = {"silent": _gap, "unreached": _elsewhere, "linked": _elsewhere}.get(kind)
+    return [*lines, f"    {more(incident)}"] if more else lines
+
+
+def _elsewhere(incident: Row) -> str:
+    """Ask how many fetches of each follower each leader got meanwhile."""
+    return (
+        f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
+        f"WHERE cluster_id = '{_escaped(incident)}' AND {_within(incident, 'arrival_time', 0)} "
+        "GROUP BY ALL ORDER BY ALL"
+    )
 
 
 def _gap(incident: Row) -> str:
     """Ask for the lines of the request log around a silence; in it there is none."""
-    within = (incident["since_us"] - SECOND_US, incident["last_us"] + 2 * SECOND_US)
+    return (
+        "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
+        f"WHERE cluster_id = '{_escaped(incident)}' AND leader_id = {incident['fault_id']} "
+        f"AND {_within(incident, 'completed_time', SECOND_US)} ORDER BY completed_time"
+    )
+
+
+def _within(incident: Row, time: str, before_us: int) -> str:
+    within = (incident["since_us"] - before_us, incident["last_us"] + 2 * before_us)
     days, times = (
         " AND ".join(f"{kind} '{utc_text(us, form)}'" for us in within)
         for kind, form in (("DATE", "%Y-%m-%d"), ("TIMESTAMP", "%Y-%m-%d %H:%M:%S"))
     )
-    return (
-        "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
-        f"WHERE cluster_id = '{_escaped(incident)}' AND leader_id = {incident['fault_id']} "
-        f"AND event_date BETWEEN {days} AND completed_time BETWEEN {times} ORDER BY completed_time"
-    )
+    return f"event_date BETWEEN {days} AND {time} BETWEEN {times}"
 
 
 def _escaped(incident: Row) -> str:
@@ -83,8 +100,10 @@ def _numbers(lines: set[int]) -> str:
 def _query(incident: Row, kind: str) -> str:
     fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
     table, which = {
-        "genuine": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND replica_id = {fault}"),
-        "stopped": ("shrink_verdicts", f"{rule} AND verdict = 'spurious' AND replica_id = {fault}"),
+        "unreached": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND leader_id = {fault}"),
+        "linked": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND replica_id = {fault}"),
+        "stopped": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND replica_id = {fault}"),
+        "spared": ("shrink_verdicts", f"{rule} AND verdict = 'spurious' AND replica_id = {fault}"),
         "spurious": ("shrink_verdicts", f"{rule} AND verdict = 'spurious' AND leader_id = {fault}"),
         "excluded": ("observed_isr_changes", f"made_by = 'controller' AND kind = 'shrink' AND replica_id = {fault}"),
         "unknown": ("observed_isr_changes", "made_by = 'leader' AND kind = 'shrink'"),

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
+from isr_batch.errors import NoInputError
 from isr_batch.incidents.incident_lines import incident_lines
-from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks
-from isr_batch.incidents.sentences import NOTHING, incident_story, incident_time, incidents_worst_first
+from isr_batch.incidents.incident_story import incident_story
+from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, incident_key
+from isr_batch.incidents.sentences import NOTHING, incident_time, incidents_worst_first
 from isr_batch.phrases import count_of
 from isr_batch.printable import shell_word
+from isr_batch.window import AskedTime
 
 MOST: Final = 10
 """Incidents that are listed."""
@@ -15,23 +18,48 @@ PARTITIONS: Final = 5
 """Partitions that are listed."""
 
 
-def chosen_incidents(own: OwnShrinks, broker: int | None = None, at_us: int | None = None) -> list[Row]:
-    """Choose incidents: all, those that point at a broker, or the one that is nearest to an instant.
+def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
+    """Choose incidents: all, those of a broker, or the one that is nearest to an instant.
+
+    Of a broker are those that point at it, and those in which it dropped others or was dropped.
 
     Parameters
     ----------
     own : OwnShrinks
     broker : int, optional
-    at_us : int, optional
-        Microseconds since 1970.
+    at : AskedTime, optional
+
+    Raises
+    ------
+    NoInputError
+        When there is no such broker.
     """
-    found = [one for one in own.incidents if broker is None or one["fault_id"] == broker]
-    if at_us is None or not found:
+    if broker is not None:
+        _require_broker(own, broker)
+    found = [one for one in own.incidents if broker in (None, one["fault_id"], *one["droppers"], *one["replicas"])]
+    if at is None or not found:
         return incidents_worst_first(found)
-    return [min(found, key=lambda one: max(one["since_us"] - at_us, at_us - one["last_us"], 0))]
+    return [min(found, key=lambda one: abs(at.after_us(one["since_us"], one["last_us"])))]
 
 
-def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False) -> list[str]:
+def _require_broker(own: OwnShrinks, broker: int) -> None:
+    terms = own.tables["leader_epochs"].select(["leader_id", "assigned"]).to_pylist()
+    there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
+    there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
+    if broker not in there:
+        raise NoInputError(f"no broker {broker} in these logs", f"there are {', '.join(map(str, sorted(there)))}")
+
+
+def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
+    """By how much the nearest drop of incidents came later than an instant; negative: earlier."""
+    keys = {incident_key(one) for one in incidents}
+    after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]
+    return min(after, key=abs, default=0)
+
+
+def listed_incidents(
+    own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
+) -> list[str]:
     """List incidents in the order of time, the worst MOST of them, then the worst partitions among their clusters.
 
     Parameters
@@ -43,29 +71,45 @@ def listed_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, wh
         As the commands name it.
     whole : bool
         Each statement with the query and the log lines behind it, and no partitions.
+    broker : int, optional
+        Incidents that do not point at it come last, in brief.
     """
     if not own.clusters:
         return [NOTHING]
     if not incidents:
-        return ["No follower was dropped for which these logs point at such a broker."]
-    named = len({one["cluster_id"] for one in own.clusters}) > 1
-    shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
-    lines = []
-    for one in shown:
-        one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]
-        lines += [f"{one['cluster_id'] + ', ' if named else ''}{one_story[0]}", *one_story[1:]]
-        if one["rule"]:
-            lines.append(f"  {listed_explain_command(one, lake)}")
-    if len(incidents) > len(shown):
-        lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
+        return ["No follower was dropped, or none that has to do with this broker."]
+    pointing = [one for one in incidents if broker in (None, one["fault_id"])]
+    others = [one for one in incidents if broker not in (None, one["fault_id"])]
+    lines = _listed(own, pointing, lake, whole=whole)
+    if others:
+        lines += [*[""][: len(lines)], f"Others in which broker {broker} dropped followers, or was dropped:"]
+        lines += _listed(own, others, lake, whole=False)
     worst = worst_partitions(own) if len(incidents) > 1 and not whole else []
     if worst:
+        named = _several(own)
         lines += ["", "Partitions with most healthy followers dropped:"]
         for one in worst:
             of = f"{one['spurious']} of {count_of(one['drops'], 'drop')} spurious"
             lines.append(f"{one['cluster_id'] + ', ' if named else ''}{one['topic']}-{one['partition_id']}: {of}")
             lines.append(f"  {listed_explain_command(one, lake)}")
     return lines
+
+
+def _listed(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
+    shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
+    lines = []
+    for one in shown:
+        one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]
+        lines += [f"{one['cluster_id'] + ', ' if _several(own) else ''}{one_story[0]}", *one_story[1:]]
+        if one["rule"]:
+            lines.append(f"  {listed_explain_command(one, lake)}")
+    if len(incidents) > len(shown):
+        lines.append(f"{len(incidents) - len(shown)} more: --broker B or --at TIME chooses among them.")
+    return lines
+
+
+def _several(own: OwnShrinks) -> bool:
+    return len({one["cluster_id"] for one in own.clusters}) > 1
 
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:

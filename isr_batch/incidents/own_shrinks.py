@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from isr_batch.incidents.absences import FetchesOfSpans, fetches_of_spans, who_was_absent
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
 from isr_batch.lake.lake import Lake
@@ -31,6 +32,7 @@ COLUMNS: Final = {
     "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
         "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",
+        "strength", "spurious",
     ),
 }  # fmt: skip
 """What is read of each table."""
@@ -79,16 +81,18 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
     tables["shrink_verdicts"] = read_columns(
         lake, "shrink_verdicts", COLUMNS["shrink_verdicts"], {"rule": ran or BASELINE}
     )
-    return own_shrinks_of_tables(tables)
+    return own_shrinks_of_tables(tables, fetches_of_spans(lake))
 
 
-def own_shrinks_of_tables(tables: Tables) -> OwnShrinks:
+def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = None) -> OwnShrinks:
     """Do the same with tables that were read.
 
     Parameters
     ----------
     tables : dict of str to pa.Table
         With COLUMNS; shrink_verdicts with the rules of replay_check, or the newest rule if that is empty.
+    fetches_of : callable, optional
+        As `isr_batch.incidents.absences.who_was_absent` takes it.
     """
     with ArrowSql() as sql:
         tables = {name: without_zones(rows) for name, rows in tables.items()}
@@ -102,9 +106,11 @@ def own_shrinks_of_tables(tables: Tables) -> OwnShrinks:
             **tables,
         )
         known = {**tables, "brokers_logs": brokers_logs}
-        drops = sql(text_of(_PACKAGE, "drops", rule=quoted(rule)), **known)
-        incidents = sql(text_of(_PACKAGE, "incidents"), drops=drops, **known).to_pylist()
-        known |= {"clusters": sql(text_of(_PACKAGE, "clusters"), **known), "drops": drops}
+        known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule)), **known)
+        drops = sql(text_of(_PACKAGE, "drops"), who=who_was_absent(sql, known, fetches_of), **known)
+        known["drops"] = drops
+        incidents = sql(text_of(_PACKAGE, "incidents"), **known).to_pylist()
+        known["clusters"] = sql(text_of(_PACKAGE, "clusters"), **known)
         clusters = known["clusters"].to_pylist()
         pictures = (
             sql(text_of(_PACKAGE, name, slots=SLOTS), **known).to_pylist()

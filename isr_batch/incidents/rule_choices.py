@@ -17,6 +17,7 @@ MOST: Final = 5
 REFERENCE: Final = "reference"
 """In force nowhere and never: what a rule would do that knows more than a leader can."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
+MIN_ISR: Final = "min_insync_replicas"
 DECISIONS: Final = (
     "shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "detection_ms_p99", "relinquishes",
 )  # fmt: skip
@@ -135,7 +136,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
         Of `read_scores_for_choices`.
     cluster_id : str
     """
-    rows = [row for row in scores if row["cluster_id"] == cluster_id]
+    rows = _over_topics([row for row in scores if row["cluster_id"] == cluster_id])
     ran = _ran(own, cluster_id)
     choices = [_choice(group, rows, ran) for group in alike_choices(rows)]
     yours = [one for one in choices if one.yours]
@@ -146,6 +147,26 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
     ]  # fmt: skip
     best.sort(key=lambda one: (one.reference, *_figures(one), one.lag_time_ms))
     return [*yours, *best][:MOST]
+
+
+def _over_topics(rows: Iterable[Row]) -> list[Row]:
+    """Put rule runs together that differ in min.insync.replicas alone: each has the topics with that setting."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
+        groups.setdefault((row["rule"], json.dumps(params)), []).append(row)
+    return [_together(group) | {"params_json": params} for (_, params), group in groups.items()]
+
+
+def _together(group: Sequence[Row]) -> Row:
+    """Sum up scores. Of times and numbers at most, the largest holds for all."""
+    sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
+    largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
+    lost = [row["lost_records"] for row in group]
+    return group[0] | {
+        **{name: None if any(row[name] is None for row in group) else sum(row[name] for row in group) for name in sums},
+        "detection_ms_p99": largest, "lost_records": None if None in lost else max(lost),
+    }  # fmt: skip
 
 
 def _ran(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
@@ -181,7 +202,7 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
         return str(row["rule"])
     others = [
         f"{name}={value}" for name, value in json.loads(row["params_json"]).items()
-        if name not in {LAG_TIME, "min_insync_replicas"}
+        if name != LAG_TIME
     ]  # fmt: skip
     return " ".join([row["rule"], *others])
 

@@ -4,23 +4,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from isr_batch.incidents.incident_story import (
+    BROKER_EVENTS,
+    ELSEWHERE,
+    STARVED,
+    brokers_in_story,
+    incident_story,
+    link_in_story,
+    silence_in_story,
+    why_healthy_in_story,
+)
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.phrases import count_of, seconds_text, times_in_words, utc_text
 
 CALLED: Final = {
     "spurious": "healthy",
-    "genuine": "stopped or behind",
+    "genuine": "behind",
     "excluded": "removed by the controller",
     "unknown": "not judged",
 }
 """What a dropped follower is called on the page, by its verdict."""
-_HEALTHY: Final = {
-    "caught_up": "they lacked nothing",
-    "keeping_pace": "they kept pace with the log",
-    "slow_leader": "the leader held up their fetches",
-    "unacked_only": "they lacked only records that were not acknowledged yet",
-}
-_EVENTS: Final = {"shutting_down": "shut down", "fenced": "fenced without a heartbeat", "started": "started again"}
 NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
 """Instants that are listed; of more, the first and the last."""
@@ -52,11 +55,20 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
     nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
     form = _form(cluster)
     said = [_healthy(dropped, counts, incidents, who, form) if dropped else nobody]
-    for kind, begin in (("genuine", "really stopped or behind"), ("excluded", "removed by the controller")):
-        if counts[kind]:
-            said.append(f"{counts[kind]} {_were(counts[kind])} {begin}: {_by_broker(incidents, kind, form)}.")
+    judged = counts["spurious"] + counts["genuine"]
+    if dropped and not judged:
+        none = f"None of the {dropped} followers that {who} dropped can"
+        begin = none if dropped > 1 else f"The follower that {who} dropped cannot"
+        said = [f"{begin} be judged by the replay{_unjudged(cluster, form)}."]
+    if counts["genuine"]:
+        said.append(_genuine(counts["genuine"], incidents, form))
+    if counts["excluded"]:
+        removed = f"{counts['excluded']} {_were(counts['excluded'])} removed by the controller"
+        said.append(f"{removed}: {_by_broker(incidents, 'excluded', form)}.")
     if counts["unknown"]:
-        said.append(f"{counts['unknown']} cannot be judged{_suspects(incidents)}.")
+        cannot = f"{counts['unknown']} cannot be judged{_unjudged(cluster, form)}" if judged else ""
+        if unjudged := "; ".join(filter(None, [cannot, _suspects(incidents, form)])):
+            said.append(f"{unjudged}.")
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
     if started := [f"broker {broker} at {utc_text(us, form)}" for us, broker in later]:
@@ -72,7 +84,7 @@ def _assumed(cluster: Row) -> list[str]:
     """Say what the logs do not tell, and how to tell it."""
     said = []
     if cluster["unlogged"]:
-        theirs = _brokers(cluster["unlogged"])
+        theirs = brokers_in_story(cluster["unlogged"])
         said.append(f"Which followers {theirs} really dropped is not known: server.log is missing.")
     if cluster["assumed_lag_time_ms"] is not None:
         ms = f"{cluster['assumed_lag_time_ms']:,}"
@@ -86,40 +98,61 @@ def _assumed(cluster: Row) -> list[str]:
 
 
 def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form: str) -> str:
-    spurious = counts["spurious"]
-    of = f"Of {count_of(dropped, 'follower')} that {who} dropped, {spurious or 'none'} {_were(spurious)} healthy"
+    spurious, judged = counts["spurious"], counts["spurious"] + counts["genuine"]
+    none = "none" if judged == dropped else f"none of the {judged} that can be judged"
+    of = f"Of {count_of(dropped, 'follower')} that {who} dropped, {spurious or none} {_were(spurious)} healthy"
     guilty = [one | {"made": one["spurious"] - one["spurious_of_stopped"]} for one in incidents if one["spurious"]]
     if not guilty:
         return f"{of}."
     parts = []
     made = [one for one in guilty if one["made"]]
-    silent, stopped, others = (
-        [one for one in made if bool(one["silent_ms"]) == silent and bool(silent or one["genuine"]) == still]
-        for silent, still in ((True, True), (False, True), (False, False))
-    )
+    starved = [one for one in made if one["silent_ms"] and one["silences"] >= STARVED]
+    silent = [one for one in made if one["silent_ms"] and one["silences"] < STARVED]
+    unreached = [one for one in made if one["unreached"] and not one["silent_ms"]]
+    stopped = [one for one in made if one["stopped"] and not one["silent_ms"] and not one["unreached"]]
+    others = [one for one in made if not one["silent_ms"] and not one["unreached"] and not one["stopped"]]
     for broker, of_broker, number in _of_brokers(silent, "made"):
         times = seconds_text([one["silent_ms"] for one in of_broker])
         parts.append(f"broker {broker} was silent for {times} {_moments(of_broker, form)}, then dropped {number}")
+    parts += [f"broker {one['fault_id']} {silence_in_story(one)}, and dropped {one['made']}" for one in starved]
+    for broker, of_broker, number in _of_brokers(unreached, "made"):
+        when = f"could not be reached {_moments(of_broker, form)}, and dropped {number}"
+        parts.append(f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})")
     for broker, of_broker, number in _of_brokers(stopped, "made"):
         when = f"stopped fetching {_moments(of_broker, form)}, then dropped {number}"
-        parts.append(f"broker {broker} {when} ({_why(of_broker, number)})")
+        parts.append(f"broker {broker} {when} ({why_healthy_in_story(of_broker, number)})")
     for broker, of_broker, number in _of_brokers(others, "made"):
-        whom = _brokers(sorted({replica for one in of_broker for replica in one["healthy"]}))
-        why = f"{whom}: {_why(of_broker, number)}"
+        whom = brokers_in_story(sorted({replica for one in of_broker for replica in one["healthy"]}))
+        why = f"{whom}: {why_healthy_in_story(of_broker, number)}"
         parts.append(f"broker {broker} dropped {number} {_moments(of_broker, form)} ({why})")
     elsewhere = _order(guilty, "spurious_of_stopped")
     if elsewhere:
         number = sum(one["spurious_of_stopped"] for one in guilty)
-        parts.append(
-            f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({_brokers(elsewhere)})"
-        )
+        whose = brokers_in_story(elsewhere)
+        parts.append(f"{number} lacked nothing there, or kept pace, while really stopped elsewhere ({whose})")
     return f"{of}: {'; '.join(parts)}."
 
 
-def _why(incidents: Sequence[Row], number: int) -> str:
-    """Say why followers, or the one, count as healthy."""
-    causes = " or ".join(dict.fromkeys(_HEALTHY[one["spurious_cause"]] for one in incidents))
-    return causes.replace("they ", "it ").replace("their ", "its ") if number == 1 else causes
+def _genuine(number: int, incidents: Sequence[Row], form: str) -> str:
+    """Say whom followers did not reach, and which of them stopped: by whose other fetches went on."""
+    begin = f"{number} {_were(number)} really"
+    if sum(one["stopped"] for one in incidents) == number:
+        return f"{begin} stopped or behind: {_by_broker(incidents, 'stopped', form)}."
+    parts = []
+    for broker, of_broker, drops in _of_brokers(incidents, "unreached"):
+        whom = brokers_in_story(sorted({replica for one in of_broker for replica in one["cut_off"]}))
+        why = ELSEWHERE if all(one["cut_off_went_on"] for one in of_broker) else "by the lines of server.log"
+        when = f"could not be reached {_moments(of_broker, form)}"
+        parts.append(f"broker {broker} {when} ({count_of(drops, 'drop')} of {whom}, {why})")
+    for broker, of_broker, drops in _of_brokers(incidents, "linked"):
+        whom = brokers_in_story(sorted({leader for one in of_broker for leader in one["linked_to"]}))
+        parts.append(
+            f"broker {broker} did not get through to {whom} {_moments(of_broker, form)} ({drops}; its other fetches "
+            f"went on: suspect the link or a throttle)"
+        )
+    if stopped := _by_broker(incidents, "stopped", form):
+        parts.append(f"stopped or slow was {stopped}")
+    return f"{begin} behind: {'; '.join(parts)}."
 
 
 def _by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
@@ -136,12 +169,12 @@ def _by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 def _narrow(incident: Row, kind: str) -> str:
     """Say what else is known of an incident, after a number."""
     if kind == "excluded":
-        return "".join(f", {_EVENTS[event]}" for event in incident["events"] or [])
+        return "".join(f", {BROKER_EVENTS[event]}" for event in incident["events"] or [])
     late = ""
     if incident["late_leader"] is not None:
         after = seconds_text([(incident["late_us"] - incident["first_us"]) // 1000])
         late = f", back with broker {incident['late_leader']} only after {after}: it, the link or a throttle"
-    return f"{', ' if link_in_sentence(incident) else ''}{link_in_sentence(incident)}{late}"
+    return f"{', ' if link_in_story(incident) else ''}{link_in_story(incident)}{late}"
 
 
 def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
@@ -165,68 +198,47 @@ def _form(cluster: Row) -> str:
     return "%H:%M:%S" if utc_text(cluster["first_us"], day) == utc_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
 
 
-def link_in_sentence(incident: Row) -> str:
-    """Name the link in a sentence, where one leader dropped a follower that others went on with; otherwise empty."""
-    by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
-    if not incident["genuine"] or len(by) != 1 or not leaders - set(by):
+def _suspects(incidents: Sequence[Row], form: str) -> str:
+    """Say at whom the lines of server.log point where the replay cannot judge."""
+    unknown = [one for one in incidents if one["unknown"] and one["fault_id"] is not None]
+    if not unknown:
         return ""
-    return f"or its link to broker {by[0]}"
+    look = sum(one["look_spurious"] for one in unknown)
+    spurious = f"; {look} look{'s' if look == 1 else ''} spurious" if look else ""
+    return f"server.log alone points at {_by_broker(unknown, 'unknown', form)}{spurious}"
 
 
-def _late(incident: Row) -> str:
-    """Name the leader whose ISRs had a follower back more than a lag time after all others, as under a throttle."""
-    if incident["late_leader"] is None:
-        return ""
-    others, late = (
-        seconds_text([(incident[name] - incident["first_us"]) // 1000]) for name in ("others_us", "late_us")
-    )
-    leader = f"broker {incident['late_leader']}"
-    return f", which had it back after {others}, but {leader} only after {late} (suspect it, the link or a throttle)"
+def _unjudged(cluster: Row, form: str) -> str:
+    """Say which part of the time no request log covers, and how many drops are in it."""
+    parts = []
+    if cluster["before_requests"]:
+        begins = utc_text(cluster["requests_from_us"], form)
+        parts.append(f"the request log begins at {begins}, after {_of_them(cluster, 'before_requests')}")
+    if cluster["after_requests"]:
+        ends = utc_text(cluster["requests_until_us"], form)
+        parts.append(f"the request log ends at {ends}, before {_of_them(cluster, 'after_requests')}")
+    if cluster["without_requests"]:
+        parts.append(f"no request log of their leader covers {_of_them(cluster, 'without_requests')}")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _suspects(incidents: Sequence[Row]) -> str:
-    brokers = sorted({one["fault_id"] for one in incidents if one["unknown"] and one["fault_id"] is not None})
-    return f"; the lines of server.log point at {_brokers(brokers)}" if brokers else ""
+def _of_them(cluster: Row, kind: str) -> str:
+    others = sum(cluster[name] for name in ("before_requests", "after_requests", "without_requests")) - cluster[kind]
+    return f"{cluster[kind]:,} of them" if others else "them"
 
 
-def incident_story(incident: Row) -> str:
-    """Say what happened in one incident."""
-    if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why."
-    return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
+def unjudged_clusters(own: OwnShrinks) -> list[str]:
+    """Name the clusters of whose drops by leaders the replay can judge none."""
+    judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
+    return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)
 
 
-def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """Say it statement by statement, each with the kind of rows it is from, as `incident_lines` names these."""
-    said = []
-    if incident["silent_ms"]:
-        said.append((f"was silent for {seconds_text([incident['silent_ms']])}", "silent"))
-    elif incident["genuine"]:
-        slow = incident["genuine_cause"] == "follower_slow"
-        said.append(("fetched, but fell behind" if slow else "stopped fetching", "genuine"))
-    if incident["genuine"]:
-        narrow = f" ({link_in_sentence(incident)})" if link_in_sentence(incident) else ""
-        drops = count_of(incident["genuine"], "ISR")
-        said.append((f"{_brokers(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "genuine"))
-    if incident["spurious_of_stopped"]:
-        times = times_in_words(incident["spurious_of_stopped"])
-        said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "stopped"))
-    made = incident["spurious"] - incident["spurious_of_stopped"]
-    if made:
-        why = "" if incident["silent_ms"] else f", although {_why([incident], made)}"
-        healthy = count_of(made, "healthy follower")
-        said.append((f"{'it ' if said else ''}dropped {healthy} ({_brokers(incident['healthy'])}){why}", "spurious"))
-    if incident["excluded"]:
-        said += [(_EVENTS[kind].replace("fenced", "was fenced"), kind) for kind in incident["events"] or []]
-        said.append((f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller", "excluded"))
-    if incident["unknown"]:
-        suspect = (incident["suspect"] or "broker").replace("_", " ")
-        judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at the {suspect}"
-        said.append((judged if said else f"is suspected: {judged}", "unknown"))
-    return said
-
-
-def incidents_answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None = None, most: int = 10) -> list[str]:
+def incidents_answer(
+    own: OwnShrinks,
+    better: Mapping[str, Sequence[str]] | None = None,
+    by_lines: Mapping[str, Sequence[str]] | None = None,
+    most: int = 10,
+) -> list[str]:
     """Answer in at most ``most`` lines: a line for each cluster, and of a single one its worst incidents.
 
     Parameters
@@ -234,6 +246,8 @@ def incidents_answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None
     own : OwnShrinks
     better : mapping of str to sequence of str, optional
         By cluster, what another rule would have done.
+    by_lines : mapping of str to sequence of str, optional
+        By cluster of which nothing can be judged, what server.log says: instead of the incidents.
     most : int
     """
     clusters = clusters_worst_first(own)
@@ -248,7 +262,9 @@ def incidents_answer(own: OwnShrinks, better: Mapping[str, Sequence[str]] | None
         return [NOTHING]
     if len(lines) > most:
         return [*lines[: most - 1], f"{len(lines) - most + 1} more clusters are in the report."]
-    if len(lines) == 1:
+    if len(lines) == 1 and (said_by_lines := (by_lines or {}).get(clusters[0]["cluster_id"])):
+        lines += [f"  {line}" for line in said_by_lines]
+    elif len(lines) == 1:
         worst = incidents_worst_first(own.incidents)[: most - 2]
         lines += [
             f"  {incident_time(one)}: {incident_story(one)}" for one in sorted(worst, key=lambda one: one["first_us"])
@@ -290,11 +306,6 @@ def _order(incidents: Sequence[Row], kind: str) -> list[int]:
         if one[kind]:
             sums[one["fault_id"]] = sums.get(one["fault_id"], 0) + one[kind]
     return sorted(sums, key=lambda broker: (-sums[broker], broker))
-
-
-def _brokers(ids: Sequence[int]) -> str:
-    names = [*map(str, ids)]
-    return f"broker{'' if len(ids) == 1 else 's'} {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}"
 
 
 def _were(number: int) -> str:

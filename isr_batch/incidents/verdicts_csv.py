@@ -12,7 +12,7 @@ from isr_batch.printable import printable
 
 HEAD: Final = (
     "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
-    "since_caught_up_ms", "back_after_ms", "points_at_broker", "incident", "explained_by",
+    "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
 )  # fmt: skip
 """Columns: a row is a follower that left an ISR, as the brokers logged it. Incidents count from 1 for each broker."""
 
@@ -56,6 +56,6 @@ def _cells(one: Row, lake: str) -> list[object]:
     return [
         one["cluster_id"], f"{utc_text(one['change_us'])}.{one['change_us'] // 1000 % 1000:03}", one["topic"],
         one["partition_id"], one["leader_id"], one["replica_id"], one["made_by"], one["verdict"], one["cause"],
-        one["certainty"], one["lag_ms"], back, one["fault_id"], one["incident"] if known else None,
+        one["certainty"], one["lag_ms"], back, one["fault_id"], one["points_at"], one["incident"] if known else None,
         listed_explain_command(one | {"example_us": one["change_us"]}, lake) if one["rule"] else None,
     ]  # fmt: skip

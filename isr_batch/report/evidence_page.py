@@ -1,6 +1,6 @@
 """Write the page of what server.log alone tells, where there is nothing to replay."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ SUSPECTS = {"leader": "#e08214", "follower": "#2166ac", "link or follower": "#67
 """Colours: what looks spurious is brown, as the spurious causes of a replay are."""
 
 
-def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path) -> None:
+def write_evidence_page(
+    clusters: Mapping[str, pa.Table], out: Path, missing: Mapping[str, Sequence[str]] | None = None
+) -> None:
     """Write the page.
 
     Parameters
@@ -30,10 +32,13 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path) -> None:
         Rows of table shrink_evidence by cluster.
     out : Path
         HTML file; it needs no network.
+    missing : mapping of str to sequence of str, optional
+        What the logs of each cluster lack.
     """
     sections = [
         {
-            "name": name, "place": f"shrinks{number}", "answer": evidence_answer(rows),
+            "name": name, "place": f"shrinks{number}",
+            "answer": evidence_answer(rows, missing=(missing or {}).get(name, ())),
             "questions": question_rows(answer_questions(rows)), "storms": _storms(rows),
             "shrinks": answer_table(rows, MOST), "count": rows.num_rows,
         }

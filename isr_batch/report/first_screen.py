@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from isr_batch.incidents.better_rule import better_rule
+from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.listing import listed_explain_command
 from isr_batch.incidents.own_shrinks import VERDICTS, Key, OwnShrinks, Row, incident_key
 from isr_batch.incidents.rule_choices import RuleChoice, Span, rule_choices
@@ -11,7 +12,6 @@ from isr_batch.incidents.sentences import (
     brief_headline,
     cluster_headline,
     clusters_worst_first,
-    incident_story,
     incident_time,
     incidents_worst_first,
     span_of_terms,
@@ -104,9 +104,13 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
         return ""
     number = sum(one["spurious"] for one in incidents)
     kept = "the healthy follower" if number == 1 else f"all {number} healthy followers"
+    assumed = cluster["assumed_lag_time_ms"] is not None
+    was = (
+        f"{cluster['lag_time_ms']:,}, Kafka's default, is assumed" if assumed else f"it was {cluster['lag_time_ms']:,}"
+    )
     return (
         f"At these checks only a replica.lag.time.max.ms of more than {max(lags):,} would have kept {kept} in the ISR "
-        f"(it was {cluster['lag_time_ms']:,}); failures would be noticed as much later. `isr-batch sweep` weighs "
+        f"({was}); failures would be noticed as much later. `isr-batch sweep` weighs "
         f"lag times."
     )
 

@@ -19,7 +19,7 @@ _CAUSES: Final = {
     "keeping_pace": "it kept pace with the log",
     "slow_leader": "its leader held it up",
     "unacked_only": "it lacked only records that were not acknowledged",
-    "follower_stopped": "it had stopped fetching",
+    "follower_stopped": "no fetch of it arrived any more",
     "follower_slow": "it fetched, but was behind",
     "controller": "the controller removed it",
     "unknown": "the logs do not show why",

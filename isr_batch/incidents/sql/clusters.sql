@@ -1,5 +1,6 @@
 -- Each cluster: the time of its terms, and how many ISR changes brokers and replay agree on; and the rule of most of them.
--- unlogged: leaders of which no log tells whom they dropped.
+-- unlogged: leaders of which no log tells whom they dropped. Of drops that cannot be judged: those before the request log of
+-- their leader begins, and when that is; those after it ends; those of leaders without one.
 WITH unlogged AS (
   SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unlogged
   FROM coverage AS r
@@ -10,6 +11,21 @@ WITH unlogged AS (
         AND (c.kind = 'partition' OR (c.kind = 'noted' AND c.broker_id = r.broker_id))
     )
   GROUP BY cluster_id
+),
+requests AS (
+  SELECT cluster_id, broker_id, min(epoch_us(from_time)) AS from_us, max(epoch_us(until_time)) AS until_us
+  FROM coverage WHERE log = 'request' GROUP BY ALL
+),
+unjudged AS (
+  SELECT
+    d.cluster_id,
+    count_if(d.change_us < r.from_us) AS before_requests, min(r.from_us) FILTER (d.change_us < r.from_us) AS requests_from_us,
+    count_if(d.change_us > r.until_us) AS after_requests, max(r.until_us) FILTER (d.change_us > r.until_us) AS requests_until_us,
+    count_if(r.broker_id IS NULL) AS without_requests
+  FROM drops AS d
+  LEFT JOIN requests AS r ON r.cluster_id = d.cluster_id AND r.broker_id = d.leader_id
+  WHERE d.verdict = 'unknown' AND d.cluster_id IN (SELECT cluster_id FROM requests)
+  GROUP BY ALL
 )
 SELECT
   t.cluster_id,
@@ -22,9 +38,13 @@ SELECT
   (SELECT mode(c.rule ORDER BY c.rule) FROM replay_check AS c WHERE c.cluster_id = t.cluster_id) AS rule,
   t.cluster_id IN (SELECT cluster_id FROM brokers_logs) AS logged,
   any_value(u.unlogged) AS unlogged,
+  any_value(before_requests) AS before_requests, any_value(requests_from_us) AS requests_from_us,
+  any_value(after_requests) AS after_requests, any_value(requests_until_us) AS requests_until_us,
+  any_value(without_requests) AS without_requests,
   max(t.replica_lag_time_max_ms) FILTER (t.lag_time_source = 'default') AS assumed_lag_time_ms,
   max(t.broker_version) FILTER (t.broker_version_source = 'inferred') AS least_release
 FROM leader_epochs AS t
 LEFT JOIN unlogged AS u ON u.cluster_id = t.cluster_id
+LEFT JOIN unjudged AS j ON j.cluster_id = t.cluster_id
 GROUP BY t.cluster_id
 ORDER BY t.cluster_id

@@ -1,4 +1,6 @@
--- Drops that point at one broker and are near in time; with that broker's silences, and what else happened to it.
+-- Drops that point at one broker and are near in time; with that broker's silences, and what else happened to it. Of the
+-- genuine ones, unreached: followers that it dropped as they did not get through to it; linked: it did not get through to one
+-- leader, while its other fetches went on; stopped: the others.
 WITH grouped AS (
   SELECT
     cluster_id, fault_id, incident,
@@ -12,11 +14,21 @@ WITH grouped AS (
     count_if(verdict = 'excluded') AS excluded,
     count_if(verdict = 'unknown') AS unknown,
     count(DISTINCT (topic, partition_id)) AS partitions,
-    list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine')) AS dropped_by,
+    count_if(verdict = 'genuine' AND leader_id = fault_id) AS unreached,
+    count_if(verdict = 'genuine' AND who = 'link') AS linked,
+    count_if(verdict = 'genuine' AND replica_id = fault_id AND who IS DISTINCT FROM 'link') AS stopped,
+    list_sort(list(DISTINCT replica_id) FILTER (verdict = 'genuine' AND leader_id = fault_id)) AS cut_off,
+    bool_and(coalesce(who = 'leader', false)) FILTER (verdict = 'genuine' AND leader_id = fault_id) AS cut_off_went_on,
+    list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND who = 'link')) AS linked_to,
+    bool_and(coalesce(who = 'follower', false)) FILTER (verdict = 'genuine' AND replica_id = fault_id) AS stopped_everywhere,
+    list_sort(list(DISTINCT leader_id) FILTER (verdict = 'genuine' AND replica_id = fault_id)) AS dropped_by,
     list_sort(list(DISTINCT replica_id) FILTER (verdict = 'spurious' AND leader_id = fault_id)) AS healthy,
+    coalesce(list_sort(list(DISTINCT leader_id) FILTER (made_by = 'leader')), []) AS droppers,
+    list_sort(list(DISTINCT replica_id)) AS replicas,
     mode(cause) FILTER (verdict = 'spurious' AND leader_id = fault_id) AS spurious_cause,
-    mode(cause) FILTER (verdict = 'genuine') AS genuine_cause,
-    mode(suspect) FILTER (verdict = 'unknown') AS suspect,
+    mode(cause) FILTER (verdict = 'genuine' AND replica_id = fault_id) AS genuine_cause,
+    if(count_if(verdict = 'unknown' AND suspect <> 'link_or_follower') = 0, 'link_or_follower', NULL) AS suspect,
+    count_if(verdict = 'unknown' AND looks_spurious = 'strong') AS look_spurious,
     max(lag_ms) FILTER (verdict = 'spurious') AS healthy_lag_ms,
     first(topic ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS topic,
     first(partition_id ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS partition_id,
@@ -46,14 +58,19 @@ late AS (
   )
   JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY ALL) USING (cluster_id)
   WHERE nth = 1 AND out = 0 AND back_us - others_us > 1000 * lag_time_ms
+),
+silences AS (
+  SELECT
+    g.cluster_id, g.fault_id, g.incident, max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) AS silent_ms, count(*) AS silences,
+    min(epoch_us(e.event_time)) AS silent_from_us, max(epoch_us(e.end_time)) AS silent_until_us
+  FROM grouped AS g
+  JOIN broker_events AS e ON e.kind = 'silent' AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
+    AND epoch_us(e.event_time) <= g.last_us AND epoch_us(e.end_time) >= g.since_us
+  GROUP BY ALL
 )
 SELECT
   g.*, late_leader, late_us, others_us,
-  (
-    SELECT max(epoch_ms(e.end_time) - epoch_ms(e.event_time)) FROM broker_events AS e
-    WHERE e.kind = 'silent' AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
-      AND epoch_us(e.event_time) <= g.last_us AND epoch_us(e.end_time) >= g.since_us
-  ) AS silent_ms,
+  silent_ms, silences, silent_from_us, silent_until_us,
   (
     SELECT list_sort(list(DISTINCT e.kind)) FROM broker_events AS e
     WHERE e.kind IN ('fenced', 'shutting_down', 'started') AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
@@ -65,5 +82,6 @@ SELECT
       AND epoch_us(t.start_time) <= g.first_us AND epoch_us(t.end_time) >= g.first_us
   ) AS leaders
 FROM grouped AS g
+LEFT JOIN silences ON silences.cluster_id = g.cluster_id AND silences.fault_id = g.fault_id AND silences.incident = g.incident
 LEFT JOIN late ON late.cluster_id = g.cluster_id AND late.fault_id = g.fault_id AND late.incident = g.incident
 ORDER BY g.cluster_id, first_us, g.fault_id

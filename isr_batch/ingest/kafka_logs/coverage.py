@@ -204,7 +204,8 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
     stretches : sequence of Stretch
         Of the request logs.
     files : pa.Table
-        The other logs by file: kind, broker_id, first_us, last_us.
+        The other logs by file: kind, broker_id, first_us, last_us, informs. A server.log of warnings alone covers
+        nothing.
     """
     return sql(
         f"""
@@ -212,7 +213,8 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
         FROM stretches
         UNION ALL
         SELECT broker_id, kind, min(first_us), max(last_us), NULL FROM files
-        WHERE kind IN ('{SERVER}', '{STATE_CHANGE}') AND first_us IS NOT NULL GROUP BY broker_id, kind
+        WHERE (kind = '{STATE_CHANGE}' OR (kind = '{SERVER}' AND informs)) AND first_us IS NOT NULL
+        GROUP BY broker_id, kind
         """,
         stretches=pa.Table.from_pylist([asdict(stretch) for stretch in stretches], _STRETCHES),
         files=files,

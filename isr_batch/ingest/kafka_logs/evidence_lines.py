@@ -20,4 +20,11 @@ def find_evidence(read: LinesOfInterest) -> FoundLines:
         if file["kind"] in (SERVER, STATE_CHANGE) and file["first_us"] is not None:
             first_us, last_us = span_us.get(file["broker_id"], (file["first_us"], file["last_us"]))
             span_us[file["broker_id"]] = min(first_us, file["first_us"]), max(last_us, file["last_us"])
-    return find_line_forms(pa.concat_tables(lines), span_us)
+    found = find_line_forms(pa.concat_tables(lines), span_us)
+    found.settings |= read.settings
+    found.server_us = {}
+    for file in read.files.to_pylist():
+        if file["kind"] == SERVER and file["informs"] and file["first_us"] is not None:
+            first_us, last_us = found.server_us.get(file["broker_id"], (file["first_us"], file["last_us"]))
+            found.server_us[file["broker_id"]] = min(first_us, file["first_us"]), max(last_us, file["last_us"])
+    return found

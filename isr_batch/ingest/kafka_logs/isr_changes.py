@@ -175,7 +175,7 @@ def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller
             SELECT {_CHANGE}, leader_before, unnest(list_without(isr_before, isr_after)) AS replica_id FROM changes
         ), spans AS (
             SELECT broker_id, min(first_us) AS first_us, max(last_us) AS last_us FROM files
-            WHERE kind = '{SERVER}' AND first_us IS NOT NULL GROUP BY broker_id
+            WHERE kind = '{SERVER}' AND informs AND first_us IS NOT NULL GROUP BY broker_id
         )
         SELECT d.*, CASE WHEN {controller_known} AND d.leader_id = d.leader_before
             AND NOT coalesce(d.at_us BETWEEN s.first_us AND s.last_us, false)

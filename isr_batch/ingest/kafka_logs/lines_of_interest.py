@@ -5,7 +5,7 @@ Few of them come to the driver, as Arrow tables.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
 from isr_batch.ingest.kafka_logs.metadata_log import METADATA_LINES
 from isr_batch.ingest.kafka_logs.request_log import request_stamps_and_hashes
 from isr_batch.ingest.kafka_logs.server_log import SERVER_LINES, SETTING, STATE_CHANGE_LINES
+from isr_batch.ingest.kafka_logs.settings_files import LAG_TIME, MIN_ISR
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 
@@ -27,7 +28,8 @@ _DAY_US = 86_400_000_000
 _FOUND = arrow_columns(
     "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
     "line_hash BIGINT, problem STRING, detail STRING, lines BIGINT, stamped BIGINT, first_us BIGINT, last_us BIGINT, "
-    "days ARRAY<INT>, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, other_hashes ARRAY<BIGINT>"
+    "days ARRAY<INT>, informs BOOLEAN, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, "
+    "other_hashes ARRAY<BIGINT>"
 )
 """A line of interest or a problem; or (``lines`` not null) figures about some lines of a file."""
 
@@ -35,6 +37,8 @@ OTHER_LAYOUT = "no time stamp in the layout of the file"
 """Why a line is refused that would be of interest but for its stamp: the layout changed within the file."""
 # The lines of a stack trace are indented.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
+_HEAD = 64
+"""Characters of a line that have its level."""
 _SHOWN = 200
 """Characters of such a line that are kept."""
 
@@ -53,11 +57,14 @@ class LinesOfInterest:
     records : pa.Table
         As `isr_batch.ingest.kafka_logs.metadata_log.parse_metadata` gives them.
     files : pa.Table
-        By kind, broker_id and source_file: ``lines``; first_us, last_us and days (since 1970) of their stamps.
+        By kind, broker_id and source_file: ``lines``; first_us, last_us and days (since 1970) of their stamps;
+        ``informs``: it has a line at INFO, the level at which leaders log whom they drop.
     activity : pa.Table
         Times of lines of server.log, in buckets of time: broker_id, at_us.
     used : dict of str to int
         Lines of interest by kind of log; all lines of state-change.log that have a stamp are.
+    settings : dict of (int, str) to int
+        By broker and Kafka's name, of the files beside the logs.
     """
 
     server: pa.Table
@@ -66,6 +73,7 @@ class LinesOfInterest:
     files: pa.Table
     activity: pa.Table
     used: dict[str, int]
+    settings: dict[tuple[int, str], int] = field(default_factory=dict)
 
 
 def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
@@ -87,8 +95,21 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
     }
     return LinesOfInterest(
         server.select(_IN_TABLES), state_changes.select(_IN_TABLES), records, _by_file(sql, figures, records),
-        sql("SELECT broker_id, unnest(active_us) AS at_us FROM figures", figures=figures), used,
+        sql("SELECT broker_id, unnest(active_us) AS at_us FROM figures", figures=figures), used, _settings(found),
     )  # fmt: skip
+
+
+def _settings(found: LogFolder) -> dict[tuple[int, str], int]:
+    """Collect what files beside the logs set; what the operator states comes first."""
+    brokers = {file.broker_id for file in found.files if file.broker_id is not None}
+    settings = {}
+    for broker in sorted(brokers):
+        for name, key in ((LAG_TIME, "replica_lag_time_max_ms"), (MIN_ISR, "min_insync_replicas")):
+            own = getattr(found.brokers[broker], key) if broker in found.brokers else None
+            stated = getattr(found.given, key)
+            if (value := own if stated is None else stated) is not None:
+                settings[broker, name] = value
+    return settings
 
 
 def _read(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
@@ -121,6 +142,7 @@ def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
         "kind": kind, "broker_id": batch["broker_id"], "source_file": batch["source_file"],
         "source_line": batch["source_line"], "stamp_us": stamps, "message": pc.if_else(of_interest, value, None),
         "line_hash": pc.if_else(has_stamp, hashes, None),
+        "informs": pc.match_substring(pc.utf8_slice_codeunits(value, 0, _HEAD), " INFO "),
         "problem": pc.if_else(stray, OTHER_LAYOUT, batch["problem"]),
         "detail": pc.if_else(stray, pc.utf8_slice_codeunits(value, 0, _SHOWN), batch["detail"]),
     })  # fmt: skip
@@ -149,7 +171,8 @@ def _figures(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.Re
     kind, broker_id, name = (batch[column][0].as_py() for column in ("kind", "broker_id", "source_file"))
     stamps = np.asarray(batch["stamp_us"].drop_null())
     row: dict[str, Any] = {"kind": kind, "broker_id": broker_id, "source_file": name,
-                           "lines": batch.num_rows - batch["source_line"].null_count}  # fmt: skip
+                           "lines": batch.num_rows - batch["source_line"].null_count,
+                           "informs": pc.any(batch["informs"]).as_py() or False}  # fmt: skip
     if len(stamps):
         days = np.unique(stamps // _DAY_US).astype(np.int32)
         row |= {"first_us": int(stamps.min()), "last_us": int(stamps.max()), "days": days}
@@ -204,14 +227,16 @@ def _by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
     return sql(
         f"""
         WITH every AS (
-            SELECT kind, broker_id, source_file, lines, first_us, last_us, unnest(coalesce(days, [NULL])) AS day
+            SELECT kind, broker_id, source_file, lines, first_us, last_us, informs,
+                unnest(coalesce(days, [NULL])) AS day
             FROM (SELECT row_number() OVER () AS number, * FROM figures)
             UNION ALL
-            SELECT '{METADATA}', NULL, source_file, 0, at_us, at_us, CAST(at_us // {_DAY_US} AS INTEGER) FROM records
+            SELECT '{METADATA}', NULL, source_file, 0, at_us, at_us, NULL, CAST(at_us // {_DAY_US} AS INTEGER)
+            FROM records
         ), totals AS (
             SELECT kind, source_file, CAST(sum(lines) AS BIGINT) AS lines FROM figures GROUP BY kind, source_file)
         SELECT kind, any_value(broker_id) AS broker_id, source_file, any_value(t.lines) AS lines,
-            min(first_us) AS first_us, max(last_us) AS last_us,
+            min(first_us) AS first_us, max(last_us) AS last_us, coalesce(bool_or(informs), false) AS informs,
             list(DISTINCT day) FILTER (day IS NOT NULL) AS days
         FROM every JOIN totals t USING (kind, source_file) GROUP BY kind, source_file
         """,

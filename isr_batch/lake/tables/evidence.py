@@ -11,7 +11,8 @@ SHRINK_EVIDENCE = Table(
         *columns("""
             replica_id INT NOT NULL -- replica that left
             change_time TIMESTAMP NOT NULL -- stamp of the line
-            made_by STRING NOT NULL -- leader (a Shrinking line), or controller (the ISR lost the replica without one)
+            made_by STRING NOT NULL -- leader (a Shrinking line), controller (the ISR lost the replica without one), or
+                -- unknown (the leader's server.log does not cover the time)
             isr_before ARRAY<INT> NOT NULL -- in-sync replicas before
             isr_after ARRAY<INT> NOT NULL -- in-sync replicas after
             high_watermark BIGINT -- printed since 2.2
@@ -21,8 +22,8 @@ SHRINK_EVIDENCE = Table(
             last_caught_up_time_ms BIGINT -- Kafka's lastCaughtUpTimeMs; printed since 3.6, null where it was unknown
             lag_ms BIGINT -- change_time less last_caught_up_time_ms: only a lag time of more than this would have kept
                 -- the replica at this check
-            replica_lag_time_max_ms BIGINT -- of the leader: printed at its start, or the default of its release; null
-                -- where neither is known, or the lag contradicts the default
+            replica_lag_time_max_ms BIGINT -- of the leader: printed at its start, or set in a file beside the logs;
+                -- null where that is not known
             returned_ms BIGINT -- until the replica was back in the ISR; null where that is not in the log, or the
                 -- write failed
             returned_source STRING -- exact (a line says so), or at_most (a later line has it in the ISR)
@@ -35,7 +36,8 @@ SHRINK_EVIDENCE = Table(
             retry BOOLEAN NOT NULL -- the leader repeats a shrink that had not been written
             failing_ms BIGINT -- of a first failed write: until the last of the failures that followed it, in which the
                 -- leader had not learnt that it no longer led
-            check_replicas INT -- rows of the same check of this leader; null for the controller and a retry
+            check_replicas INT -- rows of the same check of this leader; null for the controller, a retry, and a replica
+                -- that did not lag
             check_partitions INT -- partitions of the same check
             check_followers INT -- followers of the same check
             check_late_ms BIGINT -- by how much the check was late by the rhythm of the leader's other checks: its
@@ -44,7 +46,7 @@ SHRINK_EVIDENCE = Table(
             pair_checks INT NOT NULL -- checks of this leader, in all its log, that dropped this replica: many are
                 -- flapping
             suspect STRING -- leader, follower, link_or_follower (which cannot be told apart), or controller; null for
-                -- a retry
+                -- a retry, a replica that did not lag, and where made_by is unknown
             suspect_broker INT -- the suspect, where it is a broker; of link_or_follower the follower
             strength STRING NOT NULL -- of the evidence for the suspect: strong, weak or none
             spurious STRING NOT NULL -- strength of the evidence that the follower should not have been dropped
@@ -62,7 +64,7 @@ SHRINK_EVIDENCE = Table(
     ),
     {
         "partition_from_0": "partition_id >= 0",
-        "made_by_known": "made_by IN ('leader', 'controller')",
+        "made_by_known": "made_by IN ('leader', 'controller', 'unknown')",
         "shrink_leaves_isr": "array_contains(isr_before, replica_id) AND NOT array_contains(isr_after, replica_id)",
         "returned_source_known": "returned_source IN ('exact', 'at_most')",
         "suspect_known": "suspect IN ('leader', 'follower', 'link_or_follower', 'controller')",

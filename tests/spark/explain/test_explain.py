@@ -23,6 +23,7 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, O
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.settings import ReplaySettings
+from isr_batch.window import AskedTime
 from pipelines import cli
 from tests.spark.replay.test_replay import DAY, SET, at
 
@@ -80,7 +81,7 @@ def slept(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_facts_of_a_shrink(slept: Lake) -> None:
-    story = explain_shrink(slept, "t", 0, us(12_000), "kafka-3.7")
+    story = explain_shrink(slept, "t", 0, AskedTime(us(12_000)), "kafka-3.7")
     assert (story.change_us, story.lag_time_ms, story.min_insync_replicas) == (us(10_000), 4000, 2)
     assert (story.isr_before, story.isr_after) == ((1, 2, 3), (1, 2))
     assert (story.leader_log_end_offset, story.high_watermark) == (100, 50)
@@ -109,7 +110,7 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
 
 
 def test_story_says_what_decides(slept: Lake) -> None:
-    told = "\n".join(shrink_lines(explain_shrink(slept, "t", 0, us(0), "kafka-3.7")))
+    told = "\n".join(shrink_lines(explain_shrink(slept, "t", 0, AskedTime(us(0)), "kafka-3.7")))
     for line in (
         "kafka-3.7 drops broker 3 from the ISR of t-0 at 2026-01-01 12:00:10.000 UTC",
         "log end offset: follower 50, leader 100; high watermark 50",
@@ -133,14 +134,14 @@ def test_what_there_is_not(slept: Lake) -> None:
         ("t", 0, "kafka-10853-hw", "drops nobody from t-0", "makes no shrink in this lake"),
     ):
         with pytest.raises(NoInputError, match=message) as raised:
-            explain_shrink(slept, topic, partition, us(0), rule)
+            explain_shrink(slept, topic, partition, AskedTime(us(0)), rule)
         assert hint in raised.value.hint
     with pytest.raises(UsageError, match=r"no rule kafka-3\.8"):
-        explain_shrink(slept, "t", 0, us(0), "kafka-3.8")
+        explain_shrink(slept, "t", 0, AskedTime(us(0)), "kafka-3.8")
 
 
 def test_scene_and_picture(slept: Lake, tmp_path: Path) -> None:
-    story = explain_shrink(slept, "t", 0, us(10_000), "kafka-3.7")
+    story = explain_shrink(slept, "t", 0, AskedTime(us(10_000)), "kafka-3.7")
     # From the fetch before the last one until it is back, and a tenth of that on either side.
     within = (us(4801 - 1535.2), us(20_153 + 1535.2))
     assert swimlane_span(story) == within

@@ -21,7 +21,7 @@ from isr_batch.replay.days import days_status, fingerprints
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.scoring.broker_check import summary
 from isr_batch.scoring.scores import rules_side_by_side
-from isr_batch.window import Window
+from isr_batch.window import AskedTime, Window
 from udfs.rules import REGISTRY
 
 AT_US = 1_795_278_714_023_000
@@ -38,17 +38,17 @@ def test_what_commands_show_takes_no_spark(sample_lake: Lake) -> None:
     assert [row["status"] for row in days_status(lake, Window(), fingerprints(lake))] == ["done"]
     assert summary(lake).matched_ratio > 0.95
     assert len({row["rule"] for row in rules_side_by_side(lake)}) == len(REGISTRY)
-    story = explain_shrink(lake, "busy", 3, AT_US, "kafka-3.7")
+    story = explain_shrink(lake, "busy", 3, AskedTime(AT_US), "kafka-3.7")
     assert {follower.verdict for follower in story.dropped} == {"spurious"}
     assert swimlane_scene(lake, story).fetches
 
 
 def test_spark_explains_alike(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    story = explain_shrink(sample_lake, "busy", 3, AT_US, "kafka-3.7")
+    story = explain_shrink(sample_lake, "busy", 3, AskedTime(AT_US), "kafka-3.7")
     drawn = swimlane_scene(sample_lake, story)
     for module in ("shrink_data", "swimlane_data"):
         monkeypatch.setattr(f"isr_batch.explain.{module}.engine_for_a_partition", BySpark)
-    assert shrink_lines(explain_shrink(sample_lake, "busy", 3, AT_US, "kafka-3.7")) == shrink_lines(story)
+    assert shrink_lines(explain_shrink(sample_lake, "busy", 3, AskedTime(AT_US), "kafka-3.7")) == shrink_lines(story)
     assert swimlane_scene(sample_lake, story) == drawn
 
 

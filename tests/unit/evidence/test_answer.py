@@ -1,12 +1,16 @@
 """The answer in a few lines, the table of the terminal, and the page."""
 
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 
 from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
+from isr_batch.evidence.evidence_table import evidence_rows
+from isr_batch.evidence.line_forms import find_line_forms
+from isr_batch.evidence.missing_logs import missing_logs
 from isr_batch.report.evidence_page import write_evidence_page
-from tests.log_lines import SERVER_LOG_ONLY, evidence_table, of_brokers, of_folder
+from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
 
 
 def evidence(lines: pa.Table) -> pa.Table:
@@ -75,7 +79,9 @@ def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_kno
         evidence(of_brokers(b1=[(n * 100, started.format(n, isr)) for n, isr in enumerate(("1,2", "1", "1,2"))]))
     )
     assert only[0].startswith("No leader dropped a replica")
-    assert only[-2].startswith("Also: 1 removed by the controller, 1 back after 100000 ms")
+    assert only[-2].startswith(
+        "Also: 1 removed by the controller (broker 2 from 16:01:40.000 on), 1 back after 100000 ms"
+    )
     shrink = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
     failed = "[Partition t-0 broker=1] Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR"
     zombie = evidence_answer(evidence(of_brokers(b1=[(at, text) for n in range(3) for at, text in (
@@ -83,6 +89,80 @@ def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_kno
     )])))  # fmt: skip
     assert zombie[0].startswith("1 replica left the ISR in 1 storm")
     assert "3 not written (broker 1 went on for 10500 ms without knowing that it no longer led)" in zombie[-2]
+
+
+def test_a_replica_that_did_not_lag_was_removed_on_purpose() -> None:
+    """Its leader printed a lag below its own lag time: no rule of lag does that."""
+    shrink = (
+        "[Partition t-{} broker=1] Shrinking ISR from 1,2,3 to 1,2. Leader: (highWatermark: 9, endOffset: 9). "
+        f"Out of sync replicas: (brokerId: 3, endOffset: {{}}, lastCaughtUpTimeMs: {epoch_ms(99.8)})."
+    )
+    lines = of_brokers(b1=[(100, shrink.format(0, 9)), (100.1, shrink.format(1, 8))])
+    found = find_line_forms(lines)
+    found.settings[1, "replica.lag.time.max.ms"] = 10_000
+    said = evidence_answer(evidence_rows(found, "c"))
+    assert said[0] == (
+        "2 replicas of broker 3 left the ISR at 2026-11-21 16:01:40.000 to 16:01:40.100 UTC, 200 to 300 ms after they "
+        "were last caught up: that is below replica.lag.time.max.ms (10000), so no rule of lag explains it. It was "
+        "removed on purpose (an observer, a patched release), or the stamp and lastCaughtUpTimeMs are of two clocks. "
+        "1 of them had nothing to fetch."
+    )
+    assert not any("silent" in line or "Only a replica.lag.time.max.ms" in line for line in said)
+    rows = evidence_rows(found, "c").to_pylist()
+    assert [(row["suspect"], row["spurious"]) for row in rows] == [(None, "strong"), (None, "none")]
+
+
+def test_who_dropped_it_is_not_known_where_server_log_does_not_reach() -> None:
+    """It is the current file after a roll, and state-change.log is whole."""
+    stayed = (
+        "[Broker id=1] Skipped the become-leader state change for t-0 with topic id Some(x) and partition state "
+        "LeaderAndIsrPartitionState(topicName='t', partitionIndex=0, leader=1, leaderEpoch=0, isr=[{}], "
+        "partitionEpoch={}) since it is already the leader"
+    )
+    found = find_line_forms(of_brokers(b1=[(10, stayed.format("1, 2", 1)), (50, stayed.format("1", 2))]))
+    assert [row["made_by"] for row in evidence_rows(found, "c").to_pylist()] == ["controller"]
+    begin = found.span_us[1][0]
+    for server_us, made_by in (
+        ({1: (begin, begin + 90_000_000)}, "controller"),
+        ({1: (begin + 1, begin + 90_000_000)}, "unknown"),
+        ({}, "unknown"),
+    ):
+        found.server_us = server_us
+        rows = evidence_rows(found, "c")
+        assert [row["made_by"] for row in rows.to_pylist()] == [made_by]
+    said = evidence_answer(rows, missing=["server.log of broker 1 is missing."])
+    assert said[:2] == [
+        "server.log of broker 1 is missing.",
+        (
+            "1 replica left an ISR from 16:00:50.000 to 16:00:50.000, a time that no server.log of the leader covers: "
+            "nobody can tell whether it or the controller did it."
+        ),
+    ]
+
+
+def test_missing_logs_are_named() -> None:
+    def covered(broker: int, log: str, second: int) -> dict[str, object]:
+        return {"broker_id": broker, "log": log, "from_time": datetime(2026, 1, 1, 0, 0, second)}  # noqa: DTZ001
+
+    both = [covered(1, "server", 0), covered(1, "state-change", 0)]
+    assert missing_logs(both, {1}, {1}) == []
+    late = [
+        covered(2, "server", 9),
+        covered(2, "state-change", 0),
+        covered(3, "server", 9),
+        covered(3, "state-change", 2),
+    ]
+    assert missing_logs([*both, *late], {1, 2, 3, 4, 5}, {1, 2, 3, 5}) == [
+        "server.log of broker 4 is missing: what leaders dropped is only there.",
+        (
+            "server.log of broker 5 has lines of WARN and ERROR only, and whom leaders drop is logged at INFO: set the "
+            "logger kafka.cluster.Partition to INFO."
+        ),
+        (
+            "server.log begins at 00:00:09 (brokers 2 and 3), after state-change.log: what leaders dropped before is "
+            "not known."
+        ),
+    ]
 
 
 def test_the_last_line_knows_of_a_request_log() -> None:

@@ -117,6 +117,20 @@ def test_one_pair_alone_cannot_be_told_apart() -> None:
     assert "the link between the two" in each_other[0]["reason"]
 
 
+def test_a_leader_that_drops_all_its_followers_by_several_checks_could_not_be_reached() -> None:
+    """No check says so by itself. If another leader drops one of them, it is that one."""
+    lines = [(100, old("t-0", 1, "1,2,3", "1,2")), (102, old("t-1", 1, "1,2,3", "1,3"))]
+    found = rows(of_brokers(b1=lines))
+    assert [(row["suspect"], row["suspect_broker"], row["strength"], row["spurious"]) for row in found] == [
+        ("leader", 1, "weak", "none")
+    ] * 2
+    assert found[0]["reason"].startswith("Broker 1 dropped all that follow it at about one time, which no other leader")
+    others = rows(of_brokers(b1=lines, b2=[(101, old("u-0", 2, "1,2,3", "1,2"))]))
+    assert [row["suspect"] for row in others] == ["follower", "follower", "link_or_follower"]
+    apart = rows(of_brokers(b1=[lines[0], (300, lines[1][1])]))
+    assert {row["suspect"] for row in apart} == {"link_or_follower"}
+
+
 def test_drops_far_apart_are_two_storms() -> None:
     found = rows(of_brokers(b1=[(100, old("t-0", 1, "1,2,3", "1,2"))], b2=[(500, old("t-1", 2, "2,1,3", "2,1"))]))
     assert said(found) == {

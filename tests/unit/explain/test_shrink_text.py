@@ -14,7 +14,7 @@ from isr_batch.explain.shrink_text import (
     shrink_lines,
 )
 from isr_batch.phrases import utc_text_ms
-from isr_batch.window import parse_instant
+from isr_batch.window import DAY_US, AskedTime, parse_asked_time, parse_instant
 
 SECOND = 1_000_000
 NOW = 1_767_268_800 * SECOND  # 2026-01-01 12:00:00
@@ -29,8 +29,8 @@ FOLLOWER = DroppedFollower(
 STORY = ShrinkStory(
     rule="kafka-3.7", params_json='{"replica_lag_time_max_ms": 4000}', lag_time_ms=4000, cluster_id="c", topic="busy",
     partition_id=0, leader_epoch=4, leader_id=1, term_start_us=NOW - 60 * SECOND, term_end_us=NOW + 60 * SECOND,
-    min_insync_replicas=2, broker_version="4.1.0", change_us=NOW, isr_before=(1, 2, 3), isr_after=(1, 2),
-    high_watermark=7, leader_log_end_offset=9, silences=((NOW - 5 * SECOND, NOW - 100_000),),
+    min_insync_replicas=2, broker_version="4.1.0", change_us=NOW, from_asked_us=0, isr_before=(1, 2, 3),
+    isr_after=(1, 2), high_watermark=7, leader_log_end_offset=9, silences=((NOW - 5 * SECOND, NOW - 100_000),),
     quiets=(), dropped=(FOLLOWER,),
 )  # fmt: skip
 
@@ -157,3 +157,16 @@ def test_instants() -> None:
     for text in ("noon", "", "12:00", "9" * 20):
         with pytest.raises(UsageError, match="--at"):
             parse_instant("--at", text)
+
+
+def test_times_of_any_day() -> None:
+    """The day is that on which something is nearest."""
+    assert parse_asked_time("--at", "2026-01-01T12:00:00") == AskedTime(NOW)
+    for text in ("12:00", "12:00:00", "12:00:00.000"):
+        asked = parse_asked_time("--at", text)
+        assert asked.any_day
+        assert [asked.after_us(NOW + us) for us in (-1, 0, DAY_US, DAY_US // 3)] == [-1, 0, 0, DAY_US // 3]
+        assert asked.after_us(NOW - 5, NOW + 5) == 0
+    for text in ("noon", "25:00", "12:00+01:00", "12:0"):
+        with pytest.raises(UsageError, match="--at"):
+            parse_asked_time("--at", text)

@@ -34,7 +34,7 @@ def test_each_statement_has_its_lines_and_its_query() -> None:
         "    broker-1/server.log lines 101, 102, 103, 104",
         "  was fenced without a heartbeat",
         "  was removed from 1 ISR by the controller",
-        "  1 drop cannot be judged, and server.log points at the leader",
+        "  1 drop cannot be judged, and server.log points at it",
         "    broker-1/server.log line 105",
     ]
     queries = [line for line in lines if "SELECT *" in line]

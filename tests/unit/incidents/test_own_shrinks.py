@@ -6,19 +6,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from isr_batch.incidents.listing import chosen_incidents, listed_incidents
+from isr_batch.errors import NoInputError
+from isr_batch.incidents.incident_story import incident_story, link_in_story
+from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
-from isr_batch.incidents.sentences import (
-    cluster_headline,
-    incident_story,
-    incidents_answer,
-    incidents_worst_first,
-    link_in_sentence,
-)
+from isr_batch.incidents.sentences import cluster_headline, incidents_answer, incidents_worst_first, unjudged_clusters
 from isr_batch.lake.arrow_read import contract_schema
-from isr_batch.phrases import times_in_words
+from isr_batch.phrases import from_asked_time, times_in_words
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.first_screen import drop_matrix_on_screen, lag_time_bound_on_screen
+from isr_batch.window import AskedTime, parse_asked_time
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 1}
@@ -112,6 +109,18 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
     )
 
 
+def test_an_assumed_lag_time_is_no_fact(log: Log) -> None:
+    """It is not told as one, and does not make one incident of two."""
+    for row in log.rows["leader_epochs"]:
+        row |= {"replica_lag_time_max_ms": 30_000, "lag_time_source": "default"}
+    leader_was_silent(log)
+    log.shrink(31, 1, 3, "spurious", "slow_leader", lag_ms=4000)
+    own = log.found()
+    assert [one["spurious"] for one in own.incidents] == [4, 1]
+    assert "(30,000, Kafka's default, is assumed)" in lag_time_bound_on_screen(own.incidents, own.clusters[0])
+    assert "replica.lag.time.max.ms is in no log: 30,000" in " ".join(cluster_headline(own, own.clusters[0]))
+
+
 def test_what_no_log_tells_is_said_with_how_to_tell_it(log: Log) -> None:
     log.rows["coverage"] = []
     for broker in (1, 2):
@@ -148,16 +157,63 @@ def test_one_follower_is_it(log: Log) -> None:
     )
 
 
+def test_a_leader_with_many_silences_was_starved(log: Log) -> None:
+    """To name the longest alone would say less than a lag time."""
+    for number in range(12):
+        begin = 10 + 2 * number
+        log.add(
+            "broker_events", cluster_id="c", broker_id=1, kind="silent", event_time=at(begin), end_time=at(begin + 1.5)
+        )
+    for number in range(3):
+        log.shrink(18 + 4 * number, 1, 3, "spurious", "slow_leader", lag_ms=8000)
+    own = log.found()
+    starved = "was starved from 00:00:10 to 00:00:27 (9 silences of up to 1.5 s)"
+    assert incident_story(own.incidents[0]) == f"Broker 1 {starved}; it dropped 3 healthy followers (broker 3)."
+    assert cluster_headline(own, own.clusters[0])[0] == (
+        f"Of 3 followers that your brokers dropped, 3 were healthy: broker 1 {starved}, and dropped 3."
+    )
+
+
+def test_what_cannot_be_judged_is_never_unhealthy(log: Log) -> None:
+    """The request log was switched on after the incident, and covers one broker."""
+    for seconds in (10, 11, 70):
+        log.shrink(seconds, 1, 3, None)
+    log.shrink(12, 2, 3, None)
+    log.add("coverage", cluster_id="c", broker_id=1, log="request", from_time=at(30), until_time=at(40))
+    evidence = {"suspect": "leader", "suspect_broker": 1, "strength": "strong", "spurious": "strong"}
+    for seconds in (10, 11):
+        log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=1, replica_id=3,
+                change_time=at(seconds), **evidence)  # fmt: skip
+    own = log.found()
+    assert cluster_headline(own, own.clusters[0])[:2] == [
+        (
+            "None of the 4 followers that your brokers dropped can be judged by the replay (the request log begins at "
+            "00:00:30, after 2 of them; the request log ends at 00:00:40, before 1 of them; no request log of their "
+            "leader covers 1 of them)."
+        ),
+        "server.log alone points at broker 1 at 00:00:10 (2); 2 look spurious.",
+    ]
+    assert unjudged_clusters(own) == ["c"]
+    assert incidents_answer(own, by_lines={"c": ["What server.log says."]})[1:] == ["  What server.log says."]
+    log.shrink(35, 1, 2, "genuine", "follower_stopped")
+    own = log.found()
+    assert cluster_headline(own, own.clusters[0])[0] == (
+        "Of 5 followers that your brokers dropped, none of the 1 that can be judged was healthy."
+    )
+    assert unjudged_clusters(own) == []
+
+
 def test_a_drop_that_cannot_be_judged_points_where_server_log_points(log: Log) -> None:
     log.shrink(60, 2, 3, None)
     log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=2, replica_id=3, change_time=at(60),
             suspect="leader", suspect_broker=2)  # fmt: skip
     own = log.found()
-    assert "1 cannot be judged; the lines of server.log point at broker 2." in " ".join(
-        cluster_headline(own, own.clusters[0])
-    )
+    assert cluster_headline(own, own.clusters[0])[:2] == [
+        "The follower that your brokers dropped cannot be judged by the replay.",
+        "server.log alone points at broker 2 at 00:01:00 (1).",
+    ]
     assert incident_story(own.incidents[0]) == (
-        "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at the leader."
+        "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at it."
     )
 
 
@@ -165,7 +221,7 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     log.shrink(30, 1, 3, "genuine", "follower_slow")
     own = log.found()
     (incident,) = own.incidents
-    assert link_in_sentence(incident) == "or its link to broker 1"
+    assert link_in_story(incident) == "or its link to broker 1"
     assert " ".join(cluster_headline(own, own.clusters[0])).startswith(
         "Of 1 follower that your brokers dropped, none was healthy. 1 was really stopped or behind: broker 3 at "
         "00:00:25 (1, or its link to broker 1)."
@@ -175,7 +231,7 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
     )
     log.shrink(31, 2, 3, "genuine", "follower_slow")
     (both,) = log.found().incidents
-    assert link_in_sentence(both) == ""
+    assert link_in_story(both) == ""
 
 
 def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) -> None:
@@ -305,7 +361,7 @@ def test_the_timeline_has_what_the_tables_have(log: Log) -> None:
     assert {bar["place"] for bar in drawn.bars} == {"i0-1-1"}
     said = {bar["says"] for bar in drawn.bars}
     assert "00:00:16: broker 1 drops others; healthy: 4 drops" in said
-    assert "00:00:14: broker 1 is dropped; stopped or behind: 1 drop" in said
+    assert "00:00:14: broker 1 is dropped; behind: 1 drop" in said
     assert [(sign["sign"], sign["says"]) for sign in drawn.signs] == [
         ("▲", "00:00:40: broker 3 starts"),
         ("◆", "00:00:00: broker 2 becomes leader of 1 partition"),
@@ -332,12 +388,39 @@ def test_incidents_are_chosen_by_broker_and_time(log: Log) -> None:
     log.shrink(80, 2, 3, "genuine", "follower_stopped")
     own = log.found()
     assert [(one["fault_id"], one["incident"]) for one in chosen_incidents(own)] == [(1, 1), (3, 1), (3, 2)]
-    assert [one["incident"] for one in chosen_incidents(own, broker=3)] == [1, 2]
+    assert [(one["fault_id"], one["incident"]) for one in chosen_incidents(own, broker=3)] == [(1, 1), (3, 1), (3, 2)]
+    assert [(one["fault_id"], one["incident"]) for one in chosen_incidents(own, broker=2)] == [(1, 1), (3, 2)]
+    with pytest.raises(NoInputError, match="no broker 4") as refused:
+        chosen_incidents(own, broker=4)
+    assert refused.value.hint == "there are 1, 2, 3"
     for seconds, first_s in ((0, 14.5), (49, 50), (70, 80), (99, 80)):
-        (one,) = chosen_incidents(own, at_us=int(at(seconds).timestamp() * 1e6))
+        (one,) = chosen_incidents(own, at=AskedTime(int(at(seconds).timestamp() * 1e6)))
         assert one["first_us"] == int(at(first_s).timestamp() * 1e6)
-    assert chosen_incidents(own, broker=2, at_us=0) == []
-    assert listed_incidents(own, [], "LAKE") == ["No follower was dropped for which these logs point at such a broker."]
+    assert listed_incidents(own, [], "LAKE") == ["No follower was dropped, or none that has to do with this broker."]
+
+
+def test_incidents_of_others_come_last_and_in_brief(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(50, 1, 3, "genuine", "follower_stopped")
+    own = log.found()
+    lines = listed_incidents(own, chosen_incidents(own, broker=3), "LAKE", whole=True, broker=3)
+    others = lines.index("Others in which broker 3 dropped followers, or was dropped:")
+    assert lines[0] == "2026-01-01 00:00:45 to 00:00:50: broker 3"
+    assert lines[others + 1].startswith("2026-01-01 00:00:10 to 00:00:16: Broker 1 was silent for 6 s; broker 2")
+    lines = listed_incidents(own, chosen_incidents(own, broker=2), "LAKE", whole=True, broker=2)
+    assert lines[0] == "Others in which broker 2 dropped followers, or was dropped:"
+
+
+def test_how_far_the_nearest_drop_is(log: Log) -> None:
+    leader_was_silent(log)
+    log.shrink(80, 2, 3, "genuine", "follower_stopped")
+    own = log.found()
+    for asked, seconds in (("00:02:00", -40), ("00:00:12", 2.5), ("23:59:59", 15.5), ("2026-01-01T00:01:20", 0)):
+        time = parse_asked_time("--at", asked)
+        assert nearest_drop_us(own, chosen_incidents(own, at=time), time) == seconds * 1e6
+    assert from_asked_time(-40_000_000, "drop") == ["The nearest drop came 40 s before that time."]
+    assert from_asked_time(9_045_000_000, "drop") == ["The nearest drop came 2 h 30 min after that time."]
+    assert from_asked_time(999_999, "drop") == []
 
 
 def test_a_list_has_the_command_for_each_incident_and_the_worst_partitions(log: Log) -> None:

@@ -61,22 +61,61 @@ def test_the_cheapest_of_the_rules_that_keep_the_healthy_followers(log: Log) -> 
     hands_over = score("transfer-at-min-isr", 0, 0, 5000, **free, relinquishes=2)
     (said,) = said_of(log, hands_over, score("kafka-10853-hw", 0, 9, None, **free))
     assert said == (
-        "transfer-at-min-isr would have kept all 4 healthy followers: failures noticed as soon; under min ISR: 0 s "
-        "instead of 1 s; offline if leaders had died: 0 s instead of 1 s; acknowledged records lost then: none; "
-        "leadership given up twice."
+        "transfer-at-min-isr (in no release of Kafka) would have kept all 4 healthy followers: failures noticed as "
+        "soon; under min ISR: 0 s instead of 1 s; offline if leaders had died: 0 s instead of 1 s; acknowledged "
+        "records lost then: none; leadership given up twice."
     )
     alike = [score(rule, 0, 0, 5000, **free) for rule in ("kip-501-pending", "kafka-0.9", "kafka-3.3", "peer-outlier")]
     (said,) = said_of(log, hands_over, alike[0], alike[-1])
-    assert said.startswith("kip-501-pending or peer-outlier would have kept all 4 healthy followers: ")
+    assert said.startswith(
+        "kip-501-pending or peer-outlier (in no release of Kafka) would have kept all 4 healthy followers: "
+    )
     (said,) = said_of(log, hands_over, *alike)
     assert said.startswith("kafka-0.9, kafka-3.3 or 2 others would have kept all 4 healthy followers: ")
     dear: Row = {"lost_if_leader_dies_records_max": 9, "offline_if_leader_dies_seconds": None}
     (said,) = said_of(log, score("phi-accrual", 1, 2, 7000, **dear))
     assert said == (
-        "phi-accrual would have kept 3 of 4 healthy followers: failures noticed 2 s later; failures missed: 2 instead "
-        "of 0; under min ISR: 1 s; offline if leaders had died: not known instead of 1 s; acknowledged records lost "
-        "then: up to 9 instead of none."
+        "phi-accrual (in no release of Kafka) would have kept 3 of 4 healthy followers: failures noticed 2 s later; "
+        "failures missed: 2 instead of 0; under min ISR: 1 s; offline if leaders had died: not known instead of 1 s; "
+        "acknowledged records lost then: up to 9 instead of none."
     )
+
+
+def test_a_rule_that_gives_up_leadership_more_often_than_it_keeps_a_follower_is_not_offered(log: Log) -> None:
+    leader_was_silent(log)
+    often = score("transfer-at-min-isr", 1, 0, 5000, relinquishes=4)
+    assert said_of(log, often) == ["Rules that would have kept more of them give up leadership more often than that."]
+    (said,) = said_of(log, often, score("kip-501-pending", 2, 0, 5000))
+    assert said.startswith("kip-501-pending (in no release of Kafka) would have kept 2 of 4 healthy followers: ")
+
+
+def test_topics_with_other_min_isr_count_as_well(log: Log) -> None:
+    """The scores have them apart, as a rule takes min.insync.replicas for a parameter."""
+    leader_was_silent(log)
+    rows = []
+    for min_isr, own, other, misses in ((1, 3, 0, 0), (2, 1, 1, 3)):
+        rows += [score("kafka-3.7", own, 0, 5000), score("kip-501-pending", other, misses, 5000 + min_isr)]
+        for row in rows[-2:]:
+            row["params_json"] = f'{{"min_insync_replicas": {min_isr}, "replica_lag_time_max_ms": 4000}}'
+    for row in log.rows["replay_check"]:
+        row["params_json"] = '{"min_insync_replicas": 1, "replica_lag_time_max_ms": 4000}'
+    (said,) = better_rule(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows)), "c")
+    assert said.startswith(
+        "kip-501-pending (in no release of Kafka) drops 1 healthy follower in the replay, in which your rule, "
+        "kafka-3.7, drops 4: failures noticed as soon; failures missed: 3 instead of 0; under min ISR: 2 s;"
+    )
+
+
+def test_the_rule_of_the_brokers_is_never_offered(log: Log) -> None:
+    leader_was_silent(log)
+    rows = [score("kafka-3.7", 4, 0, 5000), score("kafka-3.7", 0, 0, 5000), score("kafka-3.7", 1, 0, 5000, 9000)]
+    for number, row in enumerate(rows[:2]):
+        row["params_json"] = f'{{"min_insync_replicas": {number + 1}, "replica_lag_time_max_ms": 4000}}'
+    (said,) = better_rule(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows)), "c")
+    assert said.startswith("kafka-3.7 with replica.lag.time.max.ms 9000 would have kept 3 of 4 healthy followers: ")
+    assert better_rule(log.found(), order_scores_for_choices(pa.Table.from_pylist(rows[:2])), "c") == [
+        "No rule that a broker could run would have kept more of them."
+    ]
 
 
 def test_rules_that_keep_no_more_are_not_offered(log: Log) -> None:

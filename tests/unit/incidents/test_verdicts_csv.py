@@ -23,8 +23,8 @@ def test_a_row_is_a_drop() -> None:
     assert first == {
         "cluster": "c", "time_utc": "2026-01-01 00:00:14.500", "topic": "t", "partition": "0", "leader": "2",
         "follower": "1", "made_by": "leader", "verdict": "genuine", "cause": "follower_stopped", "certainty": "",
-        "since_caught_up_ms": "4500", "back_after_ms": "2000", "points_at_broker": "1", "incident": "1",
-        "explained_by": f"isr-batch explain {shrink} --lake '/my lake'",
+        "since_caught_up_ms": "4500", "back_after_ms": "2000", "points_at_broker": "1",
+        "points_at": "follower", "incident": "1", "explained_by": f"isr-batch explain {shrink} --lake '/my lake'",
     }  # fmt: skip
     assert (second["leader"], second["follower"], second["cause"]) == ("1", "2", "slow_leader")
 
@@ -35,7 +35,7 @@ def test_what_is_not_known_is_empty() -> None:
     (row,) = read(log.found())
     assert (row["verdict"], row["cause"]) == ("unknown", "unknown")
     assert {name for name, cell in row.items() if not cell} == {
-        "certainty", "since_caught_up_ms", "back_after_ms", "points_at_broker", "incident", "explained_by",
+        "certainty", "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
     }  # fmt: skip
 
 

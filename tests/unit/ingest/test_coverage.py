@@ -115,13 +115,21 @@ def test_rows_get_the_number_of_their_stretch() -> None:
 def test_the_table_has_the_time_of_each_log(sql: ArrowSql) -> None:
     files = pa.Table.from_pylist(
         [
-            {"kind": "server", "broker_id": 1, "first_us": 5, "last_us": 9},
-            {"kind": "server", "broker_id": 1, "first_us": 2, "last_us": 7},
+            {"kind": "server", "broker_id": 1, "first_us": 5, "last_us": 9, "informs": True},
+            {"kind": "server", "broker_id": 1, "first_us": 2, "last_us": 7, "informs": True},
+            {"kind": "server", "broker_id": 1, "first_us": 0, "last_us": 99, "informs": False},
+            {"kind": "server", "broker_id": 2, "first_us": 0, "last_us": 99, "informs": False},
             {"kind": "state-change", "broker_id": 1, "first_us": None, "last_us": None},
             {"kind": "metadata", "broker_id": None, "first_us": 1, "last_us": 2},
         ],
         pa.schema(
-            [("kind", pa.string()), ("broker_id", pa.int32()), ("first_us", pa.int64()), ("last_us", pa.int64())]
+            [
+                ("kind", pa.string()),
+                ("broker_id", pa.int32()),
+                ("first_us", pa.int64()),
+                ("last_us", pa.int64()),
+                ("informs", pa.bool_()),
+            ]
         ),
     )
     rows = coverage_rows(sql, [Stretch(1, 3, 4, False)], files).to_pylist()

@@ -29,7 +29,8 @@ def observed(
     table = pa.Table.from_pylist(terms, leader_epochs.TERMS)
     shrinks = isr_changes.isr_shrinks_by_term(known, table)
     first_us, last_us = (int(at * SECOND) for at in server_log)
-    files = pa.table({"kind": ["server"], "broker_id": [1], "first_us": [first_us], "last_us": [last_us]})
+    files = pa.table({"kind": ["server"], "broker_id": [1], "first_us": [first_us], "last_us": [last_us],
+                      "informs": [True]})  # fmt: skip
     changes = isr_changes.observed_isr_changes(
         known, shrinks, table, pa.Table.from_pylist(begun or [], leader_epochs.TERMS), files,
         controller_known=controller,

@@ -10,8 +10,8 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 BATCH = pa.schema([
     _FOUND.field(name)
-    for name in ("kind", "broker_id", "source_file", "source_line", "stamp_us", "message", "line_hash", "problem",
-                 "detail")
+    for name in ("kind", "broker_id", "source_file", "source_line", "stamp_us", "message", "line_hash", "informs",
+                 "problem", "detail")
 ])  # fmt: skip
 DAY_US = 86_400_000_000
 

@@ -46,8 +46,8 @@ def test_two_that_are_not_certain_and_not_back() -> None:
     headline, said = shrink_sentences([stopped, facts(source_file=None)], "busy-0", "kafka-3.7", 4000, {})
     assert "drops broker 2 and broker 3 from" in headline
     assert said[0] == (
-        "Broker 2: genuine, because it had stopped fetching (possible, not certain: it depends on when the leader's "
-        "check ran). The check may have run up to 104 ms earlier or later. Last caught up 6,090 ms before, "
+        "Broker 2: genuine, because no fetch of it arrived any more (possible, not certain: it depends on when the "
+        "leader's check ran). The check may have run up to 104 ms earlier or later. Last caught up 6,090 ms before, "
         "with a lag time of 4,000 ms; its true lag was 5,000 ms, and the leader knew of 20 records that it "
         "lacked. The log ends, or the term does, before it is back."
     )

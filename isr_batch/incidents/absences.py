@@ -1,0 +1,72 @@
+"""Find who was at fault for drops by the fetches around them: whose were absent, and whose went on."""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from isr_batch.lake.arrow_read import stored_bytes
+from isr_batch.lake.arrow_sql import ArrowSql, without_zones
+from isr_batch.lake.engines import engine_for_a_partition
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.sql_files import text_of
+from isr_batch.lake.tables.inputs import FETCH_LOG
+
+CHECK_US: Final = 500_000
+"""Drops of a leader that follow each other within this time are of one check."""
+LEAST: Final = 0.1
+"""Share of a time in which a follower that is well has no fetch with its leader: the way there and back, its writes."""
+GONE: Final = 0.95
+"""Who was absent for more than this share of the time before proves nothing about what came then."""
+MOST_BYTES: Final = 64 << 20
+"""Of a log: about five million rows, which take some ten seconds each time. Of a larger one the lines decide."""
+_PACKAGE: Final = "isr_batch.incidents"
+_NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
+Tables = dict[str, pa.Table]
+FetchesOfSpans = Callable[[pa.Table], pa.Table]
+"""Gives the fetches that were under way in spans, as `isr_batch.lake.lake_engine.LakeEngine.fetches` does."""
+
+
+def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
+    """Say of each check that dropped a follower who kept it from its leader, by the fetches of that time.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    tables : dict of str to pa.Table
+        ``dropped`` as ``sql/dropped.sql`` gives it, ``leader_epochs``, ``broker_events`` and ``coverage``.
+    fetches_of : callable, optional
+        Without it nothing is known.
+
+    Returns
+    -------
+    pa.Table
+        As ``sql/who.sql`` says.
+    """
+    windows = sql(text_of(_PACKAGE, "windows", check_us=CHECK_US), **tables)
+    spans = sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables)
+    for name in _NUMBERS:
+        spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))
+    if not spans.num_rows or not fetches_of:
+        return sql("SELECT *, CAST(NULL AS VARCHAR) AS who FROM windows", windows=windows)
+    absences = sql(text_of(_PACKAGE, "absences"), spans=spans, fetches=fetches_of(spans))
+    return sql(text_of(_PACKAGE, "who", least=LEAST, gone=GONE), windows=windows, absences=absences)
+
+
+def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
+    """Give what reads the fetches that were under way in spans of time; None where the log is too large to be read."""
+    return partial(_fetches, lake) if stored_bytes(lake, FETCH_LOG.name) <= MOST_BYTES else None
+
+
+def _fetches(lake: Lake, spans: pa.Table) -> pa.Table:
+    days = _day(min(spans["from_us"].to_pylist())), _day(max(spans["until_us"].to_pylist()))
+    with engine_for_a_partition(lake) as engine:
+        # The day of a fetch is the one on which it was handled.
+        found = engine.fetches(engine.rows(spans), (days[0] - timedelta(days=1), days[1] + timedelta(days=1)))
+        return without_zones(engine.arrow(found))
+
+
+def _day(at_us: int) -> date:
+    return datetime.fromtimestamp(at_us / 1_000_000, UTC).date()

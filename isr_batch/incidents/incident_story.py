@@ -1,0 +1,119 @@
+"""Say in a sentence what happened in one incident."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from isr_batch.incidents.own_shrinks import Row
+from isr_batch.phrases import count_of, seconds_text, times_in_words, utc_text
+
+_HEALTHY: Final = {
+    "caught_up": "they lacked nothing",
+    "keeping_pace": "they kept pace with the log",
+    "slow_leader": "the leader held up their fetches",
+    "unacked_only": "they lacked only records that were not acknowledged yet",
+}
+BROKER_EVENTS: Final = {
+    "shutting_down": "shut down",
+    "fenced": "fenced without a heartbeat",
+    "started": "started again",
+}
+STARVED: Final = 3
+"""Silences in one incident: who is stopped has one, who gets a little of a processor has many."""
+ELSEWHERE: Final = "whose other fetches went on: suspect its network"
+
+
+def incident_story(incident: Row) -> str:
+    """Say what happened in one incident."""
+    if incident["fault_id"] is None:
+        return f"{count_of(incident['unknown'], 'follower')} dropped; the logs do not say why."
+    return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
+
+
+def incident_statements(incident: Row) -> list[tuple[str, str]]:
+    """Say it statement by statement, each with the kind of rows it is from, as `incident_lines` names these."""
+    said = _fell_behind(incident)
+    if incident["spurious_of_stopped"]:
+        times = times_in_words(incident["spurious_of_stopped"])
+        said.append((f"it was dropped {times} from where it lacked nothing or kept pace", "spared"))
+    made = incident["spurious"] - incident["spurious_of_stopped"]
+    if made:
+        why = "" if incident["silent_ms"] else f", although {why_healthy_in_story([incident], made)}"
+        healthy = count_of(made, "healthy follower")
+        said.append(
+            (f"{'it ' if said else ''}dropped {healthy} ({brokers_in_story(incident['healthy'])}){why}", "spurious")
+        )
+    if incident["excluded"]:
+        said += [(BROKER_EVENTS[kind].replace("fenced", "was fenced"), kind) for kind in incident["events"] or []]
+        said.append((f"was removed from {count_of(incident['excluded'], 'ISR')} by the controller", "excluded"))
+    if incident["unknown"]:
+        link = " or the link to it" if incident["suspect"] == "link_or_follower" else ""
+        judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at it{link}"
+        said.append((judged if said else f"is suspected: {judged}", "unknown"))
+    return said
+
+
+def _fell_behind(incident: Row) -> list[tuple[str, str]]:
+    """Say who was silent, not reached, or stopped, and who was dropped for it."""
+    said = []
+    if incident["silent_ms"]:
+        said.append((silence_in_story(incident), "silent"))
+    elif incident["unreached"]:
+        said.append(("could not be reached", "unreached"))
+    elif incident["linked"]:
+        said.append((f"did not get through to {brokers_in_story(incident['linked_to'])}", "linked"))
+    elif incident["stopped"]:
+        slow = incident["genuine_cause"] == "follower_slow"
+        said.append(("fetched, but fell behind" if slow else "stopped fetching", "stopped"))
+    if incident["unreached"]:
+        whom = f"it dropped {brokers_in_story(incident['cut_off'])} from {count_of(incident['unreached'], 'ISR')}"
+        said.append((f"{whom}{', ' + ELSEWHERE if incident['cut_off_went_on'] else ''}", "unreached"))
+    if incident["linked"]:
+        drops = f"{brokers_in_story(incident['linked_to'])} dropped it from {count_of(incident['linked'], 'ISR')}"
+        said.append((f"{drops}, and its other fetches went on: suspect the link or a throttle", "linked"))
+    if incident["stopped"]:
+        narrow = f" ({link_in_story(incident)})" if link_in_story(incident) else ""
+        drops = count_of(incident["stopped"], "ISR")
+        said.append(
+            (f"{brokers_in_story(incident['dropped_by'])} dropped it from {drops}{narrow}{_late(incident)}", "stopped")
+        )
+    return said
+
+
+def _late(incident: Row) -> str:
+    """Name the leader whose ISRs had a follower back more than a lag time after all others, as under a throttle."""
+    if incident["late_leader"] is None:
+        return ""
+    others, late = (
+        seconds_text([(incident[name] - incident["first_us"]) // 1000]) for name in ("others_us", "late_us")
+    )
+    leader = f"broker {incident['late_leader']}"
+    return f", which had it back after {others}, but {leader} only after {late} (suspect it, the link or a throttle)"
+
+
+def link_in_story(incident: Row) -> str:
+    """Name the link in a sentence, where one leader dropped a follower that others went on with; otherwise empty."""
+    by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
+    if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
+        return ""
+    return f"or its link to broker {by[0]}"
+
+
+def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
+    """Say why followers, or the one, count as healthy."""
+    causes = " or ".join(dict.fromkeys(_HEALTHY[one["spurious_cause"]] for one in incidents))
+    return causes.replace("they ", "it ").replace("their ", "its ") if number == 1 else causes
+
+
+def silence_in_story(incident: Row) -> str:
+    """Say how long a broker was silent; of many short silences, that it was starved."""
+    longest = seconds_text([incident["silent_ms"]])
+    if incident["silences"] < STARVED:
+        return f"was silent for {longest}"
+    since, until = (utc_text(incident[f"silent_{name}_us"], "%H:%M:%S") for name in ("from", "until"))
+    return f"was starved from {since} to {until} ({incident['silences']} silences of up to {longest})"
+
+
+def brokers_in_story(ids: Sequence[int]) -> str:
+    """Name brokers."""
+    names = [*map(str, ids)]
+    return f"broker{'' if len(ids) == 1 else 's'} {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}"

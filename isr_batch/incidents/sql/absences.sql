@@ -1,0 +1,34 @@
+-- For which share of its window no fetch of a pair was with the leader: neither under way there nor parked; and of the time
+-- before. Fetches of a partition follow each other, but an answer may still be under way when the next one comes.
+WITH parts AS (
+  SELECT s.*, phase,
+    CASE phase WHEN 'before' THEN s.from_us ELSE s.since_us END AS begin_us,
+    CASE phase WHEN 'before' THEN s.since_us ELSE s.until_us END AS end_us
+  FROM spans AS s, (SELECT unnest(['before', 'within']) AS phase)
+),
+clipped AS (
+  SELECT
+    p.window_number, p.side, p.leader_id, p.replica_id, p.phase,
+    greatest(f.arrival_us, p.begin_us) AS from_us, least(f.completed_us, p.end_us) AS until_us
+  FROM parts AS p
+  JOIN fetches AS f ON (f.window_number, f.side, f.leader_id, f.replica_id) = (p.window_number, p.side, p.leader_id, p.replica_id)
+    AND f.arrival_us <= p.end_us AND f.completed_us >= p.begin_us
+),
+present AS (
+  SELECT window_number, side, leader_id, replica_id, phase, sum(greatest(0, until_us - greatest(from_us, coalesce(reached_us, from_us)))) AS us
+  FROM (
+    SELECT *, max(until_us) OVER (
+      PARTITION BY window_number, side, leader_id, replica_id, phase ORDER BY from_us, until_us
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS reached_us
+    FROM clipped
+  )
+  GROUP BY ALL
+)
+SELECT
+  window_number, side, leader_id, replica_id,
+  max(1 - coalesce(us, 0) / (end_us - begin_us)) FILTER (phase = 'within') AS absent,
+  max(1 - coalesce(us, 0) / (end_us - begin_us)) FILTER (phase = 'before') AS absent_before
+FROM parts LEFT JOIN present USING (window_number, side, leader_id, replica_id, phase)
+GROUP BY ALL
+ORDER BY ALL

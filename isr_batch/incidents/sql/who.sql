@@ -1,0 +1,26 @@
+-- Who kept a follower from its leader, by whose fetches were absent as well: those of all who follow the leader (then it was
+-- the leader, or its network), those of the follower from all its leaders (the follower, or its network), or neither (the link
+-- between the two). Null where fetches do not tell: the follower was there all the time, or both hold, or nothing is known of
+-- it elsewhere: then it may have stopped, and others too.
+WITH own AS (
+  SELECT window_number, absent FROM absences WHERE side = 'dropped' AND absent >= $least
+),
+shares AS (
+  SELECT
+    window_number,
+    avg(CAST(a.absent >= greatest($least, own.absent / 3) AS INTEGER)) FILTER (side = 'of_leader') AS of_leader,
+    avg(CAST(a.absent >= greatest($least, own.absent / 3) AS INTEGER)) FILTER (side = 'of_follower') AS of_follower
+  FROM own
+  LEFT JOIN absences AS a USING (window_number)
+  -- Who had been gone before proves nothing.
+  WHERE a.side <> 'dropped' AND a.absent_before < $gone
+  GROUP BY window_number
+)
+SELECT w.*, CASE
+  WHEN of_leader > 0.5 AND of_leader > of_follower THEN 'leader'
+  WHEN of_follower > 0.5 AND of_follower > coalesce(of_leader, 0) THEN 'follower'
+  WHEN of_leader <= 0.5 AND of_follower <= 0.5 THEN 'link'
+END AS who
+FROM windows AS w
+LEFT JOIN shares USING (window_number)
+ORDER BY window_number

@@ -1,0 +1,25 @@
+-- The times in which fetches tell who was at fault for drops of one follower by one leader at one check: from when it was last
+-- caught up, three lag times at the most. Drops of which nothing is to be asked have none.
+WITH asked AS (
+  SELECT
+    d.*, epoch_us(change_time) AS change_us, 1000 * lag_time_ms AS lag_time_us,
+    epoch_us(change_time) - 1000 * coalesce(lag_ms, lag_time_ms) AS caught_up_us
+  FROM dropped AS d
+  JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY ALL) USING (cluster_id)
+  WHERE verdict IN ('genuine', 'spurious') AND cause <> 'slow_leader'
+),
+numbered AS (
+  SELECT *, sum(CAST(first AS INTEGER)) OVER (PARTITION BY cluster_id, leader_id, replica_id ORDER BY change_us) AS number
+  FROM (
+    SELECT *, coalesce(change_us - lag(change_us) OVER of_pair > $check_us, true) AS first
+    FROM asked WINDOW of_pair AS (PARTITION BY cluster_id, leader_id, replica_id ORDER BY change_us)
+  )
+)
+SELECT
+  row_number() OVER (ORDER BY cluster_id, min(change_us), leader_id, replica_id) AS window_number,
+  cluster_id, leader_id, replica_id, min({'topic': topic, 'partition_id': partition_id}) AS partition, min(change_us) AS first_us, max(change_us) AS last_us,
+  min(caught_up_us) AS from_us, least(max(change_us), min(caught_up_us) + 3 * any_value(lag_time_us)) AS until_us
+FROM numbered
+GROUP BY cluster_id, leader_id, replica_id, number
+HAVING until_us > from_us
+ORDER BY window_number

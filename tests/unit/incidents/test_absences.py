@@ -1,0 +1,163 @@
+"""Who was at fault, by the fetches around a drop; brokers 1 to 3 lead a partition each, with a lag time of 4 s."""
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isr_batch.incidents import absences
+from isr_batch.incidents.absences import MOST_BYTES, fetches_of_spans
+from isr_batch.incidents.incident_story import incident_story
+from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
+from isr_batch.incidents.sentences import cluster_headline
+from isr_batch.lake.arrow_read import contract_schema
+from tests.unit.incidents.test_own_shrinks import KEY, Log, at
+
+BROKERS = (1, 2, 3)
+PAIRS = [(follower, leader) for follower, leader in product(BROKERS, BROKERS) if follower != leader]
+STOP_S, DROP_S = 20, 25
+Pair = tuple[int, int]
+
+
+class Cluster(Log):
+    """Partition N is led by broker N; a fetch takes 480 ms, and the next one comes 20 ms later."""
+
+    def __init__(self, absent: Iterable[Pair], gone: Iterable[int] = ()) -> None:
+        super().__init__()
+        terms = self.rows["leader_epochs"]
+        terms.clear()
+        for leader in BROKERS:
+            terms.append(
+                KEY | {
+                    "partition_id": leader, "leader_id": leader, "start_time": at(0), "end_time": at(100),
+                    "assigned": list(BROKERS), "replica_lag_time_max_ms": 4000, "begins_mid_term": False,
+                }
+            )  # fmt: skip
+        self.absent, self.gone = set(absent), set(gone)
+
+    def drop(self, follower: int, leader: int, verdict: str = "genuine", cause: str = "follower_stopped") -> None:
+        self.shrink(DROP_S, leader, follower, verdict, cause, partition=leader, lag_ms=1000 * (DROP_S - STOP_S))
+
+    def fetches(self, spans: pa.Table) -> pa.Table:
+        """Fetches until the followers stop; of who is gone none."""
+        found: list[dict[str, Any]] = []
+        for span in spans.to_pylist():
+            pair = span["replica_id"], span["leader_id"]
+            for half_second in range(80):
+                arrival_us = int(at(half_second / 2).timestamp() * 1e6)
+                missing = pair[0] in self.gone or (pair in self.absent and half_second / 2 >= STOP_S)
+                if not missing and span["from_us"] <= arrival_us + 480_000 and arrival_us <= span["until_us"]:
+                    found.append(span | {"arrival_us": arrival_us, "completed_us": arrival_us + 480_000})
+        schema = spans.schema.append(pa.field("arrival_us", pa.int64())).append(pa.field("completed_us", pa.int64()))
+        return pa.Table.from_pylist(found, schema)
+
+    def answered(self) -> OwnShrinks:
+        tables = {
+            name: pa.Table.from_pylist(rows, contract_schema(name, COLUMNS[name])) for name, rows in self.rows.items()
+        }
+        return own_shrinks_of_tables(tables, self.fetches)
+
+
+def blamed(cluster: Cluster) -> list[tuple[str | None, int | None]]:
+    return [(one["who"], one["fault_id"]) for one in cluster.answered().drops.to_pylist()]
+
+
+def test_a_leader_that_all_followers_miss_could_not_be_reached() -> None:
+    cluster = Cluster({(2, 1), (3, 1)})
+    for follower in (2, 3):
+        cluster.drop(follower, 1)
+    own = cluster.answered()
+    assert [(one["who"], one["fault_id"]) for one in own.drops.to_pylist()] == [("leader", 1), ("leader", 1)]
+    said = cluster_headline(own, own.clusters[0])
+    assert said[:2] == [
+        "Of 2 followers that your brokers dropped, none was healthy.",
+        (
+            "2 were really behind: broker 1 could not be reached at 00:00:20 (2 drops of brokers 2 and 3, whose other "
+            "fetches went on: suspect its network)."
+        ),
+    ]
+    assert incident_story(own.incidents[0]) == (
+        "Broker 1 could not be reached; it dropped brokers 2 and 3 from 2 ISRs, whose other fetches went on: suspect "
+        "its network."
+    )
+
+
+def test_a_follower_that_all_leaders_miss_stopped() -> None:
+    """By one drop: at its other leader nothing was written."""
+    cluster = Cluster({(3, 1), (3, 2)})
+    cluster.drop(3, 1)
+    own = cluster.answered()
+    assert incident_story(own.incidents[0]) == "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR."
+
+
+def test_between_two_that_others_reach_it_is_the_link() -> None:
+    cluster = Cluster({(3, 1)})
+    cluster.drop(3, 1)
+    own = cluster.answered()
+    assert [(one["who"], one["fault_id"]) for one in own.drops.to_pylist()] == [("link", 3)]
+    assert cluster_headline(own, own.clusters[0])[1] == (
+        "1 was really behind: broker 3 did not get through to broker 1 at 00:00:20 (1; its other fetches went on: "
+        "suspect the link or a throttle)."
+    )
+
+
+def test_a_follower_that_was_there_all_the_time_is_slow_itself() -> None:
+    cluster = Cluster(set())
+    cluster.drop(3, 1, cause="follower_slow")
+    assert blamed(cluster) == [(None, 3)]
+
+
+def test_who_had_been_gone_proves_nothing() -> None:
+    """Broker 2 is down for long: that it misses leader 1 as well does not make it the leader's fault."""
+    cluster = Cluster({(3, 1), (3, 2)}, gone={2})
+    cluster.drop(3, 1)
+    assert blamed(cluster) == [("follower", 3)]
+
+
+def test_of_a_follower_that_nobody_else_heard_of_nothing_is_said() -> None:
+    """The other leaders have no request log: two followers may have stopped at once."""
+    cluster = Cluster({(2, 1), (3, 1)})
+    cluster.add("coverage", cluster_id="c", broker_id=1, log="request", from_time=at(0), until_time=at(100))
+    cluster.drop(3, 1)
+    assert blamed(cluster) == [(None, 3)]
+    cluster.add("coverage", cluster_id="c", broker_id=2, log="request", from_time=at(0), until_time=at(100))
+    assert blamed(cluster) == [("leader", 1)]
+
+
+def test_a_silent_leader_is_asked_nothing() -> None:
+    cluster = Cluster({(2, 1), (3, 1)})
+    cluster.add("broker_events", cluster_id="c", broker_id=1, kind="silent", event_time=at(20), end_time=at(24.9))
+    cluster.drop(2, 1, "spurious", "keeping_pace")
+    assert blamed(cluster) == [(None, 1)]
+
+
+@pytest.mark.parametrize("cause", ["caught_up", "keeping_pace", "unacked_only"])
+def test_a_healthy_follower_that_stopped_everywhere_is_no_fault_of_its_leader(cause: str) -> None:
+    cluster = Cluster({(3, 1), (3, 2)})
+    cluster.drop(3, 1, "spurious", cause)
+    assert blamed(cluster) == [("follower", 3)]
+
+
+def test_a_large_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absences, "stored_bytes", lambda _lake, name: MOST_BYTES + (name == "fetch_log"))
+    assert fetches_of_spans(None) is None  # type: ignore[arg-type]
+    monkeypatch.setattr(absences, "stored_bytes", lambda _lake, _name: MOST_BYTES)
+    assert fetches_of_spans(None) is not None  # type: ignore[arg-type]
+
+
+@settings(max_examples=20, deadline=None)
+@given(absent=st.sets(st.sampled_from(PAIRS), min_size=1), pick=st.integers(0), names=st.permutations(BROKERS))
+def test_the_answer_knows_no_names(absent: set[Pair], pick: int, names: list[int]) -> None:
+    """Brokers by other names are blamed by these; and who is blamed is one of the two, never a third."""
+    other = dict(zip(BROKERS, names, strict=True))
+    follower, leader = sorted(absent)[pick % len(absent)]
+    one, renamed = Cluster(absent), Cluster((other[each], other[its_leader]) for each, its_leader in absent)
+    one.drop(follower, leader)
+    renamed.drop(other[follower], other[leader])
+    ((who, fault),) = blamed(one)
+    assert fault in (follower, leader)
+    assert blamed(renamed) == [(who, other[fault])]
