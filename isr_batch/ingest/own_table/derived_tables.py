@@ -5,7 +5,7 @@ killed after its rows were in.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Final
 
@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.own_table.broker_days import FetchDay
 from isr_batch.ingest.own_table.checks import checks_of_changes, silences_until_changes
+from isr_batch.ingest.own_table.growth_of_logs import with_growth_of_logs
 from isr_batch.ingest.own_table.leader_epochs import GAP_US, leader_epochs
 from isr_batch.ingest.own_table.mapping import INSTANTS
 from isr_batch.ingest.own_table.silences import leader_silences
@@ -44,20 +45,23 @@ def derive_tables(lake: Lake) -> None:
         return
     with ArrowSql() as sql:
         lake.ensure_all((FETCH_DAYS, BROKER_DAYS))
-        now = files_by_day(lake)
+        now, stale = files_by_day(lake), set[date]()
         for table, make in ((FETCH_DAYS, _fetch_days), (BROKER_DAYS, _broker_days)):
             before = made_from(lake, table.name, "made_from")
-            for day in sorted(day for day in now.keys() | before.keys() if now.get(day) != before.get(day)):
+            stale |= {day for day in now.keys() | before.keys() if now.get(day) != before.get(day)}
+            for day in sorted(day for day in stale if now.get(day) != before.get(day)):
                 # One by one, so that memory does not grow with the days.
                 rows = make(lake, clusters, day) if day in now else arrow_schema(table).empty_table()
                 _replace_days(lake, sql, table, clusters, [day], _complete(table, rows, now.get(day, ""), day))
     with log_sql() as sql:
-        terms, events = _terms_and_events(lake, sql, clusters)
+        terms, events = _terms_and_events(lake, sql, clusters, stale)
         _replace_changed_days(lake, sql, LEADER_EPOCHS, clusters, terms)
         _replace_changed_days(lake, sql, BROKER_EVENTS, clusters, events)
 
 
-def _terms_and_events(lake: Lake, sql: ArrowSql, clusters: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+def _terms_and_events(
+    lake: Lake, sql: ArrowSql, clusters: Sequence[str], stale: Collection[date]
+) -> tuple[pa.Table, pa.Table]:
     """Make terms, and what happened to their leaders: silences, and checks that dropped a replica."""
     days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
     names = OBSERVED_ISR_CHANGES.column_names
@@ -67,7 +71,9 @@ def _terms_and_events(lake: Lake, sql: ArrowSql, clusters: Sequence[str]) -> tup
     for cluster in clusters:
         led, of_days, seen = (rows.filter(pc.equal(rows["cluster_id"], cluster)) for rows in (every, days, changes))
         spans = _in_us(led, "start", "end").select(["leader_id", "start_us", "end_us"])
-        silences = silences_until_changes(sql, leader_silences(_in_us(of_days, "first", "last"), spans), seen)
+        silences = leader_silences(_in_us(of_days, "first", "last"), spans)
+        silences = with_growth_of_logs(lake, sql, cluster, silences, stale)
+        silences = silences_until_changes(sql, silences, seen)
         checks, origins = checks_of_changes(sql, seen, silences, led)
         terms.append(_with_check_origins(led, origins))
         for found in (silences, checks):

@@ -297,3 +297,61 @@ def test_rows_are_taken_away_only_when_asked(tmp_path: Path) -> None:
     assert contents(lake) == contents(wanted)
     # Once more is nothing more.
     assert ingest(lake, mapping, tmp_path / "mended.parquet", **replaced).total.gone.total() == 0
+
+
+WHOLE_MAPPING = (
+    MAPPING.replace("    leader_log_end_offset: leo\n", "")
+    + """
+appends:
+  path: appends.parquet
+  columns: {topic: topic, partition_id: partition, leader_id: leader, log_end_offset: leo, acks: 1,
+            append_time: {column: ts_ms, unit: ms}}
+epochs:
+  path: terms.parquet
+  columns: {topic: topic, partition_id: partition, leader_id: leader, leader_epoch: epoch,
+            start_time: {column: ts_ms, unit: ms}}
+changes:
+  path: changes.parquet
+  columns: {topic: topic, partition_id: partition, leader_id: leader, change_time: {column: ts_ms, unit: ms},
+            isr_before: before, isr_after: after}
+"""
+)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_appends_terms_and_changes_obey_the_law(seed: int, tmp_path: Path) -> None:
+    """Terms that come late change the leader epochs of rows that are there."""
+    table = made_up_table(seed, begins_ms=MIDNIGHT_MS - 100_000)
+    others = {
+        "appends": table.select(["topic", "partition", "leader", "leo", "ts_ms"]).slice(0, 400),
+        "terms": table.group_by(["topic", "partition", "leader", "epoch"]).aggregate([("ts_ms", "min")]),
+        "changes": table.slice(100, 40).select(["topic", "partition", "leader", "ts_ms"]),
+    }
+    others["terms"] = others["terms"].rename_columns({"ts_ms_min": "ts_ms"})
+    isr = pa.array([[1, 2, 3]] * 40, pa.list_(pa.int32()))
+    others["changes"] = (
+        others["changes"]
+        .append_column("before", isr)
+        .append_column("after", pa.array([[2, 3], [1, 2]] * 20, pa.list_(pa.int32())))
+    )
+    rng = np.random.default_rng(seed)
+    lakes = {name: lake_in(tmp_path / name) for name in ("whole", "cut")}
+    pq.write_table(table, tmp_path / "whole.parquet")
+    for name, rows in others.items():
+        pq.write_table(rows, tmp_path / f"{name}.parquet")
+    ingest(lakes["whole"], mapping_in(tmp_path, WHOLE_MAPPING), tmp_path / "whole.parquet")
+    for number, file in enumerate(pieces(table, seed, tmp_path)):
+        folder = tmp_path / f"part-{number}"
+        folder.mkdir()
+        for name, rows in others.items():
+            some = rows.filter(pa.array(rng.random(rows.num_rows) < 0.5))
+            pq.write_table(some if some.num_rows else rows, folder / f"{name}.parquet")
+        ingest(lakes["cut"], mapping_in(folder, WHOLE_MAPPING), file)
+        if number % 2:
+            derive_tables(lakes["cut"])
+    ingest(lakes["cut"], mapping_in(tmp_path, WHOLE_MAPPING), tmp_path / "whole.parquet")
+    assert contents(lakes["cut"]) == contents(lakes["whole"])
+    epochs = read_columns(lakes["cut"], FETCH_LOG.name, ["leader_epoch"])["leader_epoch"].to_pylist()
+    assert set(epochs) >= {0}
+    terms = read_columns(lakes["cut"], LEADER_EPOCHS.name, ["leader_epoch"]).num_rows
+    assert terms == others["terms"].num_rows

@@ -1,0 +1,81 @@
+"""Whether the logs of leaders grew while nobody fetched from them: then they were at work, and only out of reach."""
+
+from collections.abc import Collection
+from datetime import date, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.own_table.broker_days import SECOND_US
+from isr_batch.ingest.own_table.silences import SILENCES, quiet_where_logs_grew
+from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns
+from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, without_zones
+from isr_batch.lake.day_files import days_as_sql
+from isr_batch.lake.ddl import sql_literal
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.tables.inputs import BROKER_EVENTS, FETCH_LOG
+
+_COLUMNS = ("leader_id", "topic", "partition_id", "handled_time", "fetch_offset", "leader_log_end_offset")
+
+
+def with_growth_of_logs(
+    lake: Lake, sql: ArrowSql, cluster: str, silences: pa.Table, stale: Collection[date]
+) -> pa.Table:  # fmt: skip
+    """Apply `quiet_where_logs_grew`; what was found before still holds on days whose rows are the same.
+
+    Parameters
+    ----------
+    lake : Lake
+    sql : ArrowSql
+    cluster : str
+    silences : pa.Table
+        As `isr_batch.ingest.own_table.silences.leader_silences` gives them.
+    stale : collection of date
+        Days whose rows have changed.
+    """
+    names = ["broker_id", "kind", "event_time"]
+    found = sql(
+        f"""
+        WITH known AS (
+          SELECT broker_id, kind, epoch_us(event_time) AS event_us FROM stored WHERE kind IN ('silent', 'quiet')
+        ), changed AS (
+          SELECT DISTINCT broker_id, event_us FROM silences JOIN stale
+            ON day BETWEEN CAST(make_timestamp(2 * event_us - end_us) AS DATE)
+              AND CAST(make_timestamp(end_us + {SECOND_US}) AS DATE)
+        )
+        SELECT silences.* REPLACE (coalesce(known.kind, silences.kind) AS kind),
+          known.kind IS NULL AND silences.kind = 'silent' AS is_asked
+        FROM silences LEFT JOIN (FROM known ANTI JOIN changed USING (broker_id, event_us)) AS known
+          USING (broker_id, event_us)
+        """,
+        silences=silences,
+        stored=without_zones(read_columns(lake, BROKER_EVENTS.name, names, {"cluster_id": cluster})),
+        stale=pa.table({"day": pa.array(sorted(stale), pa.date32())}),
+    )
+    asked, settled = (
+        found.filter(each).select(SILENCES.names) for each in (found["is_asked"], pc.invert(found["is_asked"]))
+    )
+    if not asked.num_rows:
+        return settled.cast(SILENCES)
+    return pa.concat_tables([
+        settled.cast(SILENCES), quiet_where_logs_grew(sql, asked.cast(SILENCES), _fetches_near(lake, cluster, asked))
+    ])  # fmt: skip
+
+
+def _fetches_near(lake: Lake, cluster: str, silences: pa.Table) -> ArrowView:
+    """Fetches from these leaders on the days of their silences, and before them."""
+    spans = [
+        (date(1970, 1, 1) + timedelta(microseconds=2 * row["event_us"] - row["end_us"]),
+         date(1970, 1, 1) + timedelta(microseconds=row["end_us"] + SECOND_US))
+        for row in silences.to_pylist()
+    ]  # fmt: skip
+    days = {first + timedelta(days=n) for first, last in spans for n in range((last - first).days + 1)}
+    leaders = ", ".join(map(str, sorted(set(silences["broker_id"].to_pylist()))))
+    where = f"cluster_id = {sql_literal(cluster)} AND {days_as_sql(sorted(days))} AND leader_id IN ({leaders})"
+    columns = [*_COLUMNS, "cluster_id", "event_date"]
+    files = open_columns(lake, FETCH_LOG.name, columns)
+    if files is None:
+        files = lake.read(FETCH_LOG.name).where(where).select(*columns).toArrow()
+    text = f"SELECT * EXCLUDE (handled_time), epoch_us(handled_time) AS handled_us FROM fetch_log WHERE {where}"
+    kept = contract_schema(FETCH_LOG.name, [name for name in columns if name != "handled_time"])
+    return ArrowView(text, {"fetch_log": files}, kept.append(pa.field("handled_us", pa.int64())))
