@@ -43,9 +43,9 @@ def test_its_commands(
     assert (
         "Broker 1 was silent for 6.09 s; brokers 2 and 3 dropped it from 10 ISRs; it dropped 10 healthy" in everything
     )
-    of_it, in_others = of_broker.split("Others in which broker 1 dropped followers, or was dropped:")
+    of_it, of_others = of_broker.split("Others in which broker 1 dropped followers, or was dropped:")
     assert ": broker 2\n" not in of_it
-    assert ": Broker 2 was silent for" in in_others
+    assert ": Broker 2 was silent for" in of_others
     for storm in (of_broker, at_time):
         assert (
             "2026-11-21 16:31:47 to 16:31:54: broker 1\n  was silent for 6.09 s\n    SELECT * FROM broker_events"
