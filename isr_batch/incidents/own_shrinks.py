@@ -29,6 +29,7 @@ COLUMNS: Final = {
         "replica_lag_time_max_ms", "lag_time_source", "broker_version", "broker_version_source", "begins_mid_term",
     ),
     "controller_records": ("cluster_id", "kind", "broker_id"),
+    "mapped_clusters": ("cluster_id", "mapped", "min_insync_replicas", "min_isr_is_given", "broker_version"),
     "coverage": ("cluster_id", "broker_id", "log", "from_time", "until_time", "begins_mid_term"),
     "shrink_evidence": (
         "cluster_id", "topic", "partition_id", "leader_id", "replica_id", "change_time", "suspect", "suspect_broker",

@@ -82,6 +82,8 @@ def _sentences(own: OwnShrinks, cluster: Row) -> list[str]:
 
 def _assumed(cluster: Row) -> list[str]:
     """Say what the logs do not tell, and how to tell it."""
+    if cluster["of_table"]:
+        return _assumed_of_table(cluster)
     said = []
     if cluster["unlogged"]:
         theirs = brokers_in_story(cluster["unlogged"])
@@ -95,6 +97,20 @@ def _assumed(cluster: Row) -> list[str]:
     if cluster["least_release"] is not None:
         said.append(f"The release is in no log: {cluster['least_release']} or later; state it with --release.")
     return said
+
+
+def _assumed_of_table(cluster: Row) -> list[str]:
+    """Say what a table of fetches does not tell, and decides something."""
+    assumed = {
+        "replica_lag_time_max_ms": cluster["assumed_lag_time_ms"], "min_insync_replicas": cluster["assumed_min_isr"],
+    }  # fmt: skip
+    said = [f"{name} {value:,}" for name, value in assumed.items() if value is not None]
+    lacks = [f"Assumed, as the mapping does not say: {', '.join(said)}."] if said else []
+    if cluster["release_unknown"]:
+        lacks.append("Which rule your brokers ran is not known: name broker_version in the mapping.")
+    if cluster["has_one_instant"]:
+        lacks.append("The table names one instant of each fetch: how long leaders held fetches is not known.")
+    return lacks
 
 
 def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form: str) -> str:

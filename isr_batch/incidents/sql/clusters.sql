@@ -42,8 +42,14 @@ SELECT
   any_value(after_requests) AS after_requests, any_value(requests_until_us) AS requests_until_us,
   any_value(without_requests) AS without_requests,
   max(t.replica_lag_time_max_ms) FILTER (t.lag_time_source = 'default') AS assumed_lag_time_ms,
-  max(t.broker_version) FILTER (t.broker_version_source = 'inferred') AS least_release
+  max(t.broker_version) FILTER (t.broker_version_source = 'inferred') AS least_release,
+  bool_or(m.cluster_id IS NOT NULL) AS of_table,
+  any_value(m.min_insync_replicas) FILTER (NOT m.min_isr_is_given) AS assumed_min_isr,
+  bool_or(m.cluster_id IS NOT NULL AND t.broker_version IS NULL) AS release_unknown,
+  bool_or(len(list_filter(json_extract_string(m.mapped, '$.fetches[*]'), lambda name: ends_with(name, '_time'))) = 1)
+    AS has_one_instant
 FROM leader_epochs AS t
+LEFT JOIN mapped_clusters AS m ON m.cluster_id = t.cluster_id
 LEFT JOIN unlogged AS u ON u.cluster_id = t.cluster_id
 LEFT JOIN unjudged AS j ON j.cluster_id = t.cluster_id
 GROUP BY t.cluster_id
