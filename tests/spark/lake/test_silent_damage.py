@@ -19,7 +19,7 @@ from isr_batch.lake.sound_files import checksums_beside
 from isr_batch.lake.tables.outputs import TABLES
 from pipelines import cli
 
-NAMES = ("shrink_verdicts", "observed_isr_changes", "coverage", "rule_scores", "leader_epochs", "run_log")
+NAMES = ("shrink_verdicts", "observed_isr_changes", "coverage", "rule_scores")
 
 
 @pytest.fixture(scope="module")
