@@ -1,7 +1,7 @@
 """Ingest a user's own table of fetches, with optional tables of appends, terms and ISR changes, by a mapping.
 
 What the lake holds afterwards is a function of the set of all rows that it was given: an ingest adds the rows that are
-not there yet, however a table was cut into files, in whatever order (docs/adr/0028).
+not there yet, however a table was cut into files, in whatever order (docs/adr/0029).
 """
 
 import os
