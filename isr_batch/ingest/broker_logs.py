@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Window as Over
-from pyspark.sql import functions as F
 
 from isr_batch.errors import QualityGateError
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
@@ -43,6 +41,7 @@ from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_sql import LakeSql
 from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
@@ -67,6 +66,22 @@ _DONE_AT = {
 }
 _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
            COVERAGE.name: "broker_id"}  # fmt: skip
+# Only a term that ends with its leader's log may go on.
+_LAST_TERMS = f"""
+WITH terms AS (
+  SELECT leader_id, topic, partition_id, leader_epoch, assigned, isr_at_start,
+    unix_micros(start_time) AS start_us, unix_micros(end_time) AS end_us
+  FROM leader_epochs WHERE cluster_id IN (:clusters)
+), logs AS (
+  SELECT leader_id, max(end_us) AS log_ends_us FROM terms GROUP BY leader_id
+), changes AS (
+  SELECT leader_id, topic, partition_id, leader_epoch, max_by(isr_after, change_time) AS isr
+  FROM observed_isr_changes WHERE cluster_id IN (:clusters) GROUP BY leader_id, topic, partition_id, leader_epoch
+)
+SELECT leader_id, topic, partition_id, leader_epoch, assigned, start_us, end_us, coalesce(isr, isr_at_start) AS isr
+FROM terms JOIN logs USING (leader_id) LEFT JOIN changes USING (leader_id, topic, partition_id, leader_epoch)
+WHERE end_us >= log_ends_us - {LAST_US}
+"""
 
 
 @dataclass(frozen=True)
@@ -171,20 +186,8 @@ def _before(lake: Lake, work: PlanOfFiles, cluster_id: str) -> list[dict[str, An
     """Terms of logs that were read earlier and are not in the folder any more: today's logs go on from them."""
     if not work.gone or not all(lake.has(table.name) for table in (LEADER_EPOCHS, OBSERVED_ISR_CHANGES)):
         return []
-    of_term = ["leader_id", "topic", "partition_id", "leader_epoch"]
-    times = {f"{name}_us": F.unix_micros(f"{name}_time") for name in ("start", "end")}
-    terms = lake.read(LEADER_EPOCHS.name).where(rows_of_cluster(cluster_id)).withColumns(times)
-    # Only what ends with its leader's log may go on.
-    log_ends_us = F.max("end_us").over(Over.partitionBy("leader_id"))
-    last = terms.withColumn("log_ends_us", log_ends_us).where(f"end_us >= log_ends_us - {LAST_US}")
-    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(rows_of_cluster(cluster_id))
-    isr = changes.groupBy(*of_term).agg(F.max_by("isr_after", "change_time").alias("isr"))
-    rows: list[dict[str, Any]] = (
-        last.join(isr, of_term, "left")
-        .select(*of_term, "assigned", *times, F.coalesce("isr", "isr_at_start").alias("isr"))
-        .toArrow().to_pylist()
-    )  # fmt: skip
-    return rows
+    with LakeSql(lake) as sql:
+        return sql(_LAST_TERMS, clusters=[(cluster_id,)])
 
 
 def _write(
