@@ -73,7 +73,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     """
     run = run or Run()
     lake.require(OUTPUT_TABLES)
-    with leased(lake):
+    with leased(lake) as turn:
         with step(f"replay {len(runs)} rules") as shown:
             summary = replay(lake, runs, window, timelines=timelines)
             counts = RunCounts(summary.rows_in, sum(summary.rows_out.values()))
@@ -85,6 +85,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
             counts = RunCounts(rows_out=written)
             run.add(counts)
             shown |= {"rows": counts.rows_out}
+        turn.require()
         mark_days(lake, window, runs, summary.fingerprints)
 
 
