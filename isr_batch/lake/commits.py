@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -54,37 +53,6 @@ def commit(
                 commit_properties=CommitProperties(
                     custom_metadata={"userMetadata": lake.metadata()}, app_transactions=list(transactions) or None
                 ),
-            )  # fmt: skip
-        except CommitFailedError as error:
-            if attempt == RETRIES:
-                raise write_conflict_error(table.name) from error
-        else:
-            lake.was_written(table.name)
-            return
-
-
-def amend_rows(  # noqa: PLR0913, PLR0917 as `Lake.amend`, and where to
-    lake: Lake, table: Table, store: Store, rows: pa.Table, key: Sequence[str], columns: Sequence[str]
-) -> None:
-    """Set columns of rows that are found by their key, where the first of them differs, as `Lake.amend` does.
-
-    Raises
-    ------
-    WriteConflictError
-        When others write to the same files.
-    """
-    same = " AND ".join(f"there.{name} = given.{name}" for name in key)
-    differs = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
-    for attempt in range(RETRIES + 1):
-        try:
-            (
-                store.table()
-                .merge(
-                    rows, f"{same} AND {differs}", "given", "there",
-                    commit_properties=CommitProperties(custom_metadata={"userMetadata": lake.metadata()}),
-                )
-                .when_matched_update({name: f"given.{name}" for name in columns})
-                .execute()
             )  # fmt: skip
         except CommitFailedError as error:
             if attempt == RETRIES:

@@ -15,7 +15,6 @@ import pyarrow.dataset as ds
 from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
-from isr_batch.lake.commits import amend_rows
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import (
     FIGURES,
@@ -191,7 +190,7 @@ class InProcess(LakeEngine):
         return replace_arrow(self._lake, self._sql, table, arrow, where, days=days, files=files)
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """As `LakeEngine.amend`, without Spark where that can be done."""
+        """As `LakeEngine.amend`; Spark does it, if there is anything to be done."""
         same = " AND ".join(f"there.{name} = given.{name}" for name in key)
         differing = self(
             f"SELECT given.* FROM {{there}} AS there JOIN {{given}} AS given ON {same}"
@@ -200,11 +199,7 @@ class InProcess(LakeEngine):
         ).select([*key, *columns])  # fmt: skip
         if differing.num_rows:
             typed = differing.cast(pa.schema([arrow_schema(table).field(name) for name in differing.column_names]))
-            store = self._lake.direct_store(table.name)
-            if store is not None and self._lake.is_plain(table.name):
-                amend_rows(self._lake, table, store, typed, key, columns)
-            else:
-                self._lake.amend(table, self._lake.spark.createDataFrame(typed), key, *columns)
+            self._lake.amend(table, self._lake.spark.createDataFrame(typed), key, *columns)
 
 
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
