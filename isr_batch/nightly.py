@@ -74,7 +74,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     """
     run = run or Run()
     lake.require(OUTPUT_TABLES)
-    with leased(lake):
+    with leased(lake) as turn:
         derive_tables(lake)  # an ingest may have been cut off before
         with step(f"replay {len(runs)} rules") as shown:
             summary = replay(lake, runs, window, timelines=timelines)
@@ -87,6 +87,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
             counts = RunCounts(rows_out=written)
             run.add(counts)
             shown |= {"rows": counts.rows_out}
+        turn.require()
         mark_days(lake, window, runs, summary.fingerprints)
 
 

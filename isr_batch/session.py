@@ -81,6 +81,11 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
         Options of the JVM, of `isr_batch.jvm.jvm_options`; by default those for much to do.
     **options : str
         More Spark options for a session that is started here.
+
+    Raises
+    ------
+    UsageError
+        When there is no Java that starts it.
     """
     # PySpark logs every refused query with its traceback before it raises the error, which says it all.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -108,7 +113,13 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
         builder = builder.config(key, value)
     if not delta_jars():
         builder = configure_spark_with_delta_pip(builder)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise UsageError(
+            f"Spark does not start: {str(error).partition(chr(10))[0]}",
+            "it needs Java 17 or newer; `isr-batch doctor` says what this machine lacks",
+        ) from error
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:

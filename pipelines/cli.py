@@ -48,6 +48,7 @@ from pipelines.run_cli import (
     show_rules,
     write_report_of_job,
 )
+from pipelines.signals import ended_by_signals
 from pipelines.sweep_cli import sweep_command
 from pipelines.timeline_cli import timeline_command
 
@@ -205,6 +206,8 @@ def sql_command(
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run a SQL query on the lake's tables and views."""
+    if not query.strip():
+        raise UsageError("the query is empty", 'such as "SELECT * FROM spurious_shrinks"')
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.lake.plain_sql import answer
 
@@ -262,10 +265,10 @@ def doctor_command(env: Env = None, as_json: Json = False) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
-    args = sys.argv[1:] if args is None else args
-    out = Output(as_json="--json" in args)
+    out = Output(as_json="--json" in (args := sys.argv[1:] if args is None else args))
     try:
-        app(args=args, prog_name="isr-batch")
+        with ended_by_signals(out):
+            app(args=args, prog_name="isr-batch")
     except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is shown in full, with an exit code of its own)
         if known := explained_error(error):
             out.error(known.message, known.hint, known.exit_code)

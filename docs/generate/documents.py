@@ -14,7 +14,14 @@ from docs.generate.rule_stories import seen
 from isr_batch.lake.sql_files import sql_texts
 from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
-from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
+from isr_batch.lake.tables.inputs import (
+    FETCH_SEGMENTS,
+    INGESTED_FILES,
+    INPUT_TABLES,
+    KEPT_LINES,
+    PLANTED_FAULTS,
+    SESSION_ENDS,
+)
 from isr_batch.lake.tables.leaders import BROKER_DAYS
 from isr_batch.lake.tables.outputs import OUTPUT_TABLES
 from isr_batch.lake.tables.own_tables import OWN_TABLES
@@ -61,9 +68,8 @@ def tables() -> str:
         MADE,
         _TABLES_SAID,
         "## What an ingest writes\n",
-        *map(_table, (
-            *INPUT_TABLES, SHRINK_EVIDENCE, INGESTED_FILES, *OWN_TABLES, BROKER_DAYS, FETCH_SEGMENTS, PLANTED_FAULTS
-        )),
+        *map(_table, (*INPUT_TABLES, SHRINK_EVIDENCE, INGESTED_FILES, KEPT_LINES, SESSION_ENDS, *OWN_TABLES)),
+        *map(_table, (BROKER_DAYS, FETCH_SEGMENTS, PLANTED_FAULTS)),
         "## What a replay and the commands after it write\n",
         *map(_table, OUTPUT_TABLES),
         "## Views\n",

@@ -64,13 +64,13 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     """
     if not found.span_us:
         return 0
-    first = min(first for first, _ in found.span_us.values())
-    last = max(last for _, last in found.span_us.values())
-    leaders = sorted({*found.span_us, *evidence["leader_id"].to_pylist()})
-    covered = (
-        f"cluster_id = {sql_literal(cluster_id)} AND leader_id IN ({', '.join(map(str, leaders))}) "
-        f"AND change_time BETWEEN TIMESTAMP'{_text(first)}' AND TIMESTAMP'{_text(last)}'"
+    all_of_it = min(first for first, _ in found.span_us.values()), max(last for _, last in found.span_us.values())
+    spans = dict.fromkeys(evidence["leader_id"].to_pylist(), all_of_it) | found.span_us
+    of_leaders = (
+        f"leader_id = {leader} AND change_time BETWEEN TIMESTAMP'{_text(first)}' AND TIMESTAMP'{_text(last)}'"
+        for leader, (first, last) in sorted(spans.items())
     )
+    covered = f"cluster_id = {sql_literal(cluster_id)} AND ({' OR '.join(of_leaders)})"
     return replace_arrow(small.lake, small.sql, SHRINK_EVIDENCE, evidence, covered)
 
 

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Window as Over
-from pyspark.sql import functions as F
 
 from isr_batch.errors import QualityGateError
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
@@ -24,17 +22,20 @@ from isr_batch.ingest.ingested_files import (
     records_of_files,
     remaining_files,
     rows_of_files,
+    sql_instant,
     time_of_gone_files,
 )
 from isr_batch.ingest.kafka_logs.assumptions import Note
-from isr_batch.ingest.kafka_logs.engine import Engine, Rows, ingest_engine_for
+from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
+from isr_batch.ingest.kafka_logs.engine import Engine, ingest_engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
 from isr_batch.ingest.kafka_logs.in_spark import InSpark, packets_at_once
 from isr_batch.ingest.kafka_logs.line_account import READ, Tally, refused_as_bad, total_lines
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
-from isr_batch.ingest.kafka_logs.log_folder import LogOptions
+from isr_batch.ingest.kafka_logs.log_folder import REQUEST, LogOptions
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
-from isr_batch.ingest.kafka_logs.read import read_kafka_logs, survey_logs
+from isr_batch.ingest.kafka_logs.read import KafkaLogs, read_kafka_logs, survey_logs
+from isr_batch.ingest.lake_of_earlier_logs import keep_for_later_logs, read_earlier_logs
 from isr_batch.ingest.log_files.content import text_bytes
 from isr_batch.ingest.replace_rows import CUT_BY, replace_covered_rows, rows_of_cluster
 from isr_batch.lake.arrow_read import read_columns
@@ -45,6 +46,7 @@ from isr_batch.lake.fetch_log import take_runs_apart
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.inputs import (
     APPEND_LOG,
@@ -58,15 +60,16 @@ from isr_batch.lake.tables.inputs import (
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import LATE_CHECKS
 
-LAST_US = 1_000_000
-"""A term that ends so near to the end of its leader's log was not seen to end."""
 # Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
 _DONE_AT = {
     FETCH_LOG.name: ("completed_time",),
     APPEND_LOG.name: ("acknowledged_time", "append_time"),
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
            COVERAGE.name: "broker_id"}  # fmt: skip
+_UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
+"""Rows of these go on from what is gone into what is read."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,8 @@ def _ingest(
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
-            _weigh(small, read_lines_of_interest(engine, small.sql, work.found), cluster_id)
+            _weigh(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
         return IngestOfBrokerLogs(RunCounts(), [])
-    work.found.earlier = _before(lake, work, cluster_id)
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
     engine = ingest_engine_for(lake, small.sql, sum(unpacked.values()))
@@ -139,11 +141,16 @@ def _read_and_write(
     small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str
 ) -> IngestOfBrokerLogs:
     lake = small.lake
-    logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql)
+    earlier = read_earlier_logs(lake, work, cluster_id)
+    logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql, earlier=earlier)
     account = logs.account()
     times = logs.times()
-    rows_out, broken = _write(small, logs.tables, work, times, cluster_id)
-    _weigh(small, logs.lines, cluster_id)
+    rows_out, broken = _write(small, logs, work, times, earlier, cluster_id)
+    _weigh(small, logs.read_lines, logs.lines, cluster_id)
+    keep_for_later_logs(
+        small, cluster_id, pa.concat_tables([earlier.lines, logs.lines.kept]),
+        pa.concat_tables([earlier.numbers, logs.numbers]),
+    )  # fmt: skip
     now = records_of_files(work, times, lake.run_id, datetime.now(UTC))
     rows = pa.Table.from_pylist(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
@@ -155,9 +162,9 @@ def _read_and_write(
     )
 
 
-def _weigh(small: SmallTables, lines: LinesOfInterest, cluster_id: str) -> None:
+def _weigh(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
     """Write what server.log and state-change.log alone tell about shrinks."""
-    found = find_evidence(lines)
+    found = find_evidence(read, every)
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 
@@ -167,31 +174,12 @@ def _known(lake: Lake, cluster_id: str) -> list[IngestedFile]:
     return [IngestedFile(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
 
 
-def _before(lake: Lake, work: PlanOfFiles, cluster_id: str) -> list[dict[str, Any]]:
-    """Terms of logs that were read earlier and are not in the folder any more: today's logs go on from them."""
-    if not work.gone or not all(lake.has(table.name) for table in (LEADER_EPOCHS, OBSERVED_ISR_CHANGES)):
-        return []
-    of_term = ["leader_id", "topic", "partition_id", "leader_epoch"]
-    times = {f"{name}_us": F.unix_micros(f"{name}_time") for name in ("start", "end")}
-    terms = lake.read(LEADER_EPOCHS.name).where(rows_of_cluster(cluster_id)).withColumns(times)
-    # Only what ends with its leader's log may go on.
-    log_ends_us = F.max("end_us").over(Over.partitionBy("leader_id"))
-    last = terms.withColumn("log_ends_us", log_ends_us).where(f"end_us >= log_ends_us - {LAST_US}")
-    changes = lake.read(OBSERVED_ISR_CHANGES.name).where(rows_of_cluster(cluster_id))
-    isr = changes.groupBy(*of_term).agg(F.max_by("isr_after", "change_time").alias("isr"))
-    rows: list[dict[str, Any]] = (
-        last.join(isr, of_term, "left")
-        .select(*of_term, "assigned", *times, F.coalesce("isr", "isr_at_start").alias("isr"))
-        .toArrow().to_pylist()
-    )  # fmt: skip
-    return rows
-
-
-def _write(
+def _write(  # noqa: PLR0913, PLR0917 all that decides what is replaced
     small: SmallTables,
-    tables: Mapping[str, Rows],
+    logs: KafkaLogs,
     work: PlanOfFiles,
     times: dict[str, dict[str, Any]],
+    earlier: EarlierLogs,
     cluster_id: str,
 ) -> tuple[int, int]:
     """Write the rows; return how many, and how many no table took."""
@@ -201,12 +189,13 @@ def _write(
     for of_file, span in overlaps_of_files(work, times):
         take_runs_apart(small.lake, f"{rows_of_cluster(cluster_id)} AND {of_file}", "completed_time", span)
     others = f"source_file NOT IN ({', '.join(map(sql_literal, sorted(still)))})" if still else "true"
+    replaced = {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()}
+    replaced[APPEND_LOG.name] = " OR ".join([replaced[APPEND_LOG.name], *map(_is_append, logs.replaced_appends)])
     written, broken = replace_covered_rows(
-        small.lake, tables, cluster_id, small=small, replaced_days=days_of_files(work, times),
-        replaced={QUARANTINE.name: others}
-        | {name: rows_of_files(work, times, done_at) for name, done_at in _DONE_AT.items()},
+        small.lake, logs.tables, cluster_id, small=small, replaced_days=days_of_files(work, times),
+        replaced={QUARANTINE.name: others} | replaced,
         left_alone={
-            table.name: time_of_gone_files(work, times, _BROKER[table.name], time)
+            table.name: _left_alone(work, times, earlier, table, time)
             for table, time in CUT_BY if table.name in _BROKER
         },
     )  # fmt: skip
@@ -222,6 +211,31 @@ def _write(
             f"{rows_of_cluster(cluster_id)} AND event_date IN ({days})",
         )
     return sum(rows for name, rows in written.items() if name != QUARANTINE.name), broken
+
+
+def _left_alone(
+    work: PlanOfFiles, times: dict[str, dict[str, Any]], earlier: EarlierLogs, table: Table, time: str
+) -> str:
+    """Condition of the rows of a table that come from request logs that are gone and are not found again, as SQL."""
+    broker = _BROKER[table.name]
+    alone = time_of_gone_files(work, times, broker, time, _UNTIL.get(table.name))
+    if table is COVERAGE:
+        return f"log = '{REQUEST}' AND ({alone})"
+    again = {LEADER_EPOCHS.name: "true", BROKER_EVENTS.name: "kind = 'check'"}.get(table.name)
+    since_time = "end_time" if table is BROKER_EVENTS else time
+    since = [
+        f"{broker} = {broker_id} AND {since_time} >= {sql_instant(_EPOCH + timedelta(microseconds=at_us))}"
+        for broker_id, at_us in sorted(earlier.begin_us().items())
+    ]
+    return f"({alone}) AND NOT ({again} AND ({' OR '.join(since)}))" if again and since else alone
+
+
+def _is_append(row: Mapping[str, Any]) -> str:
+    """Condition of the row of an append, as SQL."""
+    line = "source_line IS NULL" if row["source_line"] is None else f"source_line = {row['source_line']}"
+    same = [line, *(f"{name} = {row[name]}" for name in ("leader_id", "partition_id", "base_offset")),
+            *(f"{name} = {sql_literal(row[name])}" for name in ("topic", "source_file"))]  # fmt: skip
+    return f"({' AND '.join(same)})"
 
 
 def require_clean_broker_logs(counts: RunCounts, max_quarantine_ratio: float) -> None:

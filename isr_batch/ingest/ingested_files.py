@@ -28,6 +28,9 @@ from isr_batch.lake.ddl import sql_literal
 OVERLAP = timedelta(seconds=1)
 """Threads write lines some milliseconds out of order, also across a rotation."""
 
+GOES_ON = timedelta(seconds=2)
+"""A term or a stretch that ended, or begins, so near to what is read may go on there."""
+
 Span = tuple[datetime, datetime]
 
 
@@ -216,15 +219,20 @@ def overlaps_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> li
     ]
 
 
-def time_of_gone_files(work: PlanOfFiles, times: dict[str, dict[str, Any]], broker: str, time: str) -> str:
-    """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL."""
+def time_of_gone_files(
+    work: PlanOfFiles, times: dict[str, dict[str, Any]], broker: str, time: str, until: str | None = None
+) -> str:
+    """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL.
+
+    Rows that last ``until`` an instant, or ended shortly before what is read, count to that.
+    """
     kept = []
     for broker_id in sorted(
         {r.broker_id for r in work.gone if r.kind == REQUEST and r.span and r.broker_id is not None}
     ):
         gone = sorted(r.span for r in work.gone if r.kind == REQUEST and r.broker_id == broker_id and r.span)
         read = sorted(span for file, span in _read_spans(work, times) if file.broker_id == broker_id)
-        read_times = [_within(time, *bounds) for bounds in time_covered_by_files(read, gone)]
+        read_times = [_meets(time, until, *bounds) for bounds in time_covered_by_files(read, gone)]
         kept.append(f"({broker} = {broker_id}" + (f" AND NOT ({' OR '.join(read_times)}))" if read_times else ")"))
     return " OR ".join(kept) or "false"
 
@@ -271,7 +279,7 @@ def _overlap(one: Span | None, other: Span) -> bool:
 
 
 def _between(time: str, span: Span) -> str:
-    return f"{time} BETWEEN {_instant(span[0])} AND {_instant(span[1])}"
+    return f"{time} BETWEEN {sql_instant(span[0])} AND {sql_instant(span[1])}"
 
 
 def _done(columns: Sequence[str], span: Span) -> str:
@@ -281,10 +289,19 @@ def _done(columns: Sequence[str], span: Span) -> str:
 
 
 def _within(time: str, after: datetime | None, upto: datetime | None) -> str:
-    bounds = [f"{time} > {_instant(after)}"] if after else []
-    bounds += [f"{time} <= {_instant(upto)}"] if upto else []
+    bounds = [f"{time} > {sql_instant(after)}"] if after else []
+    bounds += [f"{time} <= {sql_instant(upto)}"] if upto else []
     return " AND ".join(bounds) or "true"
 
 
-def _instant(instant: datetime) -> str:
+def _meets(time: str, until: str | None, after: datetime | None, upto: datetime | None) -> str:
+    if until is None:
+        return _within(time, after, upto)
+    bounds = [f"{until} > {sql_instant(after - GOES_ON)}"] if after else []
+    bounds += [f"{time} <= {sql_instant(upto + GOES_ON)}"] if upto else []
+    return " AND ".join(bounds) or "true"
+
+
+def sql_instant(instant: datetime) -> str:
+    """Write an instant as SQL."""
     return f"TIMESTAMP'{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"

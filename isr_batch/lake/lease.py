@@ -1,15 +1,23 @@
 """A lease on a lake's results: two runs that write at once would leave tables with rows of either.
 
-A table of turns, to which Delta lets a key be appended once: who gets the row of the next turn has it. A turn ends
-when it is given back, when its process is gone, or, on another machine, after LEASE.
+A table of turns, to which Delta lets a key be appended once: who gets the row of the next turn has it. While a run is
+at work, it adds a row every BEAT. A turn ends when it is given back, when its process is seen to be gone, or when
+nothing was heard of it for EXPIRY: also a run in a container, of which process 1 says nothing, or on another machine.
+
+A run that was stopped for so long has lost its turn, and may not know it: `Turn.require` asks before results count.
 """
 
+import logging
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from isr_batch.errors import WriteConflictError
@@ -20,11 +28,39 @@ from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.stores import S3, log_store
 from isr_batch.lake.tables.outputs import RUN_LEASE
 
-LEASE = timedelta(hours=6)
+BEAT: Final = timedelta(minutes=2)
+EXPIRY: Final = timedelta(minutes=10)
+_OLD_EXPIRY: Final = timedelta(hours=6)
+"""Of a run of an earlier version, which says once that it has begun."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn that this run has taken."""
+
+    lake: Lake
+    number: int
+
+    def require(self) -> None:
+        """Make sure that this run still has its turn, before results of it count.
+
+        Raises
+        ------
+        WriteConflictError
+            When another run has taken the next one.
+        """
+        last = _last(self.lake)
+        if last is None or last["turn"] != self.number:
+            raise WriteConflictError(
+                f"this run was silent for more than {EXPIRY}, and {_who(last)} has taken its turn",
+                "nothing that it made counts as done: run the same command again when the other one has finished",
+            )
 
 
 @contextmanager
-def leased(lake: Lake) -> Iterator[None]:
+def leased(lake: Lake) -> Iterator[Turn]:
     """Take the lease on a lake's results, to have them to oneself.
 
     Raises
@@ -35,19 +71,27 @@ def leased(lake: Lake) -> Iterator[None]:
     lake.ensure(RUN_LEASE)
     last = _last(lake)
     if last and last["run_id"] == lake.run_id and not last["given_back"]:
-        yield
+        yield Turn(lake, last["turn"])
         return
     if last and not _is_over(last):
         _refuse(lake, last)
     number = last["turn"] + 1 if last else 1
-    _write(lake, number, given_back=False)
-    holder = _last(lake)
-    if holder is None or holder["run_id"] != lake.run_id:
-        _refuse(lake, holder)
+    ended = threading.Event()
+    beats = threading.Thread(target=_beat, args=(lake, number, ended), name="lease", daemon=True)
     try:
-        yield
+        _write(lake, number, "begins")
+        holder = _last(lake)
+        if holder is None or holder["run_id"] != lake.run_id:
+            _refuse(lake, holder)
+        beats.start()
+        yield Turn(lake, number)
     finally:
-        _write(lake, number, given_back=True)
+        ended.set()
+        if beats.ident:
+            beats.join()
+        holder = _last(lake)
+        if holder and (holder["turn"], holder["run_id"]) == (number, lake.run_id):
+            _write(lake, number, "ends", given_back=True)
 
 
 @contextmanager
@@ -78,27 +122,83 @@ def _scheme(lake: Lake) -> str:
 def _last(lake: Lake) -> dict[str, Any] | None:
     lake.was_written(RUN_LEASE.name)  # perhaps by others
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
-    return max(turns, key=lambda row: (row["turn"], row["given_back"]), default=None)
+    return max(turns, key=lambda row: (row["turn"], row["given_back"], row["taken_time"]), default=None)
 
 
-def _write(lake: Lake, number: int, *, given_back: bool) -> None:
+def _write(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
     row = {
-        "turn": number, "run_id": lake.run_id, "host": socket.gethostname(), "pid": os.getpid(),
+        "turn": number, "run_id": lake.run_id, "host": str(_this_process()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
     }  # fmt: skip
     with ArrowSql() as sql:
-        SmallTables(lake, sql).append_once(RUN_LEASE, row, f"turn {number} {'ends' if given_back else 'begins'}")
+        SmallTables(lake, sql).append_once(RUN_LEASE, row, f"turn {number} {what}")
 
 
-def _is_over(row: dict[str, Any]) -> bool:
-    if row["given_back"]:
-        return True
-    if row["host"] == socket.gethostname():
-        return not _is_alive(row["pid"])
-    return bool(datetime.now(UTC) - row["taken_time"] > LEASE)
+def _beat(lake: Lake, number: int, ended: threading.Event) -> None:
+    beats = 0
+    while not ended.wait(BEAT.total_seconds()):
+        beats += 1
+        try:
+            _write(lake, number, f"lives {beats}")
+        except Exception as error:  # noqa: BLE001 the next beat may get through; if none does, the turn is lost
+            logger.warning("run_lease: a sign of life could not be written: %s", str(error).partition("\n")[0])
 
 
-def _is_alive(pid: int) -> bool:
+@dataclass(frozen=True)
+class _Process:
+    """Where a process runs, and which one it is: numbers of processes are given again.
+
+    Attributes
+    ----------
+    host, boot, namespace : str
+        Name of the machine, its start, and the namespace that its number is of; empty where there is none to ask.
+    started : str
+        When it started, in the machine's own count.
+    """
+
+    host: str
+    boot: str
+    namespace: str
+    started: str
+
+    @classmethod
+    def parse(cls, text: str) -> "_Process":
+        return cls(*(*text.split("|"), "", "", "")[:4])
+
+    def __str__(self) -> str:
+        return f"{self.host}|{self.boot}|{self.namespace}|{self.started}"
+
+    def is_gone(self, pid: int) -> bool:
+        """Whether it is seen from here that it has ended."""
+        own = _this_process()
+        if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
+            return _started(pid) != self.started
+        if self.host == own.host and not self.boot:  # an earlier version, or no Linux
+            return not _is_there(pid)
+        return False
+
+
+@cache
+def _this_process() -> _Process:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    if not boot.exists():
+        return _Process(socket.gethostname(), "", "", "")
+    return _Process(
+        socket.gethostname(), boot.read_text().strip(), str(Path("/proc/self/ns/pid").readlink()),
+        _started(os.getpid()),
+    )  # fmt: skip
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks since the machine did; empty if there is none that lives."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else fields[18]
+
+
+def _is_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -108,10 +208,21 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+def _is_over(row: dict[str, Any]) -> bool:
+    process = _Process.parse(row["host"])
+    expiry = EXPIRY if process.boot else _OLD_EXPIRY
+    return bool(row["given_back"] or process.is_gone(row["pid"]) or datetime.now(UTC) - row["taken_time"] > expiry)
+
+
+def _who(holder: dict[str, Any] | None) -> str:
+    if holder is None:
+        return "another run"
+    return f"run {holder['run_id']} (process {holder['pid']} on {_Process.parse(holder['host']).host})"
+
+
 def _refuse(lake: Lake, holder: dict[str, Any] | None) -> None:
-    who = f"run {holder['run_id']} (process {holder['pid']} on {holder['host']})" if holder else "another run"
     raise WriteConflictError(
-        f"{who} is writing to {lake.root}",
+        f"{_who(holder)} is writing to {lake.root}",
         "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "
-        f"nothing; on another its lease expires {LEASE} after it began",
+        f"nothing; in another container, or on another machine, it is taken for dead after {EXPIRY} without a sign",
     )

@@ -53,6 +53,14 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
+def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
+    """Exit code of a command that ended so, and why."""
+    if isinstance(error, SystemExit):
+        return int(error.code or 0), "stopped by a signal"
+    explanation = explained_error(error)
+    return explanation.exit_code if explanation else BUG_EXIT_CODE, str(explanation or error)[:2000]
+
+
 @contextmanager
 def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
     """Write a row of ``run_log`` when the block ends, however it ends.
@@ -86,10 +94,9 @@ def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str
 
     try:
         yield run
-    except Exception as error:
-        explanation = explained_error(error)
+    except (Exception, SystemExit) as error:
         try:
-            write(explanation.exit_code if explanation else BUG_EXIT_CODE, str(explanation or error)[:2000])
+            write(*_end_of_run(error))
         except Exception as another:  # noqa: BLE001 the error that is raised matters more
             logger.warning("run_log: the failed run could not be recorded: %s", printable(str(another)))
         raise

@@ -165,7 +165,9 @@ def content(lake: Path) -> dict[str, list[str]]:
     for name in TABLES.keys() - RUNS - OF_VIEWS:
         if (lake / name / "_delta_log").is_dir():
             rows = _stored(lake, name)
-            told = (fetch for row in rows.to_pylist() for fetch in (_fetches(row) if name == "fetch_log" else [row]))
+            told = (
+                fetch for row in rows.to_pylist() for fetch in (fetches_of_run(row) if name == "fetch_log" else [row])
+            )
             found[name] = sorted(map(_cells, told))
     with ArrowSql() as sql:
         for view, (_, names) in VIEWS.items():
@@ -179,7 +181,7 @@ def _stored(lake: Path, name: str) -> pa.Table:
     return pa.table(deltalake.DeltaTable(str(lake / name)).to_pyarrow_table())
 
 
-def _fetches(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def fetches_of_run(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Give each fetch of a run of identical ones."""
     steps = [0] * len(LATER) + (row["later_by"] or [])
     assert len(steps) == len(LATER) * row["run_length"]

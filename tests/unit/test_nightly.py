@@ -25,7 +25,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(nightly, name, stand_in)
 
-    step("leased", nullcontext())
+    step("leased", nullcontext(SimpleNamespace(require=lambda: names.append("require"))))
     rows_out = {"isr_changes": 2, "shrink_verdicts": 1}
     step("replay", SimpleNamespace(rows_in=7, rows_out=rows_out, fingerprints=None, timelines="all"))
     step("write_disagreements", 4)
@@ -42,7 +42,9 @@ def lake() -> SimpleNamespace:
 def test_days_are_marked_last(called: list[str]) -> None:
     run = Run()
     nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
-    assert called == ["leased", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "mark_days"]
+    assert called == [
+        "leased", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "require", "mark_days"
+    ]  # fmt: skip
     assert run.counts == RunCounts(7, 15)
 
 

@@ -209,7 +209,7 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
     """
     reader = _Reader()
     for batch in session_requests_in_turn(batches):
-        gaps = missing_session_requests(batch)
+        gaps = missing_session_requests(batch, members)
         if gaps.num_rows:
             yield _as_read(gaps)
         yield from reader.read(with_session_members(batch, members), ROWS_OUT)

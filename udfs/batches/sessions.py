@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,11 @@ FIRST_REQUESTS = arrow_columns(
 )
 """Columns of `first_session_requests`."""
 
-Members = Mapping[tuple[int, int], Sequence[tuple[Sequence[str], str, Sequence[int]]]]
-"""By broker and session, the partitions that it had before the log: ids of a topic, its name, partitions."""
+Held = Sequence[tuple[Sequence[str], str, Sequence[tuple[int, int, int]]]]
+Members = Mapping[tuple[int, int], Held]
+"""By broker and session, what it had before the log: ids of a topic, its name, and partitions.
+
+Of each the leader epoch and the offset that it asked for last; -1 where that is unknown."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -67,12 +71,20 @@ def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
         yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(FIRST_REQUESTS.names)
 
 
-def missing_session_requests(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Find the requests whose predecessors in the session are missing, with ``reason`` and ``detail``."""
+def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingProxyType({})) -> pa.RecordBatch:
+    """Find the requests whose predecessors in the session are missing, with ``reason`` and ``detail``.
+
+    Those of a session whose offsets are among its members were read before.
+    """
+    went_on = {key for key, held in members.items() if any(epoch >= 0 for *_, own in held for _, epoch, _ in own)}
     epoch, previous = int64_array(batch.column("session_epoch")), int64_array(batch.column("previous_epoch"))
     begins = np.asarray(pc.is_null(batch.column("previous_epoch")))
     served = (int64_array(batch.column("error_code")) == 0) & (epoch > 0)
-    gap = np.flatnonzero(served & (begins | (epoch > previous + 1)))
+    keys = zip(
+        int64_array(batch.column("broker_id")).tolist(), int64_array(batch.column("session")).tolist(), strict=True
+    )
+    known = begins & np.array([bool(went_on) and key in went_on for key in keys], np.bool_)
+    gap = np.flatnonzero(served & ~known & (begins | (epoch > previous + 1)))
     rows = batch.take(pa.array(gap))
     details = [
         f"session {session % STRETCH_OF_SESSION} of broker {broker} with replica {replica}: epoch {number} after {last}"
@@ -104,7 +116,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
     return batch.set_column(batch.schema.get_field_index("partitions"), "partitions", pa.array(pieces, pa.binary()))
 
 
-def _with_held(piece: bytes, held: Sequence[tuple[Sequence[str], str, Sequence[int]]]) -> bytes:
+def _with_held(piece: bytes, held: Held) -> bytes:
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
     # Of a request that lists nothing it does not matter; sessions of ids and of names do not mix.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))

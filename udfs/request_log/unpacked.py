@@ -60,15 +60,17 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
     return asked, forgotten, answered
 
 
-def with_topics_in_front(piece: bytes, topics: Sequence[tuple[str, Sequence[int]]], *, by_id: bool) -> bytes:
-    """Let an unpacked fetch ask for more partitions, before those that it asks for, at an unknown epoch and offset.
+def with_topics_in_front(
+    piece: bytes, topics: Sequence[tuple[str, Sequence[tuple[int, int, int]]]], *, by_id: bool
+) -> bytes:
+    """Let an unpacked fetch ask for more partitions, before those that it asks for.
 
     Parameters
     ----------
     piece : bytes
         Of a fetch.
-    topics : sequence of (str, sequence of int)
-        Topic ids or names, and the partitions of each.
+    topics : sequence of (str, sequence of (int, int, int))
+        Topic ids or names, and the partitions of each with leader epoch and offset, -1 where these are unknown.
     by_id : bool
         Whether they are ids.
     """
@@ -81,9 +83,10 @@ def with_topics_in_front(piece: bytes, topics: Sequence[tuple[str, Sequence[int]
         _write(2 * len(name) + by_id, out)
         out += name
         _write(len(partitions), out)
-        for partition in partitions:
+        for partition, leader_epoch, offset in partitions:
             _write(partition, out)
-            out += b"\0\0"
+            _write(leader_epoch + 1, out)
+            _write(offset + 1, out)
     return bytes(out) + piece[first + 1 :]
 
 

@@ -9,15 +9,18 @@ offsets are such appends.
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last_stretch, stretch_number
+from isr_batch.ingest.kafka_logs.coverage import Stretch, is_last_stretch, stretch_number, with_stretch_number
+from isr_batch.ingest.kafka_logs.earlier_logs import LastRows
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.fetch_log import DOUBTFUL, FETCHES
 from isr_batch.ingest.kafka_logs.in_spark import Query, meeting
 from isr_batch.ingest.kafka_logs.leader_epochs import PARTITION
+from isr_batch.ingest.kafka_logs.log_end_offsets import TERM, named_offsets, ranges_of_offsets
 from isr_batch.ingest.kafka_logs.request_log import PRODUCE
 from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
@@ -31,8 +34,6 @@ truncated to milliseconds."""
 UNKNOWN_ERROR = -1
 """Kafka's UNKNOWN_SERVER_ERROR; here: refused by a broker that does not log responses."""
 
-_TERM = ", ".join((*PARTITION, "leader_epoch", "log_stretch"))
-"""Key of an append. The stretch is part of it: across a gap in the log, two offsets do not bound a single append."""
 
 PRODUCED = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
@@ -107,7 +108,7 @@ def _repeated(sql: ArrowSql, rows: pa.Table) -> pa.Table:
     return sql(
         f"""
         SELECT * REPLACE (coalesce(lag(base_offset) OVER again = base_offset, false) AS repeated) FROM rows
-        WINDOW again AS (PARTITION BY {_TERM} ORDER BY base_offset, append_us, source_line)
+        WINDOW again AS (PARTITION BY {TERM} ORDER BY base_offset, append_us, source_line)
         """,
         rows=rows,
     )
@@ -139,6 +140,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     terms: pa.Table,
     begun: pa.Table,
     stretches: Sequence[Stretch] = (),
+    last: LastRows = LastRows(),  # noqa: B008 frozen
 ) -> Rows:
     """Build the columns of append_log, as `APPENDS`; times are still microseconds.
 
@@ -155,30 +157,57 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
         All terms, also those after it: where one begins the one before it ended.
     stretches : sequence of Stretch
         Of the brokers' logs; the rows of all tables have the number of their stretch.
+    last : LastRows
+        Of the request logs before these.
     """
     of_shrinks = shrinks.select(
         [*PARTITION, "leader_epoch", "log_stretch", "leader_log_end_offset", "high_watermark", "at_us", "source_file"]
     )
     of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
+    # A leader may begin its term again, at a higher offset: what it had before in this epoch would be left out.
+    went_on = {row[:-1] for row in _keys(of_terms) if last.goes_on(row[0], row[-1])}
+    of_terms = of_terms.filter(pa.array([row[:-1] not in went_on for row in _keys(of_terms)], pa.bool_()))
     starts = begun.select(["topic", "partition_id", "leader_epoch", "start_offset"])
-    last = is_last_stretch(stretches, "leader_id", "log_stretch")
+    named = with_stretch_number(last.named_offsets(), stretches, "leader_id", "named_us")
+    is_last = is_last_stretch(stretches, "leader_id", "log_stretch")
+    as_produced = {"handled_us": None, "size": None, "answered": True, "repeated": False, "log_stretch": 0}
+    before = pa.Table.from_pylist(
+        [row | as_produced | {"handled_us": row["append_us"]} for row in last.open_appends()], PRODUCED
+    ).drop_columns("log_stretch")
+    before = with_stretch_number(before, stretches, "leader_id", "append_us").select(PRODUCED.names)
     return engine.by_key(
-        PARTITION, partial(_appends, starts=starts, last=last), APPENDS,
-        rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms,
+        PARTITION, partial(_appends, starts=starts, last=is_last), APPENDS,
+        rows=produced, fetched=asked, shrinks=of_shrinks, terms=of_terms, before=before, known=named,
     )  # fmt: skip
 
 
+def _keys(terms: pa.Table) -> list[tuple[Any, ...]]:
+    names = [*PARTITION, "leader_epoch", "start_us"]
+    return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
+
+
 def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
-    sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, starts: pa.Table, last: str
+    sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
+    known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
-    once = meeting(sql, rows, "NOT repeated")
+    once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
-    between = _between(sql, _named_offsets(sql, once, fetched, shrinks, terms), starts, last)
+    between = ranges_of_offsets(sql, named_offsets(sql, once, fetched, shrinks, terms, known), starts, last)
+    # What the logs before had seen the end of is not seen here a second time.
+    between = sql(
+        f"""
+        WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM})
+        SELECT ranges.* FROM ranges LEFT JOIN seen USING ({TERM})
+        WHERE append IS NOT NULL OR reached IS NULL OR "offset" >= reached
+        """,
+        ranges=between,
+        known=known,
+    )
     columns = ", ".join(APPENDS.names)
     return sql(
         f"""
         SELECT {columns} FROM answered UNION ALL SELECT {columns} FROM unanswered UNION ALL
-        SELECT {_TERM}, append_us, base_offset, NULL, NULL, NULL, acks, client_id, acknowledged_us, error_code,
+        SELECT {TERM}, append_us, base_offset, NULL, NULL, NULL, acks, client_id, acknowledged_us, error_code,
             source_file, source_line
         FROM once WHERE answered AND base_offset IS NULL
         """,
@@ -188,104 +217,11 @@ def _appends(  # noqa: PLR0913, PLR0917 all that names a log end offset
     )
 
 
-def _named_offsets(
-    sql: ArrowSql, once: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table
-) -> pa.Table:  # fmt: skip
-    """Collect the known log end offsets, in no order: term, offset, named_in, and bounds on when the log ended there.
-
-    The log end offset was this one or a higher one at ``named_us``, a higher one at ``grown_us``, and exactly this one
-    at ``still_us``. ``append`` is the place of the request whose base offset it is.
-
-    Of fetches: if a follower's next offset is higher, the last response before it had records. A fetch that waited for
-    data was read twice: the first read reached the log end. In a row of identical fetches no response had records.
-    """
-    return sql(
-        f"""
-        WITH asked AS (
-            SELECT {_TERM}, replica_id, fetch_offset AS "offset", min(arrival_us) AS named_us,
-                min(last_read_us) FILTER (records_size > 0) AS brought_us,
-                first(last_read_us ORDER BY last_handled_us DESC NULLS LAST, last_read_us DESC NULLS LAST)
-                    AS last_read_us,
-                max(last_waited_us) AS still_us
-            FROM fetched GROUP BY {_TERM}, replica_id, fetch_offset
-        ), highest AS (
-            SELECT {_TERM}, replica_id, max("offset") AS highest FROM asked GROUP BY {_TERM}, replica_id
-        ), every AS (
-            SELECT {_TERM}, base_offset AS "offset", 'appends' AS named_in, append_us AS named_us,
-                CAST(NULL AS BIGINT) AS still_us, CAST(NULL AS BIGINT) AS grown_us, place AS append
-            FROM once WHERE base_offset IS NOT NULL
-            UNION ALL BY NAME
-            SELECT {_TERM}, "offset", 'fetches' AS named_in, named_us, still_us,
-                least(brought_us, CASE WHEN "offset" < highest THEN last_read_us END) AS grown_us
-            FROM asked JOIN highest USING ({_TERM}, replica_id)
-            UNION ALL BY NAME
-            SELECT {_TERM}, unnest([leader_log_end_offset, high_watermark]) AS "offset", 'shrinks' AS named_in,
-                at_us AS named_us
-            FROM shrinks
-            UNION ALL BY NAME
-            SELECT {_TERM}, start_offset AS "offset", 'terms' AS named_in, start_us AS named_us
-            FROM terms
-        )
-        SELECT * FROM every WHERE "offset" IS NOT NULL
-        """,
-        once=once,
-        fetched=fetched,
-        shrinks=shrinks,
-        terms=terms,
-    )
-
-
-def _between(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.Table:
-    """List the ranges from each known offset to the next: term, offset, end, end_source, grown_us, still_us, append.
-
-    The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends where
-    the next term begins, if that is higher; otherwise ``end`` is null.
-    """
-    return sql(
-        f"""
-        WITH begun AS (
-            SELECT {_TERM}, min("offset") AS begins FROM named WHERE named_in = 'terms' GROUP BY {_TERM}
-        ), offsets AS (
-            SELECT {_TERM}, "offset", min(named_in) AS named_in, min(named_us) AS named_us, min(grown_us) AS grown_us,
-                max(still_us) AS still_us, any_value(append) AS append
-            FROM named LEFT JOIN begun USING ({_TERM}) WHERE begins IS NULL OR "offset" >= begins
-            GROUP BY {_TERM}, "offset"
-        ), of_partition AS (
-            SELECT topic, partition_id, list({{leader_epoch: leader_epoch, start_offset: start_offset}}
-                ORDER BY leader_epoch, start_offset) AS starts
-            FROM starts GROUP BY topic, partition_id
-        ), ranges AS (
-            SELECT * REPLACE (
-                    least(min(grown_us) OVER from_here, min(named_us) OVER further) AS grown_us),
-                lag("offset") OVER downwards AS next_offset, lag(named_in) OVER downwards AS next_source
-            FROM offsets
-            -- From the last offset down: what is least from here on is then known when a row is passed.
-            WINDOW downwards AS (PARTITION BY {_TERM} ORDER BY "offset" DESC),
-                from_here AS (downwards ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
-                further AS (downwards ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-        ), with_next AS (
-            SELECT r.*,
-                -- After a gap in its broker's log, the next term's start offset no longer bounds this term's last
-                -- append.
-                CASE WHEN next_offset IS NULL AND {last} THEN
-                    list_filter(starts, lambda t: t.leader_epoch > r.leader_epoch)[1].start_offset END AS next_start
-            FROM ranges r LEFT JOIN of_partition USING (topic, partition_id)
-        )
-        SELECT * EXCLUDE (next_source, next_start),
-            coalesce(next_source, CASE WHEN next_start > "offset" THEN 'terms' END) AS end_source,
-            coalesce(next_offset, CASE WHEN next_start > "offset" THEN next_start END) AS "end"
-        FROM with_next
-        """,
-        named=named,
-        starts=starts,
-    )
-
-
 def _answered(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
     """List the appends whose base offset is logged. If no later offset is known, count one record."""
     return sql(
         f"""
-        SELECT {", ".join(f"once.{name}" for name in _TERM.split(", "))},
+        SELECT {", ".join(f"once.{name}" for name in TERM.split(", "))},
             greatest(handled_us, least(append_us, grown_us)) AS append_us,
             base_offset, coalesce("end", "offset" + 1) AS log_end_offset,
             coalesce(end_source, 'inferred') AS log_end_source, CASE WHEN "end" IS NOT NULL THEN 0 END AS log_end_error,
@@ -307,18 +243,18 @@ def _seen_in(
     return sql(
         f"""
         WITH open AS (
-            SELECT {_TERM}, "offset", unnest(["offset", next_offset]) AS named FROM ranges
+            SELECT {TERM}, "offset", unnest(["offset", next_offset]) AS named FROM ranges
             WHERE append IS NULL OR "end" IS NULL
         ), every AS (
-            SELECT {_TERM}, base_offset AS named, append_us AS us, source_file FROM once
-            UNION ALL SELECT {_TERM}, fetch_offset, arrival_us, source_file FROM fetched
-            UNION ALL SELECT {_TERM}, unnest([leader_log_end_offset, high_watermark]), at_us, source_file FROM shrinks
+            SELECT {TERM}, base_offset AS named, append_us AS us, source_file FROM once
+            UNION ALL SELECT {TERM}, fetch_offset, arrival_us, source_file FROM fetched
+            UNION ALL SELECT {TERM}, unnest([leader_log_end_offset, high_watermark]), at_us, source_file FROM shrinks
         ), files AS (
-            SELECT {_TERM}, named, first(source_file ORDER BY us NULLS LAST, source_file) AS source_file
-            FROM every SEMI JOIN open USING ({_TERM}, named) WHERE source_file IS NOT NULL GROUP BY {_TERM}, named
+            SELECT {TERM}, named, first(source_file ORDER BY us NULLS LAST, source_file) AS source_file
+            FROM every SEMI JOIN open USING ({TERM}, named) WHERE source_file IS NOT NULL GROUP BY {TERM}, named
         )
-        SELECT {_TERM}, "offset", first(source_file ORDER BY named DESC) AS seen_in
-        FROM open JOIN files USING ({_TERM}, named) GROUP BY {_TERM}, "offset"
+        SELECT {TERM}, "offset", first(source_file ORDER BY named DESC) AS seen_in
+        FROM open JOIN files USING ({TERM}, named) GROUP BY {TERM}, "offset"
         """,
         ranges=between,
         once=once,
@@ -336,18 +272,18 @@ def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Ta
     rows = sql(
         f"""
         WITH open_ranges AS (
-            SELECT {_TERM}, grown_us AS by_us, 1 AS is_range,
+            SELECT {TERM}, grown_us AS by_us, 1 AS is_range,
                 {{"offset": CASE WHEN append IS NULL THEN "offset" ELSE "offset" + 1 END, -- what follows begins after
                   "end": CASE WHEN append IS NULL THEN "end" END, grown_us: grown_us, still_us: still_us,
                   end_source: end_source, seen_in: seen_in}} AS span
-            FROM ranges LEFT JOIN files USING ({_TERM}, "offset") WHERE append IS NULL OR "end" IS NULL
+            FROM ranges LEFT JOIN files USING ({TERM}, "offset") WHERE append IS NULL OR "end" IS NULL
         ), every AS (
             SELECT *, handled_us - {STAMPS_US} AS by_us, 0 AS is_range FROM once WHERE NOT answered
             UNION ALL BY NAME SELECT * FROM open_ranges
         ), placed AS (
             -- Going backwards in time: the last range passed is the first one that was in the log when the request was
             -- done.
-            SELECT * EXCLUDE (span), last_value(span IGNORE NULLS) OVER (PARTITION BY {_TERM}
+            SELECT * EXCLUDE (span), last_value(span IGNORE NULLS) OVER (PARTITION BY {TERM}
                 ORDER BY by_us DESC NULLS FIRST, is_range DESC, source_line DESC NULLS LAST
                 ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS span
             FROM every
@@ -360,8 +296,8 @@ def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Ta
             count(*) FILTER (takes_part) OVER whole AS requests,
             CAST(sum(greatest(size, 1)) FILTER (takes_part) OVER whole AS BIGINT) AS "all"
         FROM taking_part
-        WINDOW same AS (PARTITION BY {_TERM}, span, takes_part ORDER BY handled_us, source_file, source_line),
-            whole AS (PARTITION BY {_TERM}, span)
+        WINDOW same AS (PARTITION BY {TERM}, span, takes_part ORDER BY handled_us, source_file, source_line),
+            whole AS (PARTITION BY {TERM}, span)
         """,
         once=once,
         ranges=between,
@@ -375,13 +311,13 @@ def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Ta
                 requests = nth AND span."end" IS NOT NULL AS exact
             FROM rows WHERE is_range = 0
         ), begun AS (
-            SELECT *, coalesce(lag(ends) OVER (PARTITION BY {_TERM}, span, takes_part ORDER BY nth), span."offset")
+            SELECT *, coalesce(lag(ends) OVER (PARTITION BY {TERM}, span, takes_part ORDER BY nth), span."offset")
                 AS begins
             FROM upto
         ), grown AS (
             SELECT *, coalesce(takes_part AND ends > begins, false) AS grew FROM begun
         )
-        SELECT {_TERM}, greatest(handled_us, least(append_us, span.grown_us)) AS append_us,
+        SELECT {TERM}, greatest(handled_us, least(append_us, span.grown_us)) AS append_us,
             CASE WHEN grew THEN begins END AS base_offset, CASE WHEN grew THEN ends END AS log_end_offset,
             CASE WHEN grew THEN CASE WHEN exact THEN span.end_source ELSE 'inferred' END END AS log_end_source,
             CASE WHEN grew THEN CASE WHEN exact THEN 0 WHEN span."end" IS NOT NULL
@@ -391,7 +327,7 @@ def _unanswered(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Ta
             CASE WHEN grew THEN error_code ELSE {UNKNOWN_ERROR} END AS error_code, source_file, source_line
         FROM grown
         UNION ALL
-        SELECT {_TERM}, by_us, span."offset", span."end", 'inferred', 0, NULL, NULL, NULL, 0, span.seen_in, NULL
+        SELECT {TERM}, by_us, span."offset", span."end", 'inferred', 0, NULL, NULL, NULL, 0, span.seen_in, NULL
         FROM rows WHERE is_range = 1 AND requests = 0 AND span."end" IS NOT NULL AND by_us IS NOT NULL
         """,
         rows=rows,

@@ -1,9 +1,12 @@
 """Notes that an ingest prints at its end: the time its logs cover, what was inferred, and what is assumed."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED
@@ -88,3 +91,10 @@ def _time(us: int) -> str:
 
 def _list(numbers: set[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))
+
+
+def unnamed_topics(rows: list[dict[str, Any]], topics: pa.Table) -> int:
+    """Count the topics of which only the id is known."""
+    named = set(topics["topic"].to_pylist())
+    return len({row["topic"] for row in rows if row["topic"] not in named
+                and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip

@@ -1,8 +1,11 @@
 """Build table broker_events: when each broker was silent, and when its isr-expiration checks ran."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import metadata_log, server_log
+from isr_batch.ingest.kafka_logs.coverage import Stretch
 from isr_batch.ingest.kafka_logs.leader_epochs import Sources
 from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
 from isr_batch.ingest.kafka_logs.request_summary import SILENCE_US, WAITED_US
@@ -131,7 +134,9 @@ def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, sile
     )
 
 
-def broker_processes(sources: Sources, pauses: pa.Table, activity: pa.Table, checks: pa.Table) -> pa.Table:
+def broker_processes(
+    sources: Sources, pauses: pa.Table, activity: pa.Table, checks: pa.Table, before: Sequence[Stretch] = ()
+) -> pa.Table:
     """Describe each broker process: broker_id, process, last_led_us, broker_version, check_origin.
 
     A replay ends at ``last_led_us``, the last request or Shrinking line: a process that was killed while it was paused
@@ -140,7 +145,12 @@ def broker_processes(sources: Sources, pauses: pa.Table, activity: pa.Table, che
     isr-expiration runs with a fixed period from the start of its process; a check may be late, but never early. So the
     origin is the check that most other checks share their phase with, or follow a little later. Without checks it is
     about the time at which the task was scheduled.
+
+    ``before`` are the stretches of earlier logs, with the last requests of processes that ended with them.
     """
+    reached = pa.Table.from_pylist(
+        [{"broker_id": stretch.broker_id, "at_us": stretch.until_us} for stretch in before], activity.schema
+    )
     return sources.sql(
         """
         WITH led AS (
@@ -151,6 +161,8 @@ def broker_processes(sources: Sources, pauses: pa.Table, activity: pa.Table, che
             UNION ALL
             SELECT broker_id, process_of_bucket(starts_us, stamp_us), stamp_us
             FROM server JOIN settings USING (broker_id) WHERE contains(message, 'Shrinking ISR')
+            UNION ALL
+            SELECT broker_id, process_of_bucket(starts_us, at_us), at_us FROM reached JOIN settings USING (broker_id)
             UNION ALL
             SELECT broker_id, process_of_bucket(starts_us, at_us), NULL
             FROM activity JOIN settings USING (broker_id)
@@ -166,6 +178,7 @@ def broker_processes(sources: Sources, pauses: pa.Table, activity: pa.Table, che
         server=sources.server,
         settings=sources.settings,
         activity=activity,
+        reached=reached,
         facts=server_log.process_lines(sources.sql, sources.server, sources.settings),
         phases=check_phases(sources.sql, checks),
     )

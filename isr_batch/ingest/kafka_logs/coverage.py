@@ -31,13 +31,15 @@ _FIRST_NUMBERS = 2
 """First epochs of a session that may be missing without a gap in the log: their lines may have been refused."""
 _FIRST_CORRELATIONS = 20
 """A fetcher thread asks for offsets before it fetches."""
-_NEAR_US = 50_000
+NEAR_US = 50_000
 _STARTUP_US = 60_000_000
 """A broker's first request comes within this time of the first line of its process."""
-_NUMBERED = arrow_columns(
-    "broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, arrival_us BIGINT, "
-    "completed_us BIGINT, source_line BIGINT, number BIGINT"
+NUMBERED = arrow_columns(
+    "source_file STRING, broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, "
+    "arrival_us BIGINT, completed_us BIGINT, source_line BIGINT, number BIGINT"
 )
+"""Columns of `NUMBERS`."""
+NO_NUMBERS = NUMBERED.empty_table()
 _SIGNS = arrow_columns("broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING")
 _STRETCHES = pa.schema([
     ("broker_id", pa.int32()), ("first_us", pa.int64()), ("until_us", pa.int64()), ("from_start", pa.bool_()),
@@ -122,9 +124,9 @@ def stretches_of(
     holes: set[tuple[int, int]] = set()
     from_start = True
     for since_us, at_us in sorted(breaks, key=lambda each: each[1]):
-        before = [gap for gap in whole if gap[1] <= at_us + _NEAR_US]
+        before = [gap for gap in whole if gap[1] <= at_us + NEAR_US]
         if since_us is not None:
-            within = [gap for gap in before if gap[0] >= since_us - _NEAR_US]
+            within = [gap for gap in before if gap[0] >= since_us - NEAR_US]
             if within:
                 holes.add(max(within, key=lambda gap: gap[1] - gap[0]))
         elif before and from_start:
@@ -230,23 +232,41 @@ def _holes(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
-    return any(since <= gap[0] + _NEAR_US and until >= gap[1] - _NEAR_US for since, until in spanned)
+    return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
 # A full fetch opens the session that its answer names.
 NUMBERS = Query(
     f"""
-    SELECT broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,
+    SELECT source_file, broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,
         CASE WHEN session != 0 THEN greatest(session_epoch, 0) ELSE correlation_id END AS number
     FROM (SELECT *, coalesce(CASE WHEN session_epoch > 0 THEN asked_session ELSE given_session END, 0) AS session
         FROM rows WHERE completed_us IS NOT NULL AND reason IS NULL AND kind = '{FOLLOWER_FETCH}')
     """,
-    _NUMBERED,
+    NUMBERED,
 )
 """Of requests: the followers' request numbers."""
 
 
-def request_number_signs(engine: Engine, numbers: Rows) -> pa.Table:
+_SESSION = ["broker_id", "replica_id", "client_id", "session"]
+
+
+def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
+    """Find the last request of each session in each file, as `NUMBERED`."""
+
+    def last(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
+        return sql(
+            f"""
+            SELECT DISTINCT ON (source_file, {", ".join(_SESSION)}) * FROM fetches
+            ORDER BY CASE WHEN session != 0 THEN number ELSE 0 END DESC, completed_us DESC, number DESC
+            """,
+            fetches=fetches,
+        )
+
+    return engine.collect(engine.by_key(_SESSION, last, NUMBERED, fetches=numbers))
+
+
+def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
     """Find the quiet times that a follower's request numbers span, and those where the numbers break.
 
     Parameters
@@ -254,6 +274,8 @@ def request_number_signs(engine: Engine, numbers: Rows) -> pa.Table:
     engine : Engine
     numbers : Rows
         What `NUMBERS` says of the requests.
+    before : pa.Table
+        The last ones of logs that were read before.
 
     Returns
     -------
@@ -261,11 +283,10 @@ def request_number_signs(engine: Engine, numbers: Rows) -> pa.Table:
         broker_id, replica_id, sign (spanned or break), from_us (completion of the request before; null: it is not
         known since when), and of the later request arrival_us and until_us (completion).
     """
-    return engine.collect(engine.by_key(["broker_id", "replica_id", "client_id", "session"], _signs, _SIGNS,
-                                        fetches=numbers))  # fmt: skip
+    return engine.collect(engine.by_key(_SESSION, _signs, _SIGNS, fetches=numbers, before=before))
 
 
-def _signs(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
+def _signs(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
     # A fetcher of a release without sessions asks for offsets now and then, in the same count. It has one request in
     # flight, and counts from 0 again on a new connection: there its requests are in the order of time.
     return sql(
@@ -290,5 +311,5 @@ def _signs(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
         )
         SELECT * FROM signs WHERE sign IS NOT NULL
         """,
-        fetches=fetches,
+        fetches=pa.concat_tables([fetches, before.select(fetches.column_names).cast(fetches.schema)]),
     )

@@ -9,22 +9,42 @@ from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest
 from isr_batch.ingest.log_files.kinds import SERVER, STATE_CHANGE
 
 
-def find_evidence(read: LinesOfInterest) -> FoundLines:
-    """Find the evidence in what an ingest has read; lines that it has refused are none."""
+def find_evidence(read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:
+    """Find the evidence in what an ingest has read; lines that it has refused are none.
+
+    Parameters
+    ----------
+    read : LinesOfInterest
+        Of the logs that are there.
+    every : LinesOfInterest, optional
+        With those that are kept of earlier logs.
+    """
     lines = [
         table.filter(pc.is_valid(table["message"])).select(LINES.names).cast(LINES)
-        for table in (read.server, read.state_changes)
+        for table in ((every or read).server, (every or read).state_changes)
     ]
+    spans = [table.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")]) for table in lines]
     span_us: dict[int, tuple[int, int]] = {}
-    for file in read.files.to_pylist():
-        if file["kind"] in (SERVER, STATE_CHANGE) and file["first_us"] is not None:
-            first_us, last_us = span_us.get(file["broker_id"], (file["first_us"], file["last_us"]))
-            span_us[file["broker_id"]] = min(first_us, file["first_us"]), max(last_us, file["last_us"])
+    for broker_id, first_us, last_us in (
+        *((row["broker_id"], row["stamp_us_min"], row["stamp_us_max"]) for rows in spans for row in rows.to_pylist()),
+        *((file["broker_id"], file["first_us"], file["last_us"]) for file in read.files.to_pylist()
+          if file["kind"] in (SERVER, STATE_CHANGE)),
+    ):  # fmt: skip
+        _widen(span_us, broker_id, first_us, last_us)
     found = find_line_forms(pa.concat_tables(lines), span_us)
     found.settings |= read.settings
     found.server_us = {}
     for file in read.files.to_pylist():
-        if file["kind"] == SERVER and file["informs"] and file["first_us"] is not None:
-            first_us, last_us = found.server_us.get(file["broker_id"], (file["first_us"], file["last_us"]))
-            found.server_us[file["broker_id"]] = min(first_us, file["first_us"]), max(last_us, file["last_us"])
+        if file["kind"] == SERVER and file["informs"]:
+            _widen(found.server_us, file["broker_id"], file["first_us"], file["last_us"])
+    for row in spans[0].to_pylist() if every else ():
+        if row["broker_id"] in found.server_us:  # its level was the same before, as far as anybody knows
+            _widen(found.server_us, row["broker_id"], row["stamp_us_min"], row["stamp_us_max"])
     return found
+
+
+def _widen(spans_us: dict[int, tuple[int, int]], broker_id: int, first_us: int | None, last_us: int | None) -> None:
+    if first_us is None or last_us is None:
+        return
+    first, last = spans_us.get(broker_id, (first_us, last_us))
+    spans_us[broker_id] = min(first, first_us), max(last, last_us)

@@ -5,7 +5,7 @@ Few of them come to the driver, as Arrow tables.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs import lines, metadata_log
+from isr_batch.ingest.kafka_logs.earlier_logs import FILES, KEPT_LINES, EarlierLogs
 from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.log_folder import METADATA, SERVER, STATE_CHANGE, LogFile, LogFolder
 from isr_batch.ingest.kafka_logs.log_sql import BUCKET_US
@@ -61,6 +62,8 @@ class LinesOfInterest:
         ``informs``: it has a line at INFO, the level at which leaders log whom they drop.
     activity : pa.Table
         Times of lines of server.log, in buckets of time: broker_id, at_us.
+    kept : pa.Table
+        Those of server.log and state-change.log, as `isr_batch.ingest.kafka_logs.earlier_logs.KEPT_LINES`.
     used : dict of str to int
         Lines of interest by kind of log; all lines of state-change.log that have a stamp are.
     settings : dict of (int, str) to int
@@ -72,6 +75,7 @@ class LinesOfInterest:
     records: pa.Table
     files: pa.Table
     activity: pa.Table
+    kept: pa.Table
     used: dict[str, int]
     settings: dict[tuple[int, str], int] = field(default_factory=dict)
 
@@ -95,7 +99,9 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
     }
     return LinesOfInterest(
         server.select(_IN_TABLES), state_changes.select(_IN_TABLES), records, _by_file(sql, figures, records),
-        sql("SELECT broker_id, unnest(active_us) AS at_us FROM figures", figures=figures), used, _settings(found),
+        sql("SELECT broker_id, unnest(active_us) AS at_us FROM figures", figures=figures),
+        chosen.filter(pc.and_(pc.is_valid(chosen["message"]), pc.not_equal(chosen["kind"], METADATA)))
+        .select(KEPT_LINES.names), used, _settings(found),
     )  # fmt: skip
 
 
@@ -110,6 +116,25 @@ def _settings(found: LogFolder) -> dict[tuple[int, str], int]:
             if (value := own if stated is None else stated) is not None:
                 settings[broker, name] = value
     return settings
+
+
+def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLogs) -> LinesOfInterest:
+    """Add the lines of the logs that are gone, once each where they overlap; what could not be read is left out."""
+    if not earlier.lines.num_rows:
+        return read
+    every = pa.concat_tables([read.kept, earlier.lines])
+    server, state_changes = (
+        sql(
+            "SELECT *, CAST(NULL AS VARCHAR) AS problem, CAST(NULL AS VARCHAR) AS detail FROM lines",
+            lines=_once(sql, every.filter(pc.equal(every["kind"], kind))),
+        ).select(_IN_TABLES)
+        for kind in (SERVER, STATE_CHANGE)
+    )
+    files = pa.concat_tables([read.files.select(FILES.names), earlier.files])
+    # Lines that are kept are signs of life, too: without any, nothing would be known of a process that has ended.
+    lived = server.select(["broker_id", "stamp_us"]).rename_columns(["broker_id", "at_us"])
+    activity = pa.concat_tables([read.activity, lived.filter(pc.is_valid(lived["at_us"])).cast(read.activity.schema)])
+    return replace(read, server=server, state_changes=state_changes, files=files, activity=activity)
 
 
 def _read(engine: Engine, files: Sequence[LogFile]) -> pa.Table:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from isr_batch.errors import NoInputError, QualityGateError, UsageError
 from isr_batch.ingest.kafka_logs.broker_ids import Candidate, Refused, broker_id_of, broker_ids
@@ -97,9 +96,6 @@ class LogFolder:
 
     ``refused`` goes into quarantine; ``unreadable`` are broker logs in a layout that is not read; ``left_out`` are
     files from which nothing is read, each with the reason.
-
-    ``earlier`` are the last terms of logs that were ingested before, as dicts: leader_id, topic, partition_id,
-    leader_epoch, assigned, start_us, end_us, and ``isr`` at the end.
     """
 
     files: list[LogFile] = field(default_factory=list)
@@ -108,7 +104,6 @@ class LogFolder:
     unreadable: list[Refused] = field(default_factory=list)
     left_out: list[Refused] = field(default_factory=list)
     given: ClusterSettings = field(default_factory=ClusterSettings)
-    earlier: list[dict[str, Any]] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[LogFile]:
         """List the files of one kind."""

@@ -306,3 +306,11 @@ def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Tabl
         produced=produced,
         term=term,
     )
+
+
+def settled_schema(schema: pa.Schema) -> pa.Schema:
+    """Add the columns that a term has when it is settled."""
+    more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
+            ("isr_source", pa.string()), ("broker_version_source", pa.string()),
+            ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip
+    return pa.schema([*schema, *(pa.field(*each) for each in more)])

@@ -12,9 +12,6 @@ from isr_batch.ingest.kafka_logs.leader_epochs import Sources
 from isr_batch.ingest.kafka_logs.mid_term import LOGGED, SNAPSHOT, UNKNOWN_EPOCH, IsrReport, Partition, partition_of
 from isr_batch.ingest.kafka_logs.partition_listing import Listed
 
-TOUCHING_US = 1_000_000
-"""Longest time between the last request of one log and the first request of the next, if nothing is missing."""
-
 
 @dataclass
 class PartitionEvidence:
@@ -76,14 +73,11 @@ class Earlier(NamedTuple):
     ----------
     listed : sequence of Listed
         Partitions of listings, which have no time.
-    terms : sequence of dict
-        Of logs that were read before.
     controller_us : int or None
         Time up to which the metadata log has every change.
     """
 
     listed: Sequence[Listed]
-    terms: Sequence[Mapping[str, Any]]
     controller_us: int | None
 
 
@@ -105,27 +99,13 @@ def gather_partition_lines(
     _of_server_log(evidence, sources)
     _of_state_changes(evidence, sources, starts)
     _of_records(evidence, sources)
-    begins_us: dict[int, int] = {}
-    for stretch in stretches:
-        begins_us.setdefault(stretch.broker_id, stretch.first_us)
-    for term in earlier.terms:
-        _of_earlier_log(evidence, term, begins_us.get(term["leader_id"], 0))
     for partition in earlier.listed:
-        _of_listing(evidence, partition, min(begins_us.values(), default=0))
+        _of_listing(evidence, partition, min((stretch.first_us for stretch in stretches), default=0))
     for lines in evidence.isr.values():
         lines.sort(key=lambda each: each.at_us)
     for leaders in evidence.led.values():
         leaders.sort(key=lambda each: each[0])
     return evidence
-
-
-def _of_earlier_log(evidence: PartitionEvidence, term: Mapping[str, Any], begins_us: int) -> None:
-    """Add the last term of an earlier log, if this log begins where that one ended."""
-    if 0 <= begins_us - term["end_us"] <= TOUCHING_US:
-        key = partition_of(term)
-        evidence.led[key].append((term["end_us"], term["leader_id"], term["leader_epoch"], LOGGED))
-        evidence.replicas.setdefault(key, (term["assigned"], LOGGED))
-        evidence.isr[key].append(IsrReport(term["end_us"], None, tuple(term["isr"]), LOGGED))
 
 
 def _of_server_log(evidence: PartitionEvidence, sources: Sources) -> None:

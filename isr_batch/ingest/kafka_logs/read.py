@@ -1,6 +1,5 @@
 """Read a folder of broker logs into the input tables; calls all other modules of this package in order."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from isr_batch.ingest.kafka_logs import (
     append_log,
@@ -31,18 +31,20 @@ from isr_batch.ingest.kafka_logs import (
     server_log,
     session_partitions,
 )
-from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions
+from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions, unnamed_topics
 from isr_batch.ingest.kafka_logs.broker_ids import Refused
+from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
 from isr_batch.ingest.kafka_logs.input_rows import with_input_columns
 from isr_batch.ingest.kafka_logs.line_account import Tally, line_account, require_balance
-from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
+from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest, with_earlier_lines
 from isr_batch.ingest.kafka_logs.log_sql import log_sql
 from isr_batch.ingest.kafka_logs.quarantine import REFUSED_REQUESTS, quarantine, refused_folders, refused_lines
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.tables import inputs as contracts
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
+from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
@@ -76,9 +78,16 @@ class KafkaLogs:
     requests : pa.Table
         The request logs by file, as `isr_batch.ingest.kafka_logs.request_summary.requests_by_file` gives it.
     lines : LinesOfInterest
-        Of the other logs.
+        Of the other logs, and of those that are gone.
+    read_lines : LinesOfInterest
+        Without those that are gone.
     refused : pa.Table
         Lines of the other logs that were refused: log, source_file, source_line, reason.
+    replaced_appends : list of dict
+        Rows of append_log of logs that are gone, of which these say more: leader_id, topic, partition_id, source_file,
+        source_line, base_offset.
+    numbers : pa.Table
+        The last request of each fetch session in each file, as `isr_batch.ingest.kafka_logs.coverage.last_numbers`.
     notes : list of Note
         For the user: what the rows are based on.
     """
@@ -87,7 +96,10 @@ class KafkaLogs:
     found: log_folder.LogFolder
     requests: pa.Table
     lines: LinesOfInterest
+    read_lines: LinesOfInterest
     refused: pa.Table
+    replaced_appends: list[dict[str, Any]]
+    numbers: pa.Table
     notes: list[Note]
 
     def account(self) -> list[Tally]:
@@ -98,14 +110,14 @@ class KafkaLogs:
         AccountError
             When they do not add up to the lines that there are.
         """
-        tallies = line_account(self.found, self.requests, self.lines, self.refused)
+        tallies = line_account(self.found, self.requests, self.read_lines, self.refused)
         require_balance(tallies)
         return tallies
 
     def times(self) -> dict[str, dict[str, Any]]:
         """Find the time range of each file that has stamps: first_time, last_time, days (a list of dates)."""
         spans: dict[str, tuple[int, int, set[int]]] = {}
-        for row in [*self.requests.to_pylist(), *self.lines.files.to_pylist()]:
+        for row in [*self.requests.to_pylist(), *self.read_lines.files.to_pylist()]:
             if row["first_us"] is not None:
                 name = row["source_file"]
                 first_us, last_us, days = spans.get(name, (row["first_us"], row["last_us"], set()))
@@ -166,7 +178,7 @@ def survey_logs(
     return found
 
 
-def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has them already
+def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest, which has them; each table in its turn
     engine: Engine,
     folder: Path,
     cluster_id: str,
@@ -174,6 +186,7 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     *,
     found: log_folder.LogFolder | None = None,
     sql: ArrowSql | None = None,
+    earlier: EarlierLogs = EarlierLogs(),  # noqa: B008 frozen
 ) -> KafkaLogs:
     """Read the broker logs in a folder. Lines are parsed once, here; the large tables are computed when they are used.
 
@@ -192,6 +205,8 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         What `survey_logs` found in the folder, by default asked here.
     sql : ArrowSql, optional
         As `isr_batch.ingest.kafka_logs.log_sql.log_sql` opens it, by default one of its own.
+    earlier : EarlierLogs, optional
+        What is known of logs that are gone, and that these go on from.
 
     Raises
     ------
@@ -200,11 +215,12 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     """
     if sql is None:
         with log_sql() as own:
-            return read_kafka_logs(engine, folder, cluster_id, run_id, found=found, sql=own)
+            return read_kafka_logs(engine, folder, cluster_id, run_id, found=found, sql=own, earlier=earlier)
     found = found or survey_logs(engine, folder)
 
     said = _said_by_requests(engine, found)
-    of_interest = read_lines_of_interest(engine, sql, found)
+    read_now = read_lines_of_interest(engine, sql, found)
+    of_interest = with_earlier_lines(sql, read_now, earlier)
     by_file = request_summary.requests_by_file(engine, sql, said["files"])
     controller_lines = engine.collect(said["controller"])
     from_controller = leader_and_isr.accepted_requests(controller_lines)
@@ -213,29 +229,36 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     )
 
     pauses = request_summary.request_pauses(engine, said["buckets"], sources.settings)
-    signs = coverage.request_number_signs(engine, said["numbers"])
-    stretches = coverage.with_process_starts(
+    begins_us = request_summary.beginnings_of_requests(by_file)
+    signs = coverage.request_number_signs(engine, said["numbers"], earlier.numbers_before(begins_us))
+    read_stretches = coverage.with_process_starts(
         coverage.coverage(by_file, pauses, signs), of_interest.files, sources.settings
     )  # fmt: skip
+    stretches = earlier.with_stretches(read_stretches, signs)
     silent = broker_events.broker_silences(sources, pauses, of_interest.activity, signs)
-    checks = broker_events.checks_seen(sources, silent)
-    processes = broker_events.broker_processes(sources, pauses, of_interest.activity, checks)
+    checks = broker_events.checks_seen(sources, pa.concat_tables([silent, earlier.silences.cast(silent.schema)]))
+    processes = broker_events.broker_processes(sources, pauses, of_interest.activity, checks, earlier.stretches)
     starts = leader_epochs.term_starts(sources)
     seen = mid_term_rows.followers_seen(sources, stretches)
     log_ends_us = max((stretch.until_us for stretch in stretches), default=0)
     controller_us = isr_changes.isr_changes_recorded_until(sources, log_ends_us)
     listed = [partition for listing in listings for partition in listing.partitions]
-    earlier = partition_lines.Earlier(listed, found.earlier, controller_us)
-    begun, evidence = _begun_before(sources, stretches, starts, seen, earlier)
-    known = leader_epochs.leader_epochs(
-        sources, starts, mid_term_rows.as_begun(begun), mid_term_rows.as_followers(seen), processes
-    )  # fmt: skip
+    from_elsewhere = partition_lines.Earlier(listed, controller_us)
+    begun, evidence = _begun_before(sources, stretches, starts, seen, from_elsewhere)
+    begun = earlier.terms_that_go_on(begun)
+    followers = mid_term_rows.as_followers(earlier.with_followers(seen))
+    known = leader_epochs.leader_epochs(sources, starts, mid_term_rows.as_begun(begun), followers, processes)
     rows = mid_term_rows.vouched_for(known.to_pylist(), stretches, evidence)
     releases.with_releases(rows, releases.oldest_release(by_file), found.given.release)
 
     sessions = fetch_log.requests_in_sessions(engine, said["fetches"], stretches)
     threads = {b.broker_id: b.num_replica_fetchers for b in found.brokers.values() if b.num_replica_fetchers}
-    members = session_partitions.members_before(engine, sessions, rows, sources.topics, threads) if begun else {}
+    last = earlier.last_rows(begins_us)
+    members: Members = {}
+    if begun or last.fetches:
+        members = session_partitions.members_before(
+            engine, sessions, rows, sources.topics, threads, last.fetches, earlier.numbers
+        )
     in_force = leader_epochs.epochs_in_force(sql, known)
     read, of_fetches = engine.keep_with(
         fetch_log.fetches_of(engine, sessions, sources.topics, in_force, members, stretches), _OF_FETCHES
@@ -245,8 +268,14 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
     )
     fetched = engine.where(read, "reason IS NULL")
     mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced)
-    led = pa.Table.from_pylist(rows, schema=_settled(known.schema))
+    earlier.fill_in_what_was_logged(rows)
+    led = pa.Table.from_pylist(rows, schema=mid_term_rows.settled_schema(known.schema))
+    replaced_appends = last.open_appends()
+    if last.appends.num_rows:
+        late = engine.where(produced, f"append_us < {max(begins_us.values())} AND base_offset IS NOT NULL")
+        replaced_appends += last.answered_late(engine.collect(late))
     shrinks = isr_changes.isr_shrinks_by_term(sources, known, stretches)
+    shrinks_read = shrinks.filter(pc.is_in(shrinks["source_file"], read_now.files["source_file"]))
     doubtful = [
         of_fetches["gaps"],
         of_produced["again"],
@@ -254,11 +283,12 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
         fetch_log.fetchers_not_assigned(engine, of_fetches["followers"], led),
         leader_and_isr.partly_read_leader_and_isr(controller_lines),
     ]
-    refused = refused_lines(sql, of_interest)
+    refused = refused_lines(sql, read_now)
     tables = {
         contracts.FETCH_LOG.name: fetched,
         contracts.APPEND_LOG.name: engine.keep(
-            append_log.append_log(engine, produced, of_fetches["asked"], shrinks, led, known, stretches)
+            append_log.append_log(
+                engine, produced, of_fetches["asked"], shrinks_read, led, known, stretches, last)
         ),
         LEADER_EPOCHS.name: led,
         contracts.OBSERVED_ISR_CHANGES.name: isr_changes.observed_isr_changes(
@@ -283,7 +313,9 @@ def read_kafka_logs(  # noqa: PLR0913 the last two are for an ingest, which has 
             table.name: with_input_columns(engine, tables[table.name], table, constants)
             for table in contracts.INPUT_TABLES
         },
-        found, by_file, of_interest, refused, assumptions(stretches, rows, _unnamed(rows, sources.topics)),
+        found, by_file, of_interest, read_now, refused, replaced_appends,
+        coverage.last_numbers(engine, said["numbers"]),
+        assumptions(stretches, rows, unnamed_topics(rows, sources.topics)),
     )  # fmt: skip
 
 
@@ -357,17 +389,3 @@ def _begun_before(
     served = [row for row in seen if row["fetches"]]
     signs = mid_term.Signs(start_rows, process_starts, served, evidence.named, evidence.led)
     return mid_term.terms_in_progress(stretches, signs), evidence
-
-
-def _unnamed(rows: list[dict[str, Any]], topics: pa.Table) -> int:
-    """Count the topics of which only the id is known."""
-    named = set(topics["topic"].to_pylist())
-    return len({row["topic"] for row in rows if row["topic"] not in named
-                and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip
-
-
-def _settled(schema: pa.Schema) -> pa.Schema:
-    more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
-            ("isr_source", pa.string()), ("broker_version_source", pa.string()),
-            ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip
-    return pa.schema([*schema, *(pa.field(*each) for each in more)])

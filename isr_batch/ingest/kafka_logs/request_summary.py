@@ -160,3 +160,12 @@ def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
     known = {name: pa.array(column[kept], mask=column[kept] == _LATE) for name, column in columns.items()}
     known |= {"broker_id": rows["broker_id"].take(kept), "is_last": pa.array(kept == len(bucket) - 1)}
     return cast_rows(pa.table(known), _PAUSES)
+
+
+def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
+    """Find the time at which each broker's request log begins; ``by_file`` as `requests_by_file` gives it."""
+    begins_us: dict[int, int] = {}
+    for row in by_file.to_pylist():
+        if row["reason"] is None and row["first_us"] is not None:
+            begins_us[row["broker_id"]] = min(row["first_us"], begins_us.get(row["broker_id"], row["first_us"]))
+    return begins_us

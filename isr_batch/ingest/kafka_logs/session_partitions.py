@@ -7,19 +7,22 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs import mid_term
+from isr_batch.ingest.kafka_logs.coverage import NO_NUMBERS
 from isr_batch.ingest.kafka_logs.engine import Engine, Rows
-from udfs.batches.partitions_read import REQUEST_COLUMNS
-from udfs.batches.sessions import FIRST_REQUESTS, Members, first_session_requests
+from udfs.batches.partitions_read import REQUEST_COLUMNS, UNKNOWN_OFFSET
+from udfs.batches.sessions import FIRST_REQUESTS, STRETCH_OF_SESSION, Members, first_session_requests
 
 _FETCHER = r"(?:fetcher|ReplicaFetcherThread)-(\d{1,4})\b"
 
 
-def members_before(
+def members_before(  # noqa: PLR0913, PLR0917 all that tells what a session had
     engine: Engine,
     sessions: Rows,
     led: Sequence[Mapping[str, Any]],
     topic_names: pa.Table,
     fetchers: Mapping[int, int],
+    held: Sequence[Mapping[str, Any]] = (),
+    numbers: pa.Table = NO_NUMBERS,
 ) -> Members:
     """Find the partitions of sessions that were opened before the log, or before a gap in it.
 
@@ -37,6 +40,9 @@ def members_before(
         topic_id, topic.
     fetchers : mapping of int to int
         num.replica.fetchers of each broker, where known.
+    held, numbers : sequence of dict, pa.Table
+        Of logs that were read before the last fetches, and the last request of each session
+        (`isr_batch.ingest.kafka_logs.earlier_logs`): a session that goes on from it has what that read.
     """
     opened = _opened_before(engine, sessions)
     if not opened:
@@ -50,10 +56,17 @@ def members_before(
     by_leader: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for term in led:
         by_leader[term["leader_id"]].append(term)
+    last = {(row["broker_id"], row["session"], row["number"]) for row in numbers.to_pylist()}
     members = {}
     for row in opened:
+        goes_on = (row["broker_id"], row["session"] % STRETCH_OF_SESSION, row["session_epoch"] - 1) in last
+        if goes_on and (went_on := _went_on(row, held, fetchers, opened)):
+            members[row["broker_id"], row["session"]] = [
+                (ids[topic], topic, partitions) for topic, partitions in sorted(went_on.items())
+            ]
+            continue
         count = fetchers.get(row["replica_id"], threads[row["replica_id"]])
-        held: dict[str, set[int]] = defaultdict(set)
+        of_terms: dict[str, set[int]] = defaultdict(set)
         for term in by_leader[row["broker_id"]]:
             # What the leader takes over later is listed by the follower when it begins to fetch it.
             late_us = _LATE_US if term["begins_mid_term"] else 0
@@ -62,11 +75,36 @@ def members_before(
                 mid_term.mid_term_fetcher(term["topic"], term["partition_id"], count) == int(row["thread"])
             )
             if at_work and mine and row["replica_id"] in term["assigned"]:
-                held[term["topic"]].add(term["partition_id"])
+                of_terms[term["topic"]].add(term["partition_id"])
         members[row["broker_id"], row["session"]] = [
-            (ids[topic], topic, sorted(partitions)) for topic, partitions in sorted(held.items())
+            (ids[topic], topic, [(partition, -1, UNKNOWN_OFFSET) for partition in sorted(partitions)])
+            for topic, partitions in sorted(of_terms.items())
         ]
     return members
+
+
+def _went_on(
+    opened: Mapping[str, Any],
+    held: Sequence[Mapping[str, Any]],
+    fetchers: Mapping[int, int],
+    others: Sequence[Mapping[str, Any]],
+) -> dict[str, list[tuple[int, int, int]]]:
+    """Find what the last request of a session read in the logs before; nothing if that cannot be told apart."""
+    pair = opened["broker_id"], opened["replica_id"]
+    before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]
+    if sum((each["broker_id"], each["replica_id"]) == pair for each in others) > 1:
+        count = fetchers.get(opened["replica_id"], 0)
+        if not count or not opened["thread"]:
+            return {}
+        before = [each for each in before if int(opened["thread"])
+                  == mid_term.mid_term_fetcher(each["topic"], each["partition_id"], count)]  # fmt: skip
+    last_us = max((each["last_handled_us"] for each in before), default=0)
+    found: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for each in before:
+        if each["last_handled_us"] == last_us:
+            offset = UNKNOWN_OFFSET if each["fetch_offset"] is None else each["fetch_offset"]
+            found[each["topic"]].append((each["partition_id"], each["leader_epoch"], offset))
+    return found
 
 
 def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:

@@ -223,6 +223,45 @@ INGESTED_FILES = Table(
     {"kind_known": "kind IN ('request', 'server', 'state-change', 'metadata', 'snapshot', 'properties')"},
 )
 
+KEPT_LINES = Table(
+    "kept_lines",
+    "A line of server.log or state-change.log that says something about terms and ISRs, kept for three days, "
+    "and from the last start of its broker on: later logs go on from it when its file is gone",
+    (
+        *key_columns("cluster_id"),
+        *columns("""
+            kind STRING NOT NULL -- server or state-change
+            broker_id INT NOT NULL -- broker that wrote it
+            source_file STRING NOT NULL -- file, as in the other tables
+            source_line BIGINT NOT NULL -- line in that file, from 1
+            stamp_us BIGINT -- its stamp, in microseconds since 1970; null for a setting
+            message STRING NOT NULL -- the line itself
+            line_hash BIGINT -- hash of the line, which copies of it share; null for a setting
+        """),
+    ),
+    {"kind_known": "kind IN ('server', 'state-change')"},
+)
+
+SESSION_ENDS = Table(
+    "session_ends",
+    "The last request of a follower's fetch session in a request log: later logs go on from it",
+    (
+        *key_columns("cluster_id"),
+        *columns("""
+            source_file STRING NOT NULL -- file, as in the other tables
+            broker_id INT NOT NULL -- leader that wrote it
+            replica_id INT NOT NULL -- follower that fetched
+            client_id STRING -- client.id of its fetcher thread
+            session BIGINT NOT NULL -- id of the session; 0 without one
+            error_code INT -- of the request as a whole
+            arrival_us BIGINT -- arrival, in microseconds since 1970
+            completed_us BIGINT NOT NULL -- completion, in microseconds since 1970
+            source_line BIGINT NOT NULL -- line in that file, from 1
+            number BIGINT -- epoch of the session; correlation id without one
+        """),
+    ),
+)
+
 INPUT_TABLES = (
     FETCH_LOG,
     APPEND_LOG,

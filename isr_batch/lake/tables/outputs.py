@@ -3,7 +3,14 @@
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
-from isr_batch.lake.tables.inputs import FETCH_SEGMENTS, INGESTED_FILES, INPUT_TABLES, PLANTED_FAULTS
+from isr_batch.lake.tables.inputs import (
+    FETCH_SEGMENTS,
+    INGESTED_FILES,
+    INPUT_TABLES,
+    KEPT_LINES,
+    PLANTED_FAULTS,
+    SESSION_ENDS,
+)
 from isr_batch.lake.tables.leaders import BROKER_DAYS
 from isr_batch.lake.tables.own_tables import OWN_TABLES
 from isr_batch.lake.tables.scores import (
@@ -243,11 +250,13 @@ REPLAYED_DAYS = Table(
 
 RUN_LEASE = Table(
     "run_lease",
-    "Whose turn it is to write results: a row when a run takes its turn, and one when it gives it back",
+    "Whose turn it is to write results: a row when a run takes its turn, at each sign of life, and when it gives it "
+    "back",
     columns("""
     turn BIGINT NOT NULL -- counts from 1
     run_id STRING NOT NULL -- the run in run_log
-    host STRING NOT NULL -- machine of its driver
+    host STRING NOT NULL -- where its driver runs, between bars: name of the machine, its boot id, namespace of
+        -- processes, and when the process started
     pid BIGINT NOT NULL -- process of its driver
     taken_time TIMESTAMP NOT NULL -- when the row was written
     given_back BOOLEAN NOT NULL -- the turn is over
@@ -284,7 +293,9 @@ TABLES = {
         INGESTED_FILES,
         *OWN_TABLES,
         BROKER_DAYS,
+        KEPT_LINES,
         PLANTED_FAULTS,
+        SESSION_ENDS,
         SHRINK_EVIDENCE,
         *OUTPUT_TABLES,
     )

@@ -20,6 +20,8 @@ from isr_batch.errors import AccountError
 from isr_batch.ingest import broker_logs
 from isr_batch.ingest.broker_logs import IngestOfBrokerLogs, ingest_broker_logs
 from isr_batch.ingest.kafka_logs.assumptions import Note
+from isr_batch.ingest.kafka_logs.coverage import NO_NUMBERS
+from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
 from isr_batch.ingest.kafka_logs.engine import Engine
 from isr_batch.ingest.kafka_logs.line_account import Tally, require_balance
 from isr_batch.ingest.kafka_logs.lines_of_interest import LinesOfInterest, read_lines_of_interest
@@ -52,6 +54,9 @@ class Logs:
     tables: dict[str, DataFrame | pa.Table]
     of_files: dict[str, dict[str, Any]]
     lines: LinesOfInterest
+    read_lines: LinesOfInterest
+    numbers: pa.Table
+    replaced_appends: tuple[dict[str, Any], ...] = ()
     notes: tuple[Note, ...] = ()
 
     def account(self) -> list[Tally]:
@@ -71,8 +76,11 @@ def full(table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: (SET | row).get(name) for name in table.column_names} for row in rows]
 
 
-def read(engine: Engine, _folder: Path, _cluster: str, run_id: str, *, found: LogFolder, sql: ArrowSql) -> Logs:
+def read(
+    engine: Engine, _folder: Path, _cluster: str, run_id: str, *, found: LogFolder, sql: ArrowSql, earlier: EarlierLogs
+) -> Logs:
     assert sql is not None
+    assert earlier is not None
     appends: list[dict[str, Any]] = []
     terms: list[dict[str, Any]] = []
     refused, told = [], {}
@@ -97,7 +105,8 @@ def read(engine: Engine, _folder: Path, _cluster: str, run_id: str, *, found: Lo
         table.name: pa.Table.from_pylist(full(table, rows), arrow_schema(table)) for table, rows in small.items()
     }
     tables[APPEND_LOG.name] = SparkSession.active().createDataFrame(made, APPEND_LOG.schema_ddl)
-    return Logs(tables, told, read_lines_of_interest(engine, sql, found))
+    lines = read_lines_of_interest(engine, sql, found)
+    return Logs(tables, told, lines, lines, NO_NUMBERS)
 
 
 def seconds(lake: Lake, table: str, time: str) -> list[int]:

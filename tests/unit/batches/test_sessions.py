@@ -68,7 +68,7 @@ def test_gaps_between_requests() -> None:
 
 def test_the_first_request_of_a_session_reads_what_it_had_before() -> None:
     log = [request(1, 7, 4, topics=[listed("a", p0=5)]), request(2, 7, 5), request(3, 8, 1)]
-    held = [(["a"], "name of a", [0, 200]), ([], "b", [1])]
+    held = [(["a"], "name of a", [(0, -1, -1), (200, -1, -1)]), ([], "b", [(1, -1, -1)])]
     batches = list(sessions_read(in_batches(log, [1]), {(1, 7): held, (1, 9): held}))
     gaps = [row for batch in batches for row in batch.to_pylist() if row["reason"]]
     assert [row["source_line"] for row in gaps] == [1, 3]
@@ -91,7 +91,9 @@ def test_the_first_request_of_a_session_reads_what_it_had_before() -> None:
 )
 def test_members_are_named_as_the_request_names_topics(lists: dict[str, Any], topic: str) -> None:
     (batch,) = session_requests_in_turn(in_batches([request(1, 7, 4, **lists)], []))
-    (with_held,) = with_session_members(batch, {(1, 7): [(["id"], "name", [0])]}).column("partitions").to_pylist()
+    (with_held,) = (
+        with_session_members(batch, {(1, 7): [(["id"], "name", [(0, -1, -1)])]}).column("partitions").to_pylist()
+    )
     own = fetch_piece(request(1, 7, 4, **lists))
     added = piece([(topic, topic == "id", [(0, 0, 0)])], [], [])[1:-2]
     assert with_held == bytes([own[0] + 1]) + added + own[1:]

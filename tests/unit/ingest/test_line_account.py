@@ -56,7 +56,7 @@ def test_all_lines_are_counted(sql: ArrowSql) -> None:
         [{"kind": SERVER, "lines": 12}, {"kind": STATE_CHANGE, "lines": 3}, {"kind": METADATA, "lines": 6}], FILES
     )
     used = {SERVER: 4, STATE_CHANGE: 2, METADATA: 1}
-    lines = LinesOfInterest(server, table(), records, files, pa.table({}), used)
+    lines = LinesOfInterest(server, table(), records, files, pa.table({}), table(), used)
     refused = refused_lines(sql, lines)
     rows = {(row["source_line"], row["reason"], row["detail"], row["raw"]) for row in refused.to_pylist()}
     assert rows == {
@@ -93,9 +93,9 @@ def test_the_time_range_of_each_file() -> None:
     requests = [file("r", 5, 9, 0), file("r", 2, DAY + 7.000001, 0, 1), file("r", None, None)]
     others = [file("s", None, None), file("year 0", -62_167_219_200, 1, -719_528, 0)]
     tables = [pa.Table.from_pylist(rows, TIMES) for rows in (requests, others)]
-    lines = LinesOfInterest(table(), table(), pa.table({}), tables[1], pa.table({}), {})
+    lines = LinesOfInterest(table(), table(), pa.table({}), tables[1], pa.table({}), table(), {})
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    assert KafkaLogs({}, LogFolder(), tables[0], lines, pa.table({}), []).times() == {
+    assert KafkaLogs({}, LogFolder(), tables[0], lines, lines, pa.table({}), [], pa.table({}), []).times() == {
         "r": {"first_time": epoch + timedelta(seconds=2), "last_time": epoch + timedelta(days=1, seconds=7.000001),
               "days": [date(1970, 1, 1), date(1970, 1, 2)]},
         "year 0": {"first_time": datetime(1, 1, 1, tzinfo=UTC), "last_time": epoch + timedelta(seconds=1),

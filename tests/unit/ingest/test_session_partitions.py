@@ -36,14 +36,14 @@ def members(sql: ArrowSql, *led: dict[str, Any], **more: Any) -> Members:
 
 def test_all_that_the_leader_leads_and_the_follower_follows(sql: ArrowSql) -> None:
     led = [term(), term(partition_id=4), term(partition_id=5, assigned=[1, 3]), term(partition_id=6, leader_id=3)]
-    assert members(sql, *led) == {(1, 7): [(["id-of-busy"], "busy", [0, 4])]}
+    assert members(sql, *led) == {(1, 7): [(["id-of-busy"], "busy", [(0, -1, -1), (4, -1, -1)])]}
 
 
 @pytest.mark.parametrize(("begins_mid_term", "held"), [(True, [0]), (False, [])])
 def test_what_the_leader_takes_over_later_is_listed_then(sql: ArrowSql, begins_mid_term: bool, held: list[int]) -> None:
     """A log begins when its first request is completed, which was handled up to a second before."""
     found = members(sql, term(begins_mid_term=begins_mid_term))
-    assert [partitions for _, _, partitions in found[1, 7]] == ([held] if held else [])
+    assert [[partition for partition, *_ in partitions] for _, _, partitions in found[1, 7]] == ([held] if held else [])
 
 
 def test_a_session_that_begins_in_the_log(sql: ArrowSql) -> None:

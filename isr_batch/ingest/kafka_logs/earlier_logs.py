@@ -1,0 +1,213 @@
+"""What later logs go on from: logs that were read before and are not in the folder any more."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from isr_batch.ingest.kafka_logs.coverage import GAP_US, NEAR_US, NUMBERED, Stretch
+from isr_batch.ingest.kafka_logs.mid_term import Begun
+from udfs.arrow_types import arrow_columns
+
+KEPT_LINES = arrow_columns(
+    "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
+    "line_hash BIGINT"
+)
+"""Columns of lines that are kept for later logs."""
+SILENCES = arrow_columns("broker_id INT, process INT, from_us BIGINT, until_us BIGINT")
+FILES = arrow_columns("kind STRING, broker_id INT, first_us BIGINT, last_us BIGINT, informs BOOLEAN")
+AS_IT_BEGAN_LOGGED = ("start_offset", "start_high_watermark", "start_offset_source", "held_at_start")
+AS_IT_BEGAN = (
+    *AS_IT_BEGAN_LOGGED, "begins_mid_term", "term_source", "assigned", "assigned_source", "isr_at_start", "isr_source",
+    "previous_leader_id",
+)  # fmt: skip
+"""Columns of a term that the logs of its beginning tell, and later ones do not; all of one that began before them."""
+AS_IT_ENDED = ("end_us", "ends_mid_term")
+_TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
+APPENDS = arrow_columns(
+    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, append_us BIGINT, base_offset BIGINT, acks INT, "
+    "client_id STRING, acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
+)
+NAMED = arrow_columns(
+    "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, offset BIGINT, named_in STRING, named_us BIGINT, "
+    "reached BIGINT"
+)
+_OF_TERM = ("leader_id", "topic", "partition_id", "leader_epoch")
+
+
+@dataclass(frozen=True)
+class LastRows:
+    """The last rows of request logs that are gone, shortly before those that are read.
+
+    Attributes
+    ----------
+    begins_us : mapping of int to int
+        When the request log of each leader goes on.
+    fetches : sequence of dict
+        The last of each follower and partition: leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset,
+        last_handled_us.
+    appends : pa.Table
+        Those of the last seconds that have a base offset (`APPENDS`).
+    """
+
+    begins_us: Mapping[int, int] = field(default_factory=dict)
+    fetches: Sequence[Mapping[str, Any]] = ()
+    appends: pa.Table = field(default_factory=APPENDS.empty_table)
+
+    @cached_property
+    def reached(self) -> dict[tuple[Any, ...], int]:
+        """By term, the highest offset that a follower had asked for."""
+        highest: dict[tuple[Any, ...], int] = {}
+        for fetch in self.fetches:
+            key = tuple(fetch[name] for name in _OF_TERM)
+            if fetch["fetch_offset"] is not None:
+                highest[key] = max(highest.get(key, 0), fetch["fetch_offset"])
+        return highest
+
+    def open_appends(self) -> list[dict[str, Any]]:
+        """List the appends whose end only later logs may name: nobody had fetched beyond their beginning."""
+        return [row for row in self.appends.to_pylist() if row["acks"] is not None
+                and row["base_offset"] >= self.reached.get(tuple(row[name] for name in _OF_TERM), 0)]  # fmt: skip
+
+    def named_offsets(self) -> pa.Table:
+        """List the offsets that were named: term, offset, named_in, named_us, and the highest of the term."""
+        named = [(*key, offset, "fetches", self.begins_us[key[0]]) for key, offset in self.reached.items()]
+        for row in self.appends.to_pylist():
+            key = tuple(row[name] for name in _OF_TERM)
+            named.append((*key, row["base_offset"], "appends", row["append_us"]))
+        rows = [dict(zip(NAMED.names, (*each, self.reached.get(each[:4], 0)), strict=True)) for each in named]
+        return pa.Table.from_pylist(rows, NAMED)
+
+    def goes_on(self, leader_id: int, start_us: int) -> bool:
+        """Whether a term had begun before."""
+        return start_us < self.begins_us.get(leader_id, start_us)
+
+    def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
+        """List the appends that no request was known to have made, and that one of these has.
+
+        Parameters
+        ----------
+        produced : pa.Table
+            Requests of the logs that go on, from before that.
+        """
+        names = ("leader_id", "topic", "partition_id", "base_offset")
+        made = set(zip(*(produced[name].to_pylist() for name in names), strict=True))
+        return [row for row in self.appends.to_pylist()
+                if row["acks"] is None and tuple(row[name] for name in names) in made]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EarlierLogs:
+    """What a lake has of the logs that are gone.
+
+    Attributes
+    ----------
+    lines : pa.Table
+        Their lines of interest (`KEPT_LINES`).
+    files : pa.Table
+        Those of them that are no request logs (`FILES`).
+    stretches : sequence of Stretch
+        That their request logs cover.
+    numbers : pa.Table
+        The last request of each fetch session in each file (`isr_batch.ingest.kafka_logs.coverage.NUMBERED`).
+    silences : pa.Table
+        Of brokers (`SILENCES`).
+    terms : sequence of dict
+        Those that these lines are about, and those whose end no line tells: leader_id, topic, partition_id,
+        leader_epoch, start_us, and the columns of
+        `AS_IT_BEGAN` and `AS_IT_ENDED`.
+    last_rows : callable
+        Gives the rows shortly before the times at which the request logs of leaders go on.
+    """
+
+    lines: pa.Table = field(default_factory=KEPT_LINES.empty_table)
+    files: pa.Table = field(default_factory=FILES.empty_table)
+    stretches: Sequence[Stretch] = ()
+    numbers: pa.Table = field(default_factory=NUMBERED.empty_table)
+    silences: pa.Table = field(default_factory=SILENCES.empty_table)
+    terms: Sequence[Mapping[str, Any]] = ()
+    last_rows: Callable[[Mapping[int, int]], LastRows] = lambda _: LastRows()
+
+    def begin_us(self) -> dict[int, int]:
+        """Find the first stamp of the lines of each broker; what they are about since then is found again."""
+        first = self.lines.group_by("broker_id").aggregate([("stamp_us", "min")]).to_pylist()
+        return {row["broker_id"]: row["stamp_us_min"] for row in first if row["stamp_us_min"] is not None}
+
+    def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
+        """Join the stretches of the logs that are read to those that they go on from.
+
+        Parameters
+        ----------
+        read : sequence of Stretch
+        signs : pa.Table
+            Of the numbers of requests, also from those of the earlier logs to these.
+        """
+        of_broker: dict[int, list[Stretch]] = defaultdict(list)
+        by_time = [*((each, False) for each in self.stretches), *((each, True) for each in read)]
+        new: dict[int, bool] = {}
+        for stretch, is_read in sorted(by_time, key=lambda each: (each[0].first_us, each[0].until_us)):
+            joined = of_broker[stretch.broker_id]
+            is_new = is_read or new.get(stretch.broker_id, False)
+            if joined and self._goes_on(joined[-1], stretch, signs if is_new else None):
+                joined[-1] = replace(joined[-1], until_us=max(joined[-1].until_us, stretch.until_us))
+            else:
+                joined.append(replace(stretch, from_start=stretch.from_start and not joined))
+            new[stretch.broker_id] = is_read
+        return [stretch for broker_id in sorted(of_broker) for stretch in of_broker[broker_id]]
+
+    def _goes_on(self, before: Stretch, after: Stretch, signs: pa.Table | None) -> bool:
+        """Whether nothing is missing between two stretches: there is no gap, or no number says that there is more."""
+        if after.first_us <= before.until_us + GAP_US:
+            return True
+        return signs is not None and not any(
+            sign["until_us"] >= after.first_us - NEAR_US
+            and (sign["until_us"] <= after.until_us if sign["from_us"] is None
+                 else sign["from_us"] <= before.until_us + NEAR_US)
+            for sign in signs.to_pylist() if sign["sign"] == "break" and sign["broker_id"] == after.broker_id
+        )  # fmt: skip
+
+    def numbers_before(self, begins_us: Mapping[int, int]) -> pa.Table:
+        """Give the last request of each session before the request logs go on."""
+        last: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for row in self.numbers.sort_by([("completed_us", "ascending"), ("number", "ascending")]).to_pylist():
+            if row["completed_us"] <= begins_us.get(row["broker_id"], 0):
+                last[tuple(row[name] for name in ("broker_id", "replica_id", "client_id", "session"))] = row
+        return pa.Table.from_pylist(list(last.values()), NUMBERED)
+
+    def with_followers(self, seen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Add the followers that earlier logs show in terms; they fetched, or were in the ISR."""
+        keys = ("topic", "partition_id", "leader_epoch")
+        return [
+            *seen,
+            *({"broker_id": term["leader_id"], "replica_id": replica, "fetches": 0} | {key: term[key] for key in keys}
+              for term in self.terms for replica in term["assigned"] if replica != term["leader_id"]),
+        ]  # fmt: skip
+
+    def fill_in_what_was_logged(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Give terms what only the logs of their beginning, and of their end, tell; changes the rows in place."""
+        began = {tuple(term[name] for name in _TERM): term for term in self.terms}
+        for row in rows:
+            if term := began.get(tuple(row[name] for name in _TERM)):
+                began_as = AS_IT_BEGAN if term["begins_mid_term"] else AS_IT_BEGAN_LOGGED
+                ended_as = AS_IT_ENDED if self._had_ended(term) else ()
+                row.update({name: term[name] for name in (*began_as, *ended_as)})
+
+    def _had_ended(self, term: Mapping[str, Any]) -> bool:
+        return not any(
+            stretch.broker_id == term["leader_id"] and abs(stretch.until_us - term["end_us"]) <= GAP_US
+            for stretch in self.stretches
+        )
+
+    def terms_that_go_on(self, found: Sequence[Begun]) -> list[Begun]:
+        """Put the terms that were in progress when the first log began in place of what later logs show of them."""
+        known = {
+            (term["leader_id"], term["topic"], term["partition_id"], term["leader_epoch"]): term
+            for term in self.terms if term["begins_mid_term"] and term["ends_mid_term"]
+        }  # fmt: skip
+        return [
+            *(begun for begun in found if begun[:4] not in known),
+            *(Begun(*key, term["start_us"], term["term_source"]) for key, term in known.items()),
+        ]

@@ -1,0 +1,153 @@
+"""What a lake has of the logs that are gone, for those that go on from them; and the lines that it keeps for that."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from isr_batch.ingest.ingested_files import PlanOfFiles
+from isr_batch.ingest.kafka_logs import earlier_logs as earlier
+from isr_batch.ingest.kafka_logs.coverage import NUMBERED, Stretch
+from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs, LastRows
+from isr_batch.ingest.kafka_logs.log_folder import METADATA, REQUEST
+from isr_batch.ingest.kafka_logs.server_log import process_starts
+from isr_batch.ingest.log_files.kinds import SERVER
+from isr_batch.ingest.replace_rows import rows_of_cluster
+from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.arrow_rows import arrow_schema
+from isr_batch.lake.arrow_sql import ArrowSql
+from isr_batch.lake.duckdb_engine import replace_arrow
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.lake_sql import LakeSql, Value
+from isr_batch.lake.small_tables import SmallTables
+from isr_batch.lake.tables.inputs import KEPT_LINES, SESSION_ENDS
+from isr_batch.lake.tables.leaders import COVERAGE
+
+_LAST_US = 120_000_000
+"""What is looked for before a log: a follower may have been stopped for some time."""
+_KEPT_US = 3 * 86_400_000_000
+"""All is kept for so long: no log is so late."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_STRETCHES = """
+SELECT broker_id, unix_micros(from_time) AS first_us, unix_micros(until_time) AS until_us,
+  NOT coalesce(begins_mid_term, false) AS from_start
+FROM coverage WHERE cluster_id IN (:clusters) AND log = 'request'
+"""
+_TERMS = f"""
+SELECT leader_id, topic, partition_id, leader_epoch, unix_micros(start_time) AS start_us,
+  unix_micros(end_time) AS end_us, ends_mid_term, {", ".join(earlier.AS_IT_BEGAN)}
+FROM leader_epochs WHERE cluster_id IN (:clusters) AND (ends_mid_term OR unix_micros(start_time) >= :begin)
+"""
+_SILENCES = """
+SELECT broker_id, CAST(NULL AS INT) AS process, unix_micros(event_time) AS from_us, unix_micros(end_time) AS until_us
+FROM broker_events WHERE cluster_id IN (:clusters) AND kind = 'silent' AND unix_micros(end_time) >= :begin
+"""
+_LAST_FETCHES = """
+SELECT leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset, last_handled_us FROM (
+  SELECT *, row_number() OVER (
+    PARTITION BY leader_id, replica_id, topic, partition_id ORDER BY last_handled_us DESC, source_line DESC
+  ) AS nth
+  FROM (
+    SELECT leader_id, replica_id, topic, partition_id, leader_epoch, fetch_offset, source_line,
+      unix_micros(last_handled_time) AS last_handled_us, begins_us
+    FROM fetch_log JOIN (VALUES :begins) AS begins(leader_id, begins_us) USING (leader_id)
+    WHERE cluster_id IN (:clusters) AND event_date BETWEEN :days AND source_file NOT IN (:read)
+  ) AS of_leader
+  WHERE last_handled_us BETWEEN begins_us - :within AND begins_us
+) AS ordered WHERE nth = 1
+"""
+_LAST_APPENDS = """
+SELECT leader_id, topic, partition_id, leader_epoch, unix_micros(append_time) AS append_us, base_offset, acks,
+  client_id,  unix_micros(acknowledged_time) AS acknowledged_us, error_code, source_file, source_line
+FROM append_log JOIN (VALUES :begins) AS begins(leader_id, begins_us) USING (leader_id)
+WHERE cluster_id IN (:clusters) AND event_date BETWEEN :days AND base_offset IS NOT NULL
+  AND unix_micros(append_time) BETWEEN begins_us - :within AND begins_us AND source_file NOT IN (:read)
+"""
+
+
+def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
+    """Read what the lake has of the files that are gone; nothing if none is."""
+    if not work.gone or not lake.has(KEPT_LINES.name):
+        return EarlierLogs()
+    of_cluster = [(cluster_id,)]
+    lines = read_columns(lake, KEPT_LINES.name, earlier.KEPT_LINES.names, {"cluster_id": cluster_id})
+    covered = read_columns(
+        lake, COVERAGE.name, ["broker_id", "from_time", "until_time"], {"cluster_id": cluster_id, "log": SERVER}
+    ).to_pylist()
+    files = [
+        {"kind": record.kind, "broker_id": record.broker_id, "first_us": _us(record.span[0]),
+         "last_us": _us(record.span[1]),
+         # A server.log of warnings alone covers nothing.
+         "informs": any(row["broker_id"] == record.broker_id and _us(row["from_time"]) <= _us(record.span[1])
+                        and _us(row["until_time"]) >= _us(record.span[0]) for row in covered)}
+        for record in work.gone if record.span and record.kind not in (REQUEST, METADATA)
+    ]  # fmt: skip
+    of_files = pa.array({record.source_file for record in work.gone}, pa.string())
+    lines = lines.filter(pc.is_in(lines["source_file"], of_files)).cast(earlier.KEPT_LINES)
+    numbers = read_columns(lake, SESSION_ENDS.name, NUMBERED.names, {"cluster_id": cluster_id})
+    begin = str(pc.min(lines["stamp_us"]).as_py() or 0)
+    with LakeSql(lake) as sql:
+        stretches = [Stretch(**row) for row in sql(_STRETCHES, clusters=of_cluster)]
+        terms = sql(_TERMS, clusters=of_cluster, begin=begin)
+        silences = pa.Table.from_pylist(sql(_SILENCES, clusters=of_cluster, begin=begin), earlier.SILENCES)
+
+    read = {file.name for file in work.found.files} | {record.source_file for record in work.superseded}
+
+    def last_rows(begins_us: Mapping[int, int]) -> LastRows:
+        if not begins_us:
+            return LastRows()
+        first, last = (_EPOCH + timedelta(microseconds=us) for us in (min(begins_us.values()), max(begins_us.values())))
+        with LakeSql(lake) as sql:
+            near: dict[str, Value] = {
+                "clusters": of_cluster, "begins": list(begins_us.items()), "within": str(_LAST_US),
+                "read": [(name,) for name in sorted(read)],
+                "days": f"DATE'{(first - timedelta(1)).date()}' AND DATE'{last.date()}'",
+            }  # fmt: skip
+            appends = pa.Table.from_pylist(sql(_LAST_APPENDS, **near), earlier.APPENDS)
+            return LastRows(begins_us, sql(_LAST_FETCHES, **near), appends)
+
+    return EarlierLogs(
+        lines, pa.Table.from_pylist(files, earlier.FILES), stretches,
+        numbers.filter(pc.is_in(numbers["source_file"], of_files)).cast(NUMBERED), silences, terms, last_rows,
+    )  # fmt: skip
+
+
+def keep_for_later_logs(small: SmallTables, cluster_id: str, lines: pa.Table, numbers: pa.Table) -> None:
+    """Keep what later logs may go on from, in place of what was kept before.
+
+    Parameters
+    ----------
+    small : SmallTables
+        Of the lake.
+    cluster_id : str
+    lines : pa.Table
+        Of the logs that were read and of those that are gone (`earlier_logs.KEPT_LINES`).
+    numbers : pa.Table
+        Their last requests of fetch sessions (`isr_batch.ingest.kafka_logs.coverage.NUMBERED`).
+    """
+    recent = (pc.max(numbers["completed_us"]).as_py() or 0) - _KEPT_US
+    numbers = numbers.filter(pc.greater_equal(numbers["completed_us"], recent))
+    for table, rows in ((KEPT_LINES, _still_needed(small.sql, lines)), (SESSION_ENDS, numbers)):
+        kept = rows.append_column("cluster_id", pa.repeat(cluster_id, rows.num_rows)).select(table.column_names)
+        replace_arrow(small.lake, small.sql, table, kept.cast(arrow_schema(table)), rows_of_cluster(cluster_id))
+
+
+def _still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
+    """Leave out the lines of each broker from before its last start, when they are old: no term goes on from there."""
+    return sql(
+        f"""
+        WITH started AS (SELECT broker_id, max(stamp_us) AS started_us FROM starts GROUP BY broker_id),
+        files AS (SELECT kind, source_file, max(stamp_us) AS last_us FROM lines GROUP BY kind, source_file)
+        SELECT lines.* FROM lines JOIN files USING (kind, source_file) LEFT JOIN started USING (broker_id)
+        WHERE coalesce(stamp_us, last_us) >= least(coalesce(started_us, 0),
+            (SELECT max(stamp_us) FROM lines) - {_KEPT_US})
+        """,
+        lines=lines,
+        starts=process_starts(sql, lines),
+    )
+
+
+def _us(instant: datetime) -> int:
+    return (instant - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,42 @@
+"""SIGTERM and SIGINT end a command in order: the lease is given back, and the log of runs has the end."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipelines.output import Output
+
+
+class _StoppedBySignal(SystemExit):
+    """Raised where the command is: what is under way is given up, as after an error."""
+
+
+@contextmanager
+def ended_by_signals(out: Output) -> Iterator[None]:
+    """Let a signal end the command in order; the second one of a kind does so at once.
+
+    Raises
+    ------
+    SystemExit
+        With 128 and the number of the signal.
+    """
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise _StoppedBySignal(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    except _StoppedBySignal as stopped:
+        code = int(stopped.code or 0)
+        out.error(
+            f"stopped by {signal.Signals(code - 128).name}",
+            "nothing half done counts: run the same command again",
+            code,
+        )
+        sys.exit(code)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,141 @@
+"""What a night finds of a cluster's logs: a recorded run, cut by time into the files that rotation leaves.
+
+And what the lake of many nights may have otherwise than that of one ingest of all their files.
+"""
+
+import gzip
+import shutil
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+
+from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, INPUT_TABLES
+from isr_batch.lake.tables.inputs import SESSION_ENDS as ENDS
+from tests.log_cuts import ALL_LOGS, REQUEST, SERVER, STATE_CHANGE, second
+from tests.spark.killed_runs import OWN, fetches_of_run
+
+Lines = list[tuple[float, bytes]]
+Row = dict[str, Any]
+
+OF_FILES = {*OWN, "source_file", "source_line", "evidence_lines", "trouble_line"}
+"""Columns with names of files, which rotation changes."""
+NOT_AS_ONE = {"append_time", "log_end_source"}
+"""Of an append that was under way when a night's copy was made, by which line its end is known, and by a few
+milliseconds when it was done: fetches of the night before bound it, and are not read again."""
+NEAR = timedelta(milliseconds=5)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """How a cluster's loggers rotate, in seconds of the recorded run.
+
+    Attributes
+    ----------
+    every : mapping of str to float
+        Time that a file of a log has, by the log; each log has its own.
+    numbered : bool
+        Names by number (``request.log.1`` is the newest), and not by the time at which a file began.
+    packed : bool
+        Whether rotated files are compressed.
+    """
+
+    every: Mapping[str, float] = field(default_factory=lambda: {REQUEST: 20.0, SERVER: 35.0, STATE_CHANGE: 50.0})
+    numbered: bool = False
+    packed: bool = False
+
+
+class RecordedRun:
+    """A recorded run, whose lines are asked for by time.
+
+    Parameters
+    ----------
+    run : Path
+        Folder with a folder for each broker.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.logs = {
+            (folder.name, log): list(_with_times(gzip.decompress((folder / f"{log}.log.gz").read_bytes())))
+            for folder in sorted(run.glob("broker-*"))
+            for log in ALL_LOGS
+        }
+        stamps = [at for (_, log), lines in self.logs.items() if log == REQUEST for at, _ in (lines[0], lines[-1])]
+        self.first, self.last = min(stamps), max(stamps)
+
+    def nights(self, count: int) -> list[float]:
+        """Instants at which a night's copy is made; the last has everything."""
+        step = (self.last - self.first) / count
+        return [self.first + step * (n + 1) for n in range(count - 1)] + [float("inf")]
+
+    def folder_at(self, at: float, target: Path, rotation: Rotation, since: float = 0) -> Path:
+        """Write the folder that is there at an instant: the files that got a line since another one."""
+        for (broker, log), lines in self.logs.items():
+            to = target / broker
+            to.mkdir(exist_ok=True, parents=True)
+            shutil.copyfile(self.run / broker / "server.properties", to / "server.properties")
+            upto = lines[: bisect_right([each for each, _ in lines], at)]
+            for name, text in _files(log, upto, self.first, since, rotation):
+                packed = rotation.packed and name != f"{log}.log"
+                (to / f"{name}.gz" if packed else to / name).write_bytes(gzip.compress(text) if packed else text)
+        return target
+
+
+def _files(log: str, lines: Lines, begin: float, since: float, rotation: Rotation) -> Iterator[tuple[str, bytes]]:
+    files: dict[int, Lines] = {}
+    for at, line in lines:
+        files.setdefault(int((at - begin) // rotation.every[log]), []).append((at, line))
+    for age, number in enumerate(sorted(files, reverse=True)):
+        if files[number][-1][0] > since:
+            rotated = f".{age}" if rotation.numbered else f".2026-11-21-{number + 1:02}"
+            yield f"{log}.log{rotated if age else ''}", b"".join(line for _, line in files[number])
+
+
+def _with_times(text: bytes) -> Iterator[tuple[float, bytes]]:
+    """Give each line with the last stamp so far: those without one follow one that has."""
+    at = 0.0
+    for line in text.splitlines(keepends=True):
+        with suppress(AssertionError):
+            at = max(at, second(line))
+        yield at, line
+
+
+def differences(nights: Path, whole: Path, tables: tuple[str, ...] = ()) -> dict[str, tuple[list[Row], list[Row]]]:
+    """List the rows that only one of two lakes has, by table; by default of what an ingest writes."""
+    names = tables or (*(table.name for table in INPUT_TABLES), ENDS.name, "shrink_evidence", "kept_lines")
+    found = {}
+    for name in names:
+        mine, theirs = (Counter(map(_cells, _rows(lake, name))) for lake in (nights, whole))
+        if mine != theirs:
+            found[name] = [dict(row) for row in mine - theirs], [dict(row) for row in theirs - mine]
+    if not tables:
+        first, second_ = (_times_of_appends(lake) for lake in (nights, whole))
+        late = [key for key in first if abs(first[key] - second_[key]) > NEAR] if first.keys() == second_.keys() else []
+        if late:
+            found["append_time"] = [dict(late)], []
+    return found
+
+
+def _times_of_appends(lake: Path) -> dict[tuple[Any, ...], datetime]:
+    names = ("leader_id", "topic", "partition_id", "leader_epoch", "base_offset")
+    return {tuple(row[name] for name in names): row["append_time"] for row in _rows(lake, APPEND_LOG.name)
+            if row["base_offset"] is not None}  # fmt: skip
+
+
+def _rows(lake: Path, name: str) -> Iterator[Row]:
+    if (lake / name / "_delta_log").is_dir():
+        for row in pa.table(deltalake.DeltaTable(str(lake / name)).to_pyarrow_table()).to_pylist():
+            yield from (dict(fetch) for fetch in fetches_of_run(row)) if name == FETCH_LOG.name else [row]
+
+
+def _cells(row: Row) -> tuple[tuple[str, str], ...]:
+    left_out = OF_FILES | (NOT_AS_ONE if "log_end_error" in row else set())
+    return tuple((name, str(value)) for name, value in row.items() if name not in left_out)

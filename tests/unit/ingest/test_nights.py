@@ -1,0 +1,65 @@
+"""Nights of a log that rotates leave the tables that one ingest of all its files leaves, without Spark."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isr_batch.ingest.broker_logs import ingest_broker_logs
+from isr_batch.lake.lake import Lake
+from tests.log_nights import RecordedRun, Rotation, differences
+
+SAMPLES = Path(__file__).parents[3] / "data" / "samples"
+
+
+def no_spark() -> None:
+    raise AssertionError("Spark is asked for")
+
+
+def ingested(lake: Path, logs: Path) -> None:
+    ingest_broker_logs(Lake(no_spark, str(lake), "a run"), logs, "c")  # type: ignore[arg-type]
+
+
+def in_order(count: int) -> list[int]:
+    return [*range(count)]
+
+
+def one_twice(count: int) -> list[int]:
+    return [0, 1, 1, *range(2, count)]
+
+
+@pytest.mark.parametrize(
+    ("sample", "count", "rotation", "overlap", "order"),
+    [
+        ("leader-stop", 4, Rotation(), 1, in_order),
+        ("restart", 5, Rotation(numbered=True, packed=True), 2, in_order),
+        ("follower-stop", 5, Rotation(packed=True), 1, one_twice),
+    ],
+)
+def test_nights_are_as_one_ingest(
+    tmp_path: Path, sample: str, count: int, rotation: Rotation, overlap: int, order: Callable[[int], list[int]]
+) -> None:
+    run = RecordedRun(SAMPLES / sample)
+    times = run.nights(count)
+    for turn, night in enumerate(order(count)):
+        since = times[night - overlap] if night >= overlap else 0
+        ingested(tmp_path / "nights", run.folder_at(times[night], tmp_path / f"{turn}", rotation, since))
+    ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", rotation))
+    assert differences(tmp_path / "nights", tmp_path / "whole") == {}
+
+
+def test_a_night_that_is_missing_is_a_gap(tmp_path: Path) -> None:
+    """What goes on after it is not known to be what was before: as in one ingest of the others."""
+    run = RecordedRun(SAMPLES / "leader-stop")
+    times, rotation = run.nights(4), Rotation(every=dict.fromkeys(("request", "server", "state-change"), 10.0))
+    there = [run.folder_at(times[n], tmp_path / f"{n}", rotation, times[n - 1] if n else 0) for n in (0, 2, 3)]
+    for logs in there:
+        ingested(tmp_path / "nights", logs)
+    ingested(tmp_path / "whole", run.folder_at(times[-1], tmp_path / "all", rotation))
+    found = differences(tmp_path / "nights", tmp_path / "whole")
+    assert set(found) >= {"fetch_log", "coverage", "leader_epochs"}
+    after = [
+        row for row in found["coverage"][0] if row["log"] == "request" and row["from_time"] > "2026-11-21 16:31:30"
+    ]
+    assert after
+    assert all(row["begins_mid_term"] == "True" for row in after)
