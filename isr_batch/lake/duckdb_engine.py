@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 from isr_batch.lake.arrow_read import contract_of, contract_schema, open_columns, read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
+from isr_batch.lake.day_files import days_as_sql
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import (
     FIGURES,
@@ -190,16 +191,26 @@ class InProcess(LakeEngine):
         return replace_arrow(self._lake, self._sql, table, arrow, where, days=days, files=files)
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """As `LakeEngine.amend`; Spark does it, if there is anything to be done."""
+        """As `LakeEngine.amend`: days with rows to be changed are written again."""
         same = " AND ".join(f"there.{name} = given.{name}" for name in key)
-        differing = self(
-            f"SELECT given.* FROM {{there}} AS there JOIN {{given}} AS given ON {same}"
-            f" WHERE there.{columns[0]} IS DISTINCT FROM given.{columns[0]}",
-            there=self.table(table.name), given=rows,
-        ).select([*key, *columns])  # fmt: skip
-        if differing.num_rows:
-            typed = differing.cast(pa.schema([arrow_schema(table).field(name) for name in differing.column_names]))
-            self._lake.amend(table, self._lake.spark.createDataFrame(typed), key, *columns)
+        there = self.table(table.name)
+        days = self(
+            f"SELECT DISTINCT there.event_date FROM {{there}} AS there JOIN {{given}} AS given ON {same}"
+            f" WHERE there.{columns[0]} IS DISTINCT FROM given.{columns[0]} ORDER BY 1",
+            there=there, given=rows,
+        )["event_date"].to_pylist()  # fmt: skip
+        if not days:
+            return
+        where = days_as_sql(days)
+        taken = ", ".join(
+            f"CASE WHEN given.{key[0]} IS NULL THEN there.{name} ELSE given.{name} END AS {name}" for name in columns
+        )
+        amended = self(
+            f"SELECT there.* REPLACE ({taken}) FROM {{there}} AS there LEFT JOIN {{given}} AS given ON {same}"
+            f" WHERE there.{where}",
+            there=there, given=rows,
+        )  # fmt: skip
+        self.replace(table, amended, where, (str(days[0]), str(days[-1])))
 
 
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
