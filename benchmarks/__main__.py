@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import alone, cluster, end_to_end, first_minute, ingest, kernel, page, scale
+from benchmarks import alone, cluster, end_to_end, first_minute, ingest, kernel, page, scale, tables
 from benchmarks.lakes import write_lake
 from benchmarks.log import ORDINARY, SICK, Plan
 from benchmarks.s3_server import MOTO
@@ -25,7 +25,19 @@ PANDAS_ROWS = 250_000
 MOST_COUNTED = 200_000_000
 """Rows of a log whose changes of the ISR are counted by the loop in C++ first, which has them in memory."""
 
-GROUPS = ("kernel", "delta", "pandas", "longer", "alone", "first-use", "ingest", "first-minute", "scale", "cluster")
+GROUPS = (
+    "kernel",
+    "delta",
+    "pandas",
+    "longer",
+    "alone",
+    "first-use",
+    "ingest",
+    "first-minute",
+    "scale",
+    "cluster",
+    "tables",
+)
 BY_DEFAULT = GROUPS if MOTO else [group for group in GROUPS if group != "cluster"]
 NEEDED = {
     "delta": ("zipf", "smaller"),
@@ -70,7 +82,7 @@ def main() -> None:
     )
 
 
-def measured(  # noqa: C901 one after the other
+def measured(  # noqa: C901, PLR0912 one after the other
     plan: Plan, groups: Collection[str], rounds: int, lines: int
 ) -> Iterator[page.Section]:
     """Measure some of GROUPS, one after the other."""
@@ -111,6 +123,8 @@ def measured(  # noqa: C901 one after the other
         yield first_minute.of_the_samples(rounds)
     if "scale" in groups:
         yield scale.measure(plan, FOLDER / "scale")
+    if "tables" in groups:
+        yield from tables.measure(FOLDER / "tables")
     if "cluster" in groups:
         yield from cluster.measure(plan, FOLDER / "cluster", rounds)
 

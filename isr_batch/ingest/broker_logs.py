@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.errors import QualityGateError
+from isr_batch.errors import QualityGateError, UsageError
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
 from isr_batch.ingest.ingested_files import (
     IngestedFile,
@@ -59,6 +59,7 @@ from isr_batch.lake.tables.inputs import (
 )
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import LATE_CHECKS
+from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
 
 # Rows of these belong to a file; when their request was done says which rows of copies that overlap go.
 _DONE_AT = {
@@ -117,6 +118,11 @@ def _ingest(
     small: SmallTables, folder: Path, cluster_id: str, release: str | None, options: LogOptions
 ) -> IngestOfBrokerLogs:  # fmt: skip
     lake = small.lake
+    if read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"], {"cluster_id": cluster_id}).num_rows:
+        raise UsageError(
+            f"the lake has a table of fetches of {cluster_id}: what logs and a table say of a leader can differ",
+            "give the logs' cluster another name with --cluster, or use another lake",
+        )
     known = _known(lake, cluster_id)
     engine = ingest_engine_for(lake, small.sql, text_bytes(folder))
     work = plan_files_to_ingest(

@@ -4,7 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import functions as F
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
@@ -12,13 +15,17 @@ from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.ingest.own_table.ingest import ingest_own_table
 from isr_batch.ingest.own_table.mapped_clusters import lacking_input
 from isr_batch.ingest.own_table.mapping import TableMapping, load_mapping
+from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
+from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.replay.replay import replay, rule_runs
 from isr_batch.settings import ReplaySettings
 from pipelines import cli
+from tests.made_up_tables import MAPPING as MADE_UP
+from tests.made_up_tables import MIDNIGHT_MS, made_up_table, pieces
 
 EXAMPLES = Path(__file__).parents[3] / "conf" / "mappings"
 ORIGINAL = "original"
@@ -272,3 +279,46 @@ def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_pa
     with pytest.raises(NoInputError, match="no rows"):
         ingest(tmp_path / "header.csv", **fine)
     assert not Path(lake.root).exists()
+
+
+def test_workers_add_the_rows_that_one_process_adds(lake: Lake, tmp_path: Path) -> None:
+    """Of a table with bad rows, consumers and repeats, over midnight, in several pieces, and of a Delta table."""
+    table = made_up_table(3, begins_ms=MIDNIGHT_MS - 100_000)
+    bad = table.slice(0, 9).set_column(4, "offset", pa.array([None] * 9, pa.int64()))
+    consumers = table.slice(0, 7).set_column(3, "follower", pa.array([-1] * 7))
+    mapping = mapping_of(tmp_path, MADE_UP)
+    lakes = {name: Lake(lake.spark, f"{lake.root}/{name}") for name in ("here", "workers")}
+    for number, file in enumerate(pieces(pa.concat_tables([table, bad, consumers, table.slice(0, 50)]), 3, tmp_path)):
+        totals = []
+        for name, most_rows in (("here", 1 << 40), ("workers", 0)):
+            done = ingest_own_table(lakes[name], [str(file)], mapping, most_rows=most_rows).total
+            totals.append((done.new, done.known, done.left_out, done.refused))
+        assert totals[0] == totals[1], number
+    write_deltalake(str(tmp_path / "delta"), table)
+    assert ingest_own_table(lakes["workers"], [str(tmp_path / "delta")], mapping, most_rows=0).total.new.total() == 0
+    for each in lakes.values():
+        derive_tables(each)
+    for name in ("fetch_log", "leader_epochs", "broker_events", "quarantine"):
+        columns = [column for column in TABLES[name].column_names if column != "ingest_run"]
+        here, workers = (
+            sorted(map(str, read_columns(lakes[place], name, columns).to_pylist())) for place in ("here", "workers")
+        )
+        assert here == workers, name
+        assert here or name == "broker_events"
+
+
+def test_a_table_of_a_catalog_is_read_by_its_name(lake: Lake, tmp_path: Path) -> None:
+    table = made_up_table(4, seconds=120)
+    pq.write_table(table, tmp_path / "t.parquet")
+    lake.spark.sql("CREATE DATABASE IF NOT EXISTS kafka_fetches")
+    lake.spark.read.parquet(str(tmp_path / "t.parquet")).write.format("delta").saveAsTable("kafka_fetches.of_today")
+    try:
+        mapping = mapping_of(tmp_path, MADE_UP)
+        done = ingest_own_table(lake, ["kafka_fetches.of_today"], mapping)
+        assert done.total.new.total() == table.num_rows
+        again = ingest_own_table(lake, ["kafka_fetches.of_today"], mapping)
+        assert (again.total.rows_in, again.skipped["fetches"] > 0) == (0, True)
+        with pytest.raises(NoInputError):
+            ingest_own_table(lake, ["kafka_fetches.nowhere"], mapping)
+    finally:
+        lake.spark.sql("DROP DATABASE kafka_fetches CASCADE")
