@@ -113,7 +113,7 @@ EXPORTS = {
 NOT_TOLD = {
     FETCH_LOG.name: ["source_file", "source_line"],
     APPEND_LOG.name: ["source_file", "source_line", "log_end_source", "base_offset"],
-    LEADER_EPOCHS.name: ["check_origin_source"],
+    LEADER_EPOCHS.name: ["check_origin_source", "term_source", "lag_time_source"],
 }
 BARE = """
 cluster_id: bare
@@ -209,40 +209,53 @@ MS = 1769860800000  # 2026-01-31T12:00:00Z
 ROWS = (
     (f"t|0|1|2|5|{MS}|{MS + 1}|-1", None),
     (f"t|0|1|2|5|{MS + 500}|{MS + 499}|", None),
-    (f"t|0|1|2|5|{MS}|{MS + 1}|-1", ("row given twice", None)),
+    (f"t|0|1|2|5|{MS}|{MS + 1}|-1", None),
     (f"t|0|1|2|5|{MS}", ("row cannot be read", None)),
     (f"t|0|1|2|five|{MS}|{MS}|", ("value cannot be read", "o = five")),
     (f"t|0|1|2|6|{MS}|{MS}|4.5", ("value cannot be read", "hw = 4.5")),
     (f"t|0|1||6|{MS}|{MS}|", ("required value missing", "replica_id")),
     ("t|0|1|2|6|||", ("required value missing", "handled_time")),
-    (f"t|0|1|-1|6|{MS}|{MS}|", ("not a follower's fetch", "replica_id = -1")),
+    (f"t|0|1|-1|6|{MS}|{MS}|", None),
     (f"t|0|1|1|6|{MS}|{MS}|", ("replica is the leader", None)),
     (f"t|-1|1|2|6|{MS}|{MS}|", ("negative value", "partition_id = -1")),
     (f"t|0|1|2|-6|{MS}|{MS}|", ("negative value", "fetch_offset = -6")),
-    (f"t|0|1|2|6|{MS}000|{MS}000|", ("time out of range", "arrival_time = +58054-08-28 00:00:00")),
+    (f"t|0|1|2|6|{MS}000|{MS}000|", ("time out of range", "arrival_time = 58054-08-28 00:00:00")),
     (f"t|0|1|2|6|{MS + 5}|{MS}|", ("instants out of order", "us = 5000")),
 )
 
 
-def test_every_row_is_written_or_refused_with_its_reason(
-    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_every_row_is_new_known_left_out_or_refused_with_its_reason(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, mapping = tmp_path / "mine.csv", tmp_path / "mapping.yaml"
     file.write_text("\n".join(["topic|p|leader|r|o|arrived|handled|hw", *(row for row, _ in ROWS)]))
     mapping.write_text(CSV)
+    command = ["ingest", "table", str(file), "--mapping", str(mapping), "--lake", lake.root, "--json"]
     with pytest.raises(SystemExit) as exited:
-        cli.main(["ingest", "table", str(file), "--mapping", str(mapping), "--lake", lake.root, "--json"])
+        cli.main(command)
     captured = capsys.readouterr()
     assert exited.value.code == 4
-    assert "12 of 14 lines or rows are in quarantine" in captured.err
-    told = [json.loads(line)["missing"] for line in captured.out.splitlines()]
-    assert told[:2] == ["appends", "epochs"]
+    assert "10 of 14 rows would be refused (71.43%, the limit is 1.00%), so nothing was written" in captured.err
+    assert not lake.has("fetch_log") or lake.read("fetch_log").isEmpty()
+    monkeypatch.setenv("ISR_BATCH__INGEST__MAX_QUARANTINE_RATIO", "1")
+    with pytest.raises(SystemExit) as exited:
+        cli.main(command)
+    captured = capsys.readouterr()
+    assert exited.value.code in {0, None}
+    (done,) = (row for row in map(json.loads, captured.err.splitlines()) if row.get("rows") == 14)
+    assert {name: done[name] for name in ("new", "known", "left_out", "refused")} == {
+        "new": 2, "known": 1, "left_out": 1, "refused": 10,
+    }  # fmt: skip
+    told = [json.loads(line) for line in captured.out.splitlines()]
+    assert [row["missing"] for row in told if "missing" in row][:2] == ["appends", "epochs"]
     found = lake.read("quarantine").collect()
-    reasons = {row["raw"]: (row["reason"], row["detail"]) for row in found}
-    assert len(found) == 12
-    assert sorted(map(str, reasons.values())) == sorted(str(reason) for _, reason in ROWS if reason)
-    assert reasons[ROWS[3][0]] == ("row cannot be read", None)
-    assert {row["source_file"] for row in found} == {"mine.csv"}
+    reasons = [(row["reason"], row["detail"]) for row in found]
+    assert sorted(map(str, reasons)) == sorted(str(reason) for _, reason in ROWS if reason)
+    assert {row["source_file"] for row in found} == {str(file)}
+    (unread,) = (row["raw"] for row in found if row["reason"] == "row cannot be read")
+    assert unread == ROWS[3][0]
+    (five,) = (json.loads(row["raw"]) for row in found if row["detail"] == "o = five")
+    assert (five["o"], five["topic"]) == ("five", "t")
     # 1 ms of rounding is repaired.
     ((arrived, handled, high_watermark), *_) = (
         lake.read("fetch_log").orderBy("handled_time").select("arrival_time", "handled_time", "high_watermark").tail(1)
@@ -267,10 +280,10 @@ def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_pa
     for told in (
         "fetches.columns.fetch_offset: at.of does not exist; did you mean at.o?",
         "fetches.columns.leader_id: lead does not exist; did you mean leader?",
-        "fetches.columns.handled_time: ms is bigint: give its unit",
+        "fetches.columns.handled_time: ms is int64: give its unit",
     ):
         assert told in mistakes.value.message
-    with pytest.raises(SchemaError, match="leader_id: leader is boolean, which cannot be read as a whole number"):
+    with pytest.raises(SchemaError, match="leader_id: leader is bool, which cannot be read as a whole number"):
         ingest(table, offset="at.o", leader="leader", time="{column: ms, unit: ms}")
     fine = {"offset": "o", "leader": "1", "time": "{column: ms, unit: ms}"}
     with pytest.raises(NoInputError):
