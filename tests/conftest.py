@@ -37,6 +37,7 @@ COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.
 LONG = {
     "spark/lake/test_engines.py": "explains each kind of shrink by Spark, and without it",
     "spark/lake/test_small_tables.py": "writes every input table in two ways",
+    "unit/ingest/test_table_kills.py": "starts a dozen commands, and kills most of them",
     "spark/ingest/test_own_table.py": "exports logs as three kinds of table, and replays them again",
     "spark/replay/test_both_engines.py": "replays in this process and in Spark",
     "spark/scoring/test_broker_check.py": "compares with the brokers in this process and in Spark",

@@ -28,7 +28,11 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
         return []
-    better = [one for one in choices if not one.reference and one.spurious < yours.spurious]
+    # Of those that a rule drops and nobody can judge, all may be healthy.
+    better = [
+        one for one in choices
+        if not one.reference and one.spurious < yours.spurious and one.unknown <= yours.unknown
+    ]  # fmt: skip
     if not better:
         return ["No rule that a broker could run would have kept more of them."]
     fair = [one for one in better if one.relinquishes <= yours.spurious - one.spurious]

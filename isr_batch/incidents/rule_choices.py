@@ -44,8 +44,8 @@ class RuleChoice(NamedTuple):
     reference : bool
         Whether no broker could run any of them.
     lag_time_ms : int
-    spurious, genuine, misses : int
-        Healthy followers dropped; failed followers dropped; failures missed.
+    spurious, genuine, unknown, misses : int
+        Healthy followers dropped; failed followers dropped; followers of which neither is known; failures missed.
     detection_ms : float or None
         Within which 99 % of the failures were noticed; None where none was.
     relinquishes : int
@@ -63,6 +63,7 @@ class RuleChoice(NamedTuple):
     lag_time_ms: int
     spurious: int
     genuine: int
+    unknown: int
     misses: int
     detection_ms: float | None
     relinquishes: int
@@ -186,7 +187,7 @@ def _choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]
         [name_of_choice(row, rows) for row in group],
         [name_of_choice(row, rows) for row in group if (row["rule"], row["T"]) in ran],
         bool(rules) and all(rule.in_force == REFERENCE for rule in rules),
-        first["T"], first["spurious"], first["genuine"], first["misses"], first["detection_ms_p99"],
+        first["T"], first["spurious"], first["genuine"], first["unknown"], first["misses"], first["detection_ms_p99"],
         first["relinquishes"], first["lost_records"], under_min_isr_s or (0, 0), offline_s, stalled_s or (0, 0),
     )  # fmt: skip
 

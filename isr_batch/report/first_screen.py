@@ -64,7 +64,8 @@ def _screen(
         "timeline": cluster_timeline(own, cluster, targets), "matrix": drop_matrix_on_screen(own.pairs, name),
         "incidents": [cell for _, cell in shown],
         "more": cells[SHOWN:MOST], "count": len(incidents),
-        "choices": [_cells(one, choices[0]) for one in choices], "bound": lag_time_bound_on_screen(incidents, cluster),
+        "choices": [_cells(one, choices[0], known=cluster["logged"]) for one in choices],
+        "bound": lag_time_bound_on_screen(incidents, cluster),
     }  # fmt: skip
 
 
@@ -127,17 +128,18 @@ def _incident(one: Row, number: int, shrink: ShrinkOnPage | None) -> dict[str, A
     }  # fmt: skip
 
 
-def _cells(one: RuleChoice, yours: RuleChoice) -> dict[str, str]:
+def _cells(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
     if one.relinquishes:
         note += f" (leadership given up {times_in_words(one.relinquishes)})"
+    whose = "your brokers' own" if known else "replayed, as your brokers' own is not known"
     noticed = "none noticed" if one.detection_ms is None else f"{one.detection_ms / 1000:.3g} s"
     if one.detection_ms is not None and yours.detection_ms is not None:
         noticed = ", ".join(filter(None, [noticed, later_or_sooner(one.detection_ms, yours.detection_ms)]))
     return {
-        "rule": f"your brokers' own: {', '.join(one.yours)}{alike}" if one.yours else f"{others}{note}",
+        "rule": f"{whose}: {', '.join(one.yours)}{alike}" if one.yours else f"{others}{note}",
         "lag time": f"{one.lag_time_ms / 1000:g} s",
         "healthy followers dropped": f"{one.spurious:,}",
         "failures missed": f"{one.misses:,}",
