@@ -247,6 +247,7 @@ def _problems(
             for name in types if name in required
         ),
         ("topic = ''", "required value missing", "'topic'"),
+        ("cluster_id = ''", "required value missing", "'cluster_id'"),
     ]  # fmt: skip
     if table is FETCH_LOG:
         # A time truncated to seconds may seem out of order with an exact one by up to a second.

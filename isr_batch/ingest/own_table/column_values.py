@@ -20,6 +20,7 @@ CORRUPT: Final = "_corrupt_record"
 _US_OF_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _INSTANT: Final = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)? ?(Z|[+-]\d{2}:\d{2})?"
 _OFFSET: Final = r"(Z|[+-]\d{2}:\d{2})$"
+_NUMBER: Final = r" *[+-]?\d+(\.\d*)? *"
 _LIST: Final = r"[\d\s,;|\[\](){}]*"
 
 
@@ -133,6 +134,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _value(given: ColumnSource, column: str, kind: pa.DataType) -> str:
+    if pa.types.is_null(kind):  # how pandas writes a column without any value
+        return "NULL"
     if isinstance(given, InstantSource):
         return _instant(given, column, kind)
     if isinstance(given, NumberSource):
@@ -150,7 +153,11 @@ def _unfit(kind: pa.DataType, what: str) -> SchemaError:
 
 def _exact(column: str, kind: pa.DataType) -> str:
     """Read text or fractional numbers as decimals that lose nothing."""
-    return f"TRY_CAST({f'trim({column})' if _is_text(kind) else column} AS DECIMAL(38, 9))"
+    if not _is_text(kind):
+        return f"TRY_CAST({column} AS DECIMAL(38, 9))"
+    return (
+        f"CASE WHEN regexp_full_match({column}, {quoted(_NUMBER)}) THEN TRY_CAST(trim({column}) AS DECIMAL(38, 9)) END"
+    )
 
 
 def _integer(column: str, kind: pa.DataType) -> str:
@@ -180,7 +187,8 @@ def _instant(given: InstantSource, column: str, kind: pa.DataType) -> str:
     """Write an instant as epoch microseconds."""
     if given.unit is None:
         if pa.types.is_timestamp(kind):
-            return f"epoch_us({_in_zone(column, given.time_zone) if kind.tz is None else column})"
+            zoned = f"CAST({column} AS TIMESTAMPTZ)" if kind.unit == "ns" else column
+            return f"epoch_us({_in_zone(column, given.time_zone) if kind.tz is None else zoned})"
         if pa.types.is_integer(kind) or _is_text(kind) or _is_fractional(kind):
             raise UsageError(f"is {kind}: give its unit, {{column: ..., unit: s, ms, us, ns or iso}}")
         raise _unfit(kind, "a time")

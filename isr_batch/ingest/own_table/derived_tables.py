@@ -97,9 +97,9 @@ def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table
 
 
 def _fetch_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
-    wanted = f"{_of(clusters)} AND {days_as_sql([day])}"
     here = all(lake.direct_store(table.name) and lake.is_plain(table.name) for table in (FETCH_LOG, APPEND_LOG))
     with InProcess(lake) if here else BySpark(lake) as engine, ArrowSql() as sql:
+        wanted = f"cluster_id IN ({', '.join(map(engine.literal, clusters))}) AND {days_as_sql([day])}"
         first = engine.struct({"arrival_us": "unix_micros(arrival_time)", "fetch_offset": "fetch_offset"})
         text = text_of("isr_batch.ingest.own_table", "fetch_days", first=first, wanted=wanted)
         tables = {table.name: engine.table(table.name) for table in (FETCH_LOG, APPEND_LOG)}

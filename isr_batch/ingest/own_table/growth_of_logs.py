@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from isr_batch.ingest.own_table.broker_days import SECOND_US
 from isr_batch.ingest.own_table.silences import SILENCES, quiet_where_logs_grew
 from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns
-from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, without_zones
+from isr_batch.lake.arrow_sql import ArrowSql, ArrowView, quoted, without_zones
 from isr_batch.lake.day_files import days_as_sql
 from isr_batch.lake.ddl import sql_literal
 from isr_batch.lake.lake import Lake
@@ -71,11 +71,13 @@ def _fetches_near(lake: Lake, cluster: str, silences: pa.Table) -> ArrowView:
     ]  # fmt: skip
     days = {first + timedelta(days=n) for first, last in spans for n in range((last - first).days + 1)}
     leaders = ", ".join(map(str, sorted(set(silences["broker_id"].to_pylist()))))
-    where = f"cluster_id = {sql_literal(cluster)} AND {days_as_sql(sorted(days))} AND leader_id IN ({leaders})"
+    rest = f"{days_as_sql(sorted(days))} AND leader_id IN ({leaders})"
     columns = [*_COLUMNS, "cluster_id", "event_date"]
     files = open_columns(lake, FETCH_LOG.name, columns)
     if files is None:
+        where = f"cluster_id = {sql_literal(cluster)} AND {rest}"
         files = lake.read(FETCH_LOG.name).where(where).select(*columns).toArrow()
-    text = f"SELECT * EXCLUDE (handled_time), epoch_us(handled_time) AS handled_us FROM fetch_log WHERE {where}"
+    text = "SELECT * EXCLUDE (handled_time), epoch_us(handled_time) AS handled_us FROM fetch_log "
+    text += f"WHERE cluster_id = {quoted(cluster)} AND {rest}"
     kept = contract_schema(FETCH_LOG.name, [name for name in columns if name != "handled_time"])
     return ArrowView(text, {"fetch_log": files}, kept.append(pa.field("handled_us", pa.int64())))

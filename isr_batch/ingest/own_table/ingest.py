@@ -20,7 +20,7 @@ from isr_batch.ingest.own_table.day_of_rows import EpochsInForce, RowsOfCluster
 from isr_batch.ingest.own_table.leader_epochs import look_up_epochs, terms_of_epochs
 from isr_batch.ingest.own_table.mapped_clusters import require_same_mapping, write_mapped_clusters
 from isr_batch.ingest.own_table.mapping import TableMapping
-from isr_batch.ingest.own_table.read_before import new_items, remember_items
+from isr_batch.ingest.own_table.read_before import forget_items, new_items, remember_items
 from isr_batch.ingest.own_table.read_source import Input, ReadTable, inputs_of_mapping, read_input
 from isr_batch.ingest.own_table.sources import Item
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -173,6 +173,9 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
                 name: Account(left_out=each.left_out, refused=each.refused.num_rows) for name, each in read.items()
             }
             _add_rows(_Work(small, read, mapping, replaced, accounts, spread), may_lose=may_lose)
+            for section, account in accounts.items():
+                if account.gone.total():
+                    forget_items(small, read[section].checked.table.name)
             for given, items in to_read:
                 remember_items(small, given, items)
     counts = RunCounts(

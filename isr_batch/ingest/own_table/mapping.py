@@ -5,7 +5,7 @@ before Spark starts.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 from zoneinfo import available_timezones
@@ -42,6 +42,8 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 def _plain(condition: str) -> str:
     """Let a condition through that calls nothing and names nothing but columns of its own table."""
     at = 0
+    if not condition.strip():
+        raise ValueError("a condition is expected")
     while at < len(condition):
         token = _TOKEN.match(condition, at)
         if token is None or condition.startswith(("--", "/*"), at):
@@ -52,6 +54,16 @@ def _plain(condition: str) -> str:
             raise ValueError(f"a plain condition is expected, without {token['word']}")
         at = token.end()
     return condition
+
+
+def with_quoted_names(condition: str, names: Collection[str]) -> str:
+    """Quote the columns that a plain condition names: some are words of SQL, such as ``offset``."""
+
+    def quoted(token: re.Match[str]) -> str:
+        first, dot, rest = (token["word"] or "").partition(".")
+        return f'"{first}"{dot}{rest}{token["call"] or ""}' if first in names else token[0]
+
+    return _TOKEN.sub(quoted, condition)
 
 
 def words_of_condition(condition: str) -> set[str]:

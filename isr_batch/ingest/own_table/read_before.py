@@ -38,6 +38,12 @@ def remember_items(small: SmallTables, given: Input, items: Sequence[Item]) -> N
     replace_arrow(lake, small.sql, INGESTED_SOURCES, pa.Table.from_pylist(rows, arrow_schema(INGESTED_SOURCES)), where)
 
 
+def forget_items(small: SmallTables, became: str) -> None:
+    """Forget what was read of a table of the lake whose rows were taken away: it may have them again."""
+    none = arrow_schema(INGESTED_SOURCES).empty_table()
+    replace_arrow(small.lake, small.sql, INGESTED_SOURCES, none, f"became = '{became}'")
+
+
 def _read_as(given: Input) -> str:
     """What tells one way of reading a source from another: with another mapping its rows are others."""
     how = (given.checked.table.name, given.checked.text, sorted(map(str, given.checked.constants.items())))

@@ -10,7 +10,14 @@ import pyarrow.compute as pc
 from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.checked_rows import REFUSED, TIMES, UNKNOWN_CLUSTER, Checked, checked_rows
 from isr_batch.ingest.own_table.column_values import CORRUPT, ColumnValue, column_values, top_column
-from isr_batch.ingest.own_table.mapping import HINT, MappedTable, TableMapping, mapped_columns, words_of_condition
+from isr_batch.ingest.own_table.mapping import (
+    HINT,
+    MappedTable,
+    TableMapping,
+    mapped_columns,
+    with_quoted_names,
+    words_of_condition,
+)
 from isr_batch.ingest.own_table.sources import Item, Source, open_source
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
@@ -144,12 +151,12 @@ def _input(
 ) -> Input:
     name, table, section = mapped
     schema, where = source.schema, section.where
-    conditions = [f"({where})"] if where else []
+    conditions = [f"({with_quoted_names(where, schema.names)})"] if where else []
     needed = {top_column(schema, value.source_name) for value in values.values() if value.source is not None}
     if where:
         named = {top_column(schema, word) for word in words_of_condition(where)} & set(schema.names)
         if not named:
-            raise UsageError(f"{name}.where: {where} names no column of {source.place}", HINT)
+            raise UsageError(f"{name}.where: {where} names no column of {source.place}; they are case-sensitive", HINT)
         needed |= named
     if table is FETCH_LOG and values["replica_id"].source is not None:
         replica = values["replica_id"].value

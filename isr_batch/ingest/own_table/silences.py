@@ -142,6 +142,8 @@ def thin_pairs(broker_days: pa.Table, lag_time_ms: int) -> pa.Table:
 
 def _pairs(broker_days: pa.Table) -> _Pairs:
     order = [(name, "ascending") for name in ("leader_id", "replica_id", "first_us")]
+    if not broker_days.num_rows:
+        return {}
     days = broker_days.sort_by(order).combine_chunks()
     leader, replica = days["leader_id"].to_numpy(), days["replica_id"].to_numpy()
     begins = np.flatnonzero((np.diff(leader, prepend=-1) != 0) | (np.diff(replica, prepend=-1) != 0))

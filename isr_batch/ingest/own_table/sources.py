@@ -4,7 +4,9 @@ A source is made of items, such as its files. Which of them were read before is 
 decides what the lake holds: an item that is read again brings rows that are known.
 """
 
+import csv
 import glob
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from isr_batch.lake.lake import Lake
 
 _CSV: Final = (".csv", ".csv.gz")
+_PARQUET: Final = (".parquet", ".parq", ".pq", "")
+"""How names of files in a folder end; what ends otherwise is no data."""
+_HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
 """Of a CSV file that are parsed at once; no line may be longer."""
 
@@ -118,7 +123,7 @@ def _files(place: str, kind: Format) -> list[Path]:
             continue
         for file in sorted(path.rglob("*")):
             inner = file.relative_to(path).parts
-            is_data = file.name.endswith(_CSV) if kind == "csv" else not file.name.endswith((*_CSV, ".crc"))
+            is_data = file.name.endswith(_CSV) if kind == "csv" else file.suffix in _PARQUET
             if is_data and not any(part.startswith(("_", ".")) for part in inner) and file.is_file():
                 found.append(file)
     return list(dict.fromkeys(found))
@@ -199,15 +204,20 @@ def _not_readable(name: str, error: Exception, kind: str) -> UsageError:
     )
 
 
+def _damaged(name: str, error: Exception) -> SchemaError:
+    reason = str(error).strip().partition("\n")[0]
+    return SchemaError(f"{name} is damaged, or is no text: {reason[:200]}", "fetch the file again")
+
+
 class CsvFiles:
     """CSV files with equal headers; all columns are text, and so are rows with more or fewer fields, as `CORRUPT`."""
 
     is_csv = True
 
-    def __init__(self, place: str, files: Sequence[Path], csv: Csv) -> None:
+    def __init__(self, place: str, files: Sequence[Path], how: Csv) -> None:
         self.place = place
         self.items = _items_of(files)
-        self._csv = csv
+        self._csv = how
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -219,26 +229,25 @@ class CsvFiles:
                 raise SchemaError(f"{name} has the columns {', '.join(others)}, {first} has {', '.join(columns)}")
         return pa.schema([*(pa.field(column, pa.string()) for column in columns), pa.field(CORRUPT, pa.string())])
 
-    def _options(self, names: Sequence[str] | None) -> dict[str, Any]:
+    def _options(self, names: Sequence[str]) -> dict[str, Any]:
         return {
             "read_options": pa_csv.ReadOptions(
-                block_size=_BLOCK_BYTES, column_names=None if self._csv.header or names is None else list(names),
-                autogenerate_column_names=not self._csv.header and names is None,
+                block_size=_BLOCK_BYTES, column_names=None if self._csv.header else list(names),
             ),
             "parse_options": pa_csv.ParseOptions(delimiter=self._csv.delimiter, newlines_in_values=True),
         }  # fmt: skip
 
     def _header(self, item: Item) -> list[str]:
-        # Only the first block, whose rows may be of any length.
-        options = self._options(None)
-        options["parse_options"].invalid_row_handler = lambda _: "skip"
         try:
-            with pa_csv.open_csv(item.name, **options) as reader:
-                names = list(reader.schema.names)
-        except pa.ArrowInvalid as error:
-            if "Empty CSV" in str(error):
-                raise NoInputError(f"{item.name} is empty") from error
-            raise _not_readable(item.name, error, "csv") from error
+            with pa.input_stream(item.name, compression="detect") as opened:
+                begin = opened.read(_HEADER_BYTES)
+            # The last character may be cut.
+            text = begin[: begin.rfind(b"\n") + 1 or None].decode("utf-8-sig")
+        except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise _damaged(item.name, error) from error
+        names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self._csv.delimiter), [])
+        if not names:
+            raise NoInputError(f"{item.name} is empty")
         return names if self._csv.header else [f"_c{number}" for number in range(len(names))]
 
     def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
@@ -265,6 +274,8 @@ class CsvFiles:
             rows = pa_csv.read_csv(item.name, convert_options=types, **options)
         except pa.ArrowInvalid as error:
             raise _not_readable(item.name, error, "csv") from error
+        except OSError as error:
+            raise _damaged(item.name, error) from error
         bad = {name: pa.nulls(len(corrupt), pa.string()) for name in names} | {CORRUPT: pa.array(corrupt, pa.string())}
         good = rows.append_column(CORRUPT, pa.nulls(rows.num_rows, pa.string()))
         return pa.concat_tables([good, pa.table(bad)])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isr_batch.errors import QualityGateError, UsageError
+from isr_batch.errors import QualityGateError, SchemaError, UsageError
 from isr_batch.ingest.own_table.added_rows import Replaced
 from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.ingest.own_table.ingest import IngestOfTable, ingest_own_table
@@ -355,3 +355,42 @@ def test_appends_terms_and_changes_obey_the_law(seed: int, tmp_path: Path) -> No
     assert set(epochs) >= {0}
     terms = read_columns(lakes["cut"], LEADER_EPOCHS.name, ["leader_epoch"]).num_rows
     assert terms == others["terms"].num_rows
+
+
+def test_what_strangers_have(tmp_path: Path) -> None:
+    """Names with quotes, words of SQL in conditions, instants of pandas, columns without values, damaged files."""
+    table = made_up_table(6, seconds=100)
+    lake = lake_in(tmp_path / "lake")
+    ns = table["ts_ms"].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ns", "Europe/Berlin"))
+    empty = table.set_column(5, "ts_ms", ns).set_column(6, "leo", pa.nulls(table.num_rows))
+    pq.write_table(empty, tmp_path / "pandas.parquet")
+    text = MAPPING.replace("{column: ts_ms, unit: ms}", "ts_ms").replace("cluster_id: c", "cluster_id: o'brien\\")
+    mapping = mapping_in(tmp_path, text + "  where: offset > 200 OR 'offset' = ''\n")
+    total = ingest(lake, mapping, tmp_path / "pandas.parquet").total
+    assert total.new.total() == int(np.sum(table["offset"].to_numpy() > 200))
+    assert contents(lake)[LEADER_EPOCHS.name]
+    # Nothing but what is left out, in a new lake.
+    pq.write_table(table.set_column(3, "follower", pa.array([-1] * table.num_rows)), tmp_path / "consumers.parquet")
+    new = lake_in(tmp_path / "new")
+    assert ingest(new, mapping_in(tmp_path), tmp_path / "consumers.parquet").total.left_out == table.num_rows
+    assert contents(new)[FETCH_LOG.name] == []
+    for name, content in {"cut.csv.gz": b"\x1f\x8bgarbage", "bin.csv": bytes(range(256)) * 40}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(SchemaError, match="is damaged, or is no text"):
+            ingest(lake, mapping_in(tmp_path), tmp_path / name)
+
+
+def test_rows_that_were_taken_away_come_back_with_their_file(tmp_path: Path) -> None:
+    table = made_up_table(4, begins_ms=MIDNIGHT_MS - 100_000)
+    pq.write_table(table, tmp_path / "t.parquet")
+    pq.write_table(table.slice(0, table.num_rows // 2), tmp_path / "half.parquet")
+    mapping, lake = mapping_in(tmp_path), lake_in(tmp_path / "lake")
+    ingest(lake, mapping, tmp_path / "t.parquet")
+    before = contents(lake)
+    day = Window("2026-03-11", "2026-03-12")
+    gone = ingest(
+        lake, mapping, tmp_path / "half.parquet", window=day, replaced=Replaced(day), may_lose=True
+    ).total.gone
+    assert gone.total() > 0
+    assert ingest(lake, mapping, tmp_path / "t.parquet").total.new.total() == gone.total()
+    assert contents(lake) == before
