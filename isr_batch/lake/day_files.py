@@ -31,7 +31,7 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 
 
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
-    """What the days of a table were made of, as `files_by_day` gives it; ``column`` has it."""
+    """Read from which files the days of a derived table were made: hashes of `files_by_day`, kept in ``column``."""
     columns = ["event_date", column]
     if lake.has(name) and lake.direct_store(name) is None:
         return dict(lake.read(name).select(columns).distinct().collect())

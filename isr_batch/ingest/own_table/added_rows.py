@@ -28,7 +28,7 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass
 class Account:
-    """What became of the rows of a source, by day (None: not known) and leader.
+    """Count the rows of a source by outcome, day and leader.
 
     Rows in = new + known + left out + refused.
     """
@@ -74,12 +74,12 @@ class Replaced:
 
 @dataclass
 class AddedRows:
-    """Rows of a cluster that a table is about to get: files are written, but in the table only after `commit`.
+    """New rows of a cluster for one table: written to files at once, part of the table only after `commit`.
 
     Attributes
     ----------
     target : RowsOfCluster
-        What the rows become.
+        How source rows become rows of the table.
     epochs : callable, optional
         Where rows have no leader epoch of their own, but a table of terms has.
     replaced : Replaced, optional
@@ -166,7 +166,7 @@ class AddedRows:
         return {str(day) for day in pc.unique(found["event_date"]).to_pylist()}
 
     def _stored_rows(self, day: str, names: list[str]) -> pa.Table:
-        """Read what the table has of the cluster on a day, as `Checked` has it."""
+        """Read the rows that the table holds for the cluster on a day, with the columns of `Checked`."""
         files = open_columns(self.lake, self.table.name, [*names, "cluster_id", "event_date"])
         if files is None:
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -176,7 +176,7 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Put the rows into the table; first days that are written again, of which `files` may have more rows."""
+        """Put the rows into the table; days that are written again come first, since `files` may add to them."""
         name = self.table.name
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"

@@ -43,7 +43,7 @@ class Checked:
     Attributes
     ----------
     table : Table
-        Table of the lake that they become.
+        Table of the lake that the rows go to.
     text : str
         SELECT from ``rows``: the columns of ``schema``, instants as epoch microseconds.
     schema : pa.Schema
@@ -230,7 +230,7 @@ def _in_order(table: Table) -> dict[str, str]:
 def _problems(
     table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], types: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """What may be wrong with a row, in the order in which it is looked for: condition, reason, detail."""
+    """List the checks of a row in order: condition, reason, detail."""
 
     def named(name: str, value: str = "") -> str:
         return f"{quoted(name + ' = ')} || CAST({value or name} AS VARCHAR)"

@@ -26,14 +26,14 @@ _LIST: Final = r"[\d\s,;|\[\](){}]*"
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """What a column of the lake is read from.
+    """Where the values of a column of the lake come from.
 
     Attributes
     ----------
     value : str
         SQL for the value: text, whole numbers, or instants as epoch microseconds.
     source : str or None
-        SQL for what it is read from; None for a constant.
+        SQL for the mapped column; None for a constant.
     source_name : str
         Name of the mapped column; empty for a constant.
     type : pa.DataType or None

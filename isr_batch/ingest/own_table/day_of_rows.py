@@ -64,7 +64,7 @@ class MergedRows(NamedTuple):
 
 @dataclass(frozen=True)
 class RowsOfCluster:
-    """What the rows of a cluster become.
+    """How source rows of a cluster become rows of a table.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class RowsOfCluster:
         given : pa.Table
             Clean rows of a source.
         epochs : callable, optional
-            Looks leader epochs up. One that is looked up is no part of what a row is.
+            Looks leader epochs up. A leader epoch that is looked up does not tell rows apart.
         """
         names = given.column_names
         rows = pa.concat_tables([there.select(names), given]).unify_dictionaries()

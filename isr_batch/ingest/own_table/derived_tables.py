@@ -1,4 +1,4 @@
-"""What follows from the fetches and appends of tables: facts of each day, terms of leaders, silences.
+"""Derive facts of each day, terms of leaders, silences and checks from the rows of tables.
 
 Facts of a day are made again when its data files are others, so that whatever runs next completes an ingest that was
 killed after its rows were in.
@@ -87,7 +87,7 @@ def _terms_and_events(
 
 
 def _with_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
-    """Say when checks run, where only shrinks tell."""
+    """Fill in when checks run, where only shrinks show it."""
     found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
     is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
     for name, value in (("check_origin_ms", found), ("check_origin_source", pa.scalar("shrinks"))):
@@ -154,7 +154,7 @@ def _instants_named(mapped: str) -> str:
 
 
 def _instants(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.RecordBatch]:
-    """Who fetched from whom, and when, on a day."""
+    """Read leader, follower and time of each fetch of a day."""
     names = ["cluster_id", "leader_id", "replica_id", "handled_time"]
     files = open_columns(lake, FETCH_LOG.name, [*names, "event_date", "error_code"])
     if files is None:

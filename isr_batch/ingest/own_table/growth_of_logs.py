@@ -1,4 +1,4 @@
-"""Whether the logs of leaders grew while nobody fetched from them: then they were at work, and only out of reach."""
+"""Tell leaders that stood still from leaders out of reach: the log of the latter kept growing."""
 
 from collections.abc import Collection
 from datetime import date, timedelta

@@ -1,7 +1,7 @@
 """Ingest a user's own table of fetches, with optional tables of appends, terms and ISR changes, by a mapping.
 
-What the lake holds afterwards is a function of the set of all rows that it was given: an ingest adds the rows that are
-not there yet, however a table was cut into files, in whatever order (docs/adr/0029).
+The contents of the lake are a function of the set of all rows ever ingested: an ingest adds the rows that are not there
+yet, however a table was cut into files, in whatever order (docs/adr/0029).
 """
 
 import os
@@ -47,14 +47,14 @@ ODD_DAYS: Final = 30
 
 @dataclass(frozen=True)
 class IngestOfTable:
-    """What an ingest did.
+    """Outcome of an ingest.
 
     Attributes
     ----------
     counts : RunCounts
         Rows read, new and refused.
     accounts : dict of str to Account
-        By section of the mapping (``fetches``, ``appends``, ``epochs``, ``changes``): what became of its rows.
+        Accounts by section of the mapping (``fetches``, ``appends``, ``epochs``, ``changes``).
     skipped : dict of str to int
         By section: files that were read before and have not changed.
     """
@@ -65,7 +65,7 @@ class IngestOfTable:
 
     @property
     def total(self) -> Account:
-        """What became of the rows of all sections."""
+        """Sum of the accounts of all sections."""
         total = Account()
         for account in self.accounts.values():
             total.new += account.new
@@ -203,7 +203,7 @@ def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
 
 @dataclass(frozen=True)
 class _Work:
-    """What is to be added, and where to."""
+    """Everything that an ingest adds, and the lake that it adds to."""
 
     small: SmallTables
     read: Mapping[str, ReadTable]

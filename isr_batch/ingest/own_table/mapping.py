@@ -177,7 +177,7 @@ class AppendColumns(MappedColumns):
 
 
 class EpochColumns(MappedColumns):
-    """Columns of given_terms, of which leader_epochs is made."""
+    """Columns of given_terms, the source of leader_epochs."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -200,7 +200,7 @@ class EpochColumns(MappedColumns):
 
 
 class ChangeColumns(MappedColumns):
-    """Columns of observed_isr_changes: an ISR before and after, of which each replica that left or joined is a row."""
+    """Columns of observed_isr_changes: each replica that is in only one of the two ISRs becomes a row."""
 
     topic: TextSource
     partition_id: NumberSource

@@ -1,4 +1,4 @@
-"""Which files of a source were read before: they are not read again, since all their rows would be known."""
+"""Keep track of the files that were read: they are skipped later, since all their rows would be known."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from isr_batch.lake.tables.own_tables import INGESTED_SOURCES
 
 
 def new_items(lake: Lake, given: Input) -> list[Item]:
-    """List the items of a source that are new, or are others than when they were read; all, where nothing tells."""
+    """List the items of a source that are new or have changed since they were read; all, if that cannot be known."""
     of_source = {"source": given.source.place, "read_as": _read_as(given)}
     rows = read_columns(lake, INGESTED_SOURCES.name, ["item", "version"], of_source)
     known = set(zip(rows["item"].to_pylist(), rows["version"].to_pylist(), strict=True))
@@ -45,6 +45,6 @@ def forget_items(small: SmallTables, became: str) -> None:
 
 
 def _read_as(given: Input) -> str:
-    """What tells one way of reading a source from another: with another mapping its rows are others."""
+    """Hash of how a source is read: another mapping gives other rows."""
     how = (given.checked.table.name, given.checked.text, sorted(map(str, given.checked.constants.items())))
     return hashlib.sha256(repr(how).encode()).hexdigest()[:16]

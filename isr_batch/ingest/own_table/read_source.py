@@ -1,4 +1,4 @@
-"""Read the tables that a mapping names: which columns, as what, and what becomes of each row."""
+"""Read the tables that a mapping names, and check each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ class Input:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """What was read of a table.
+    """Rows that were read from a table, and the rows that were not taken.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class ReadTable:
         return ReadTable(self.checked, rows, refused, self.left_out + other.left_out, self.names + other.names)
 
     def clusters(self) -> list[str]:
-        """Clusters of the rows; that of the mapping also if there is no row."""
+        """Names of the clusters in the rows; with a constant in the mapping, that one even without rows."""
         if "cluster_id" in self.rows.column_names:
             return [str(name) for name in pc.unique(self.rows["cluster_id"].cast(pa.string())).to_pylist()]
         return [str(self.checked.constants["cluster_id"])]

@@ -1,4 +1,4 @@
-"""Rows of a table as a set: equal rows beside each other, in the order in which they are written."""
+"""Treat rows of a table as a set: sort them so that equal rows are adjacent."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ NULL = -(1 << 63)
 
 
 def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints, Bools]:
-    """Sort rows by set and time, with equal rows beside each other, in the order in which they were given.
+    """Sort rows by set and time so that equal rows are adjacent, in input order.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _BLOCK_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Item:
-    """A file of a source, or the source as a whole, and what tells that it has changed."""
+    """A file of a source, or the whole source, with a version that changes when it does."""
 
     name: str
     version: str
@@ -57,7 +57,7 @@ class Source(Protocol):
 
     @property
     def items(self) -> Sequence[Item]:
-        """What it is made of."""
+        """Its files, or itself."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -114,7 +114,7 @@ def _format_of(place: str) -> Format:
 
 
 def _files(place: str, kind: Format) -> list[Path]:
-    """Files of a folder, at any depth, or of a glob; what begins with _ or . is no data."""
+    """List files of a folder, at any depth, or of a glob; names that begin with _ or . are skipped."""
     named = [Path(place)] if Path(place).exists() else [Path(name) for name in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207
     found = []
     for path in named:
@@ -149,7 +149,7 @@ class ParquetFiles:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Columns of all files; a column that only some have is none that can be mapped."""
+        """Columns that all files have; only these can be mapped."""
         schemas = list(self._schemas.values())
         return _merged(self.place, schemas, list(self._schemas))
 
