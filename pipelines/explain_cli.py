@@ -74,6 +74,7 @@ def _list(job: Job, broker: int | None, at: AskedTime | None) -> None:
     from isr_batch.incidents.incident_story import incident_story
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
     from isr_batch.incidents.own_shrinks import own_shrinks
+    from isr_batch.incidents.sentences import assumed_of_tables
     from isr_batch.phrases import from_asked_time
 
     with job.out.step("read the tables"):
@@ -87,4 +88,4 @@ def _list(job: Job, broker: int | None, at: AskedTime | None) -> None:
     else:
         whole = broker is not None or at is not None
         listed = listed_incidents(own, found, job.lake.root, whole=whole, broker=broker)
-        job.out.text([*from_asked_time(after_us, "drop"), *listed])
+        job.out.text([*from_asked_time(after_us, "drop"), *listed, *assumed_of_tables(own)])

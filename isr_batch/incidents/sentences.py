@@ -99,6 +99,15 @@ def _assumed(cluster: Row) -> list[str]:
     return said
 
 
+def assumed_of_tables(own: OwnShrinks) -> list[str]:
+    """Say for each cluster that comes from a table what its mapping does not give, though it decides something."""
+    named = "{}: " if len(own.clusters) > 1 else ""
+    return [
+        named.format(cluster["cluster_id"]) + sentence
+        for cluster in own.clusters if cluster["of_table"] for sentence in _assumed_of_table(cluster)
+    ]  # fmt: skip
+
+
 def _assumed_of_table(cluster: Row) -> list[str]:
     """Say what a table of fetches does not tell, and decides something."""
     assumed = {
