@@ -25,7 +25,7 @@ from isr_batch.replay.replay import ReplaySummary
 from isr_batch.scoring.broker_check import BrokerCheckSummary, require_match, summary
 from isr_batch.scoring.scores import rules_side_by_side
 from isr_batch.window import Window
-from pipelines import cli
+from pipelines import cli, run_cli
 from pipelines.ingest_cli import LogsOfCommand
 from udfs.batches.replay import RuleRun
 
@@ -172,8 +172,8 @@ def test_run_ends_with_tables_report_and_exit_code(
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr("isr_batch.scoring.broker_check.validate", summary)
     found = LogsOfCommand({"c": (tmp_path, LogFolder())}, None, LogOptions())
-    monkeypatch.setattr(cli, "find_logs_of_command", lambda *_, **__: found)
-    monkeypatch.setattr(cli, "say_nothing_to_replay", lambda *_: None)
+    monkeypatch.setattr(run_cli, "find_logs_of_command", lambda *_, **__: found)
+    monkeypatch.setattr(run_cli, "say_nothing_to_replay", lambda *_: None)
     monkeypatch.setattr(
         broker_logs,
         "ingest_broker_logs",

@@ -25,6 +25,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(nightly, name, stand_in)
 
+    step("derive_tables", None)
     step("leased", nullcontext(SimpleNamespace(require=lambda: names.append("require"))))
     rows_out = {"isr_changes": 2, "shrink_verdicts": 1}
     step("replay", SimpleNamespace(rows_in=7, rows_out=rows_out, fingerprints=None, timelines="all"))
@@ -43,7 +44,7 @@ def test_days_are_marked_last(called: list[str]) -> None:
     run = Run()
     nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
     assert called == [
-        "leased", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "require", "mark_days"
+        "leased", "derive_tables", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "require", "mark_days"
     ]  # fmt: skip
     assert run.counts == RunCounts(7, 15)
 

@@ -162,6 +162,8 @@ class ParquetFiles:
                 **({"partition_base_dir": base} if base else {}),
             )  # fmt: skip
         except (pa.ArrowInvalid, OSError) as error:
+            if items[0].name.endswith(_PARQUET[:-1]):
+                raise _damaged(items[0].name, error) from error
             raise _not_readable(items[0].name, error, "parquet") from error
 
     def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
@@ -206,7 +208,7 @@ def _not_readable(name: str, error: Exception, kind: str) -> UsageError:
 
 def _damaged(name: str, error: Exception) -> SchemaError:
     reason = str(error).strip().partition("\n")[0]
-    return SchemaError(f"{name} is damaged, or is no text: {reason[:200]}", "fetch the file again")
+    return SchemaError(f"{name} cannot be read, it is damaged: {reason[:200]}", "fetch the file again")
 
 
 class CsvFiles:

@@ -53,7 +53,7 @@ def put_day(lake: Lake, cadence_us: int | None, instants: str) -> None:
         f"""SELECT 'c' AS cluster_id, 1 AS leader_id, 3 AS replica_id, 50L AS rows, {at("2")} AS first_time,
         {at("4902")} AS last_time, CAST({"NULL" if cadence_us is None else cadence_us} AS BIGINT) AS cadence_us,
         CAST(array() AS ARRAY<STRUCT<from_us: BIGINT, until_us: BIGINT>>) AS pauses,
-        '{instants}' AS instants, DATE'{DAY}' AS event_date"""
+        '{instants}' AS instants, 'files' AS made_from, DATE'{DAY}' AS event_date"""
     )
     lake.replace(BROKER_DAYS, rows, "true")
 

@@ -56,4 +56,4 @@ def test_its_commands(
     assert "drops brokers 2 and 3 from the ISR of busy-0 at 2026-11-21 16:31:54" in shrink
     assert (tmp_path / "story.svg").stat().st_size > 10_000
     verdicts = (tmp_path / "verdicts.csv").read_text(encoding="utf-8")
-    assert verdicts.count(",spurious,") == 18
+    assert verdicts.count(',"spurious",') == 18
