@@ -166,7 +166,9 @@ def run_command(
         job = open_job(out, settings, lake, catalog, new=True)
         with recorded_job(job, "run") as done:
             ingest_table_of_command(job, done, table)
-            _replay_and_report(job, done, file, wanted)
+            from isr_batch.scoring.broker_check import can_be_compared
+
+            _replay_and_report(job, done, file, wanted, comparable=can_be_compared(job.lake))
         return
     assert logs is not None
     found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
@@ -177,14 +179,15 @@ def run_command(
     job = open_job(out, settings, lake, catalog, logs=logs, new=True)
     with recorded_job(job, "run") as done:
         ingest_logs_of_command(job, done, found)
-        _replay_and_report(job, done, file, wanted)
+        _replay_and_report(job, done, file, wanted, comparable=True)
 
 
-def _replay_and_report(job: Job, done: "Run", file: Path, timelines: "Timelines | None") -> None:
-    from isr_batch.scoring.broker_check import can_be_compared, require_match
+def _replay_and_report(
+    job: Job, done: "Run", file: Path, timelines: "Timelines | None", *, comparable: bool
+) -> None:  # fmt: skip
+    from isr_batch.scoring.broker_check import require_match
 
     replay_window_of_job(job, done, Window(), timelines=timelines)
-    comparable = can_be_compared(job.lake)
     if comparable and look_for_late_checks(job):
         replay_window_of_job(job, done, Window(), timelines=timelines)
     matches = compare_with_brokers(job, done) if comparable else None

@@ -44,7 +44,8 @@ def test_days_are_marked_last(called: list[str]) -> None:
     run = Run()
     nightly.replay_window(lake(), RUNS, Window(), run)  # type: ignore[arg-type]
     assert called == [
-        "leased", "derive_tables", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "require", "mark_days"
+        "leased", "derive_tables", "replay", "write_disagreements", "write_eligible_leaders", "write_scores", "require",
+        "mark_days",
     ]  # fmt: skip
     assert run.counts == RunCounts(7, 15)
 
