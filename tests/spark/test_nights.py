@@ -63,6 +63,7 @@ def after(lake: Path, scratch: Path) -> None:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.nightly
 def test_ten_nights(tmp_path: Path) -> None:
     recorded, rotation = RecordedRun(SAMPLES / "leader-stop"), Rotation()
     times = recorded.nights(10)
