@@ -15,7 +15,7 @@ from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
 from isr_batch.incidents.sentences import cluster_headline
 from isr_batch.lake.arrow_read import contract_schema
-from tests.unit.incidents.test_own_shrinks import KEY, Log, at
+from tests.own_shrinks_log import KEY, Log, at
 
 BROKERS = (1, 2, 3)
 PAIRS = [(follower, leader) for follower, leader in product(BROKERS, BROKERS) if follower != leader]

@@ -4,7 +4,7 @@ from isr_batch.incidents.incident_lines import incident_lines
 from isr_batch.incidents.listing import chosen_incidents, listed_incidents
 from isr_batch.incidents.own_shrinks import OwnShrinks
 from isr_batch.lake.arrow_sql import ArrowSql
-from tests.unit.incidents.test_own_shrinks import KEY, Log, at, leader_was_silent
+from tests.own_shrinks_log import KEY, Log, at, leader_was_silent
 
 
 def rows_of(own: OwnShrinks, line: str) -> int:

@@ -6,7 +6,7 @@ import shlex
 import yaml
 
 from isr_batch.incidents.prometheus import prometheus_exposition
-from tests.unit.incidents.test_own_shrinks import Log, leader_was_silent
+from tests.own_shrinks_log import Log, leader_was_silent
 from tests.unit.incidents.test_rule_choices import score
 from tests.unit.test_commands_told import ROOT, check
 

@@ -7,7 +7,7 @@ import pytest
 
 from isr_batch.incidents.better_rule import better_rule
 from isr_batch.incidents.rule_choices import order_scores_for_choices, rule_choices
-from tests.unit.incidents.test_own_shrinks import Log, Row, leader_was_silent
+from tests.own_shrinks_log import Log, Row, leader_was_silent
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from isr_batch.incidents.own_shrinks import OwnShrinks
 from isr_batch.incidents.verdicts_csv import verdicts_csv
-from tests.unit.incidents.test_own_shrinks import KEY, Log, at, leader_was_silent
+from tests.own_shrinks_log import KEY, Log, at, leader_was_silent
 
 
 def read(own: OwnShrinks) -> list[dict[str, str]]:
