@@ -43,7 +43,9 @@ def with_growth_of_logs(
             ON day BETWEEN CAST(make_timestamp(2 * event_us - end_us) AS DATE)
               AND CAST(make_timestamp(end_us + {SECOND_US}) AS DATE)
         )
-        SELECT silences.* REPLACE (coalesce(known.kind, silences.kind) AS kind),
+        SELECT silences.* REPLACE (
+            CASE WHEN silences.kind = 'silent' THEN coalesce(known.kind, 'silent') ELSE silences.kind END AS kind
+          ),
           known.kind IS NULL AND silences.kind = 'silent' AS is_asked
         FROM silences LEFT JOIN (FROM known ANTI JOIN changed USING (broker_id, event_us)) AS known
           USING (broker_id, event_us)

@@ -95,8 +95,8 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
             "a table with so many rows is ingested one cluster at a time",
             "name the cluster with --cluster, and choose its rows with `where`",
         )
-    rows_in = {given.source.place: given.source.count(items) for given, items in fetches}
-    buckets = -(-sum(rows_in.values()) // ROWS_OF_BUCKET)
+    rows_in = sum(given.source.count(items) for given, items in fetches)
+    buckets = -(-rows_in // ROWS_OF_BUCKET)
     frames = []
     with rows_at_a_time(lake.spark, ROWS_AT_ONCE):
         for given, items in fetches:
@@ -110,7 +110,7 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
     none = first.checked.schema.empty_table()
     bad = pa.concat_tables([quarantine_rows(none, first.checked, ""), *map(_unpacked, refused)])
     clean = sum(row["rows"] for row in sizes if row["kind"] == GIVEN)
-    left_out = sum(rows_in.values()) - clean - bad.num_rows
+    left_out = rows_in - clean - bad.num_rows
     names = tuple(item.name for _, items in fetches for item in items)
     empty = with_dictionaries(none.select(first.checked.columns), first.checked)
     read = ReadTable(first.checked, empty, bad, left_out, names, spread=clean)
