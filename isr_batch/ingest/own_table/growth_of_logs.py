@@ -21,7 +21,7 @@ _COLUMNS = ("leader_id", "topic", "partition_id", "handled_time", "fetch_offset"
 def with_growth_of_logs(
     lake: Lake, sql: ArrowSql, cluster: str, silences: pa.Table, stale: Collection[date]
 ) -> pa.Table:  # fmt: skip
-    """Apply `quiet_where_logs_grew`; what was found before still holds on days whose rows are the same.
+    """Apply `quiet_where_logs_grew`; a silence that was found before still is one on days whose rows are the same.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def with_growth_of_logs(
     found = sql(
         f"""
         WITH known AS (
-          SELECT broker_id, kind, epoch_us(event_time) AS event_us FROM stored WHERE kind IN ('silent', 'quiet')
+          SELECT broker_id, kind, epoch_us(event_time) AS event_us FROM stored WHERE kind = 'silent'
         ), changed AS (
           SELECT DISTINCT broker_id, event_us FROM silences JOIN stale
             ON day BETWEEN CAST(make_timestamp(2 * event_us - end_us) AS DATE)
