@@ -220,6 +220,7 @@ class CsvFiles:
         self.place = place
         self.items = _items_of(files)
         self._csv = how
+        self._last: tuple[tuple[str, ...], pa.Table] | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -256,7 +257,10 @@ class CsvFiles:
         return int(self.rows(items, ()).num_rows)
 
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> pa.Table:  # noqa: ARG002, D102
-        return pa.concat_tables([self.schema.empty_table(), *map(self._read, items)])
+        names = tuple(item.name for item in items)
+        if self._last is None or self._last[0] != names:  # a file is parsed to be counted, and then to be read
+            self._last = names, pa.concat_tables([self.schema.empty_table(), *map(self._read, items)])
+        return self._last[1]
 
     def _read(self, item: Item) -> pa.Table:
         names = self.schema.names[:-1]
