@@ -116,21 +116,6 @@ def test_one_run_at_a_time(lake: Lake) -> None:
     assert lake.read(RUN_LEASE.name).count() == 8
 
 
-def test_a_killed_run_holds_nothing_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed = Lake(lake.spark, lake.root, "killed")
-    monkeypatch.setattr("os.getpid", lambda: 2**22 + 1)  # above the largest that Linux gives
-    held = leased(killed)
-    held.__enter__()
-    with leased(lake):
-        pass
-    elsewhere = leased(killed)
-    with monkeypatch.context() as of_host:
-        of_host.setattr("socket.gethostname", lambda: "elsewhere")
-        elsewhere.__enter__()
-    with pytest.raises(WriteConflictError, match="elsewhere"), leased(lake):
-        pass
-
-
 @pytest.mark.parametrize("cluster", ["leader-stop", "restart"])
 def test_recorded_brokers_cut_anywhere(sample_lake: Lake, cluster: str) -> None:
     """The law of tests/unit/test_windows.py, of brokers: the window's edges fall on any instants of some partitions."""
