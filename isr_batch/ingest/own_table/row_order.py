@@ -46,17 +46,30 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if not len(tied):
         return order, is_first
-    # Few rows have one set and time, and only they are compared in all columns.
-    which, places = np.cumsum(is_first)[tied], order[tied]
-    others = [_numbers(rows[name].take(pa.array(places))) for name in rows.column_names if name not in {time, *keys}]
-    within = np.lexsort([np.arange(len(places)), *others, which])
-    order[tied] = places[within]
-    differs = np.ones(len(tied), np.bool_)
-    differs[1:] = np.diff(which[within]) != 0
-    for column in others:
-        differs[1:] |= np.diff(column[within]) != 0
+    # Of rows with one set and time, those that the lake has too are equal in all columns, as they come.
+    others = [name for name in rows.column_names if name not in {time, *keys}]
+    which = np.cumsum(is_first)[tied]
+    differs = _differs(rows, others, which, order[tied])
+    mixed = np.isin(which, which[differs & ~is_first[tied]])
+    if mixed.any():
+        # Few are left to be sorted by all columns.
+        places, within = order[tied[mixed]], which[mixed]
+        few = rows.take(pa.array(places))
+        sort = np.lexsort([np.arange(len(places)), *(_numbers(few[name]) for name in others), within])
+        order[tied[mixed]] = places[sort]
+        differs[mixed] = _differs(rows, others, within, places[sort])
     is_first[tied] = differs
     return order, is_first
+
+
+def _differs(rows: pa.Table, names: Sequence[str], which: Ints, places: Ints) -> Bools:
+    """Tell whether rows at some places are of another set and time, or differ otherwise, from the ones before them."""
+    differs = np.ones(len(places), np.bool_)
+    differs[1:] = np.diff(which) != 0
+    for name in names:
+        values = _numbers(rows[name])[places]
+        differs[1:] |= values[1:] != values[:-1]
+    return differs
 
 
 def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
