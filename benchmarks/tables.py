@@ -23,6 +23,8 @@ from isr_batch.lake.lake import Lake
 from isr_batch.replay.packing import pack_stale_days
 
 ROWS = (100_000, 1_000_000, 5_000_000)
+FILES = 20
+"""Files of the largest size that Spark's workers ingest together."""
 PARTITIONS = 300
 EVERY_S = 0.5
 BEGINS_US = 1_773_144_000_000_000
@@ -55,12 +57,15 @@ _PEER_NAMES = {
 }
 
 
-def write_table(rows: int, file: Path) -> None:
-    """Write fetches of two followers of each partition, in order of time, as a Spark job would (snappy)."""
-    rng = np.random.default_rng(1)
+def write_table(rows: int, file: Path, number: int = 0) -> None:
+    """Write fetches of two followers of each partition, in order of time, as a Spark job would (snappy).
+
+    Files of one table follow each other.
+    """
+    rng = np.random.default_rng(1 + number)
     each = -(-rows // (2 * PARTITIONS))
-    pair, number = np.repeat(np.arange(2 * PARTITIONS), each), np.tile(np.arange(each), 2 * PARTITIONS)
-    seconds = number * EVERY_S + rng.uniform(0, 0.9 * EVERY_S, len(pair))
+    pair, step = np.repeat(np.arange(2 * PARTITIONS), each), np.tile(np.arange(each), 2 * PARTITIONS)
+    seconds = (number * each + step) * EVERY_S + rng.uniform(0, 0.9 * EVERY_S, len(pair))
     order = np.argsort(seconds, kind="stable")[:rows]
     partition, step = pair[order] // 2, pair[order] % 2
     end = (seconds[order] * (1 + partition % 50)).astype(np.int64)
@@ -77,10 +82,10 @@ def write_table(rows: int, file: Path) -> None:
     )  # fmt: skip
 
 
-def measure(folder: Path, rows: tuple[int, ...] = ROWS) -> list[Section]:
-    """Run each contestant on tables of some sizes, a process each."""
+def measure(folder: Path, rows: tuple[int, ...] = ROWS, files: int = FILES) -> list[Section]:
+    """Run each contestant on tables of some sizes, one process each; the workers' ingest on many files, too."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    (folder / "many").mkdir(parents=True)
     cpu: dict[tuple[str, int], float] = {}
     shown = []
     for count in rows:
@@ -90,13 +95,26 @@ def measure(folder: Path, rows: tuple[int, ...] = ROWS) -> list[Section]:
             cpu[name, count] = done["cpu_s"]
             figures = [f"{count:,}", f"{done['cpu_s']:.1f}", f"{done['peak_mb']:,.0f}", f"{done['bytes_ratio']:.2f}"]
             shown.append([what, *figures])
+    for number in range(files):
+        write_table(rows[-1], folder / "many" / f"{number}.parquet", number)
+    done = _in_a_process("spark-ingest", folder / "many", folder / "spark-ingest")
+    count = files * rows[-1]
+    shown.append([
+        _PEER_NAMES["spark-ingest"], f"{count:,}", f"{done['cpu_s']:.1f}", f"{done['peak_mb']:,.0f}",
+        f"{done['bytes_ratio']:.2f}",
+    ])  # fmt: skip
     few, many = rows[-2], rows[-1]
     further = {name: (cpu[name, many] - cpu[name, few]) / (many - few) * 1e6 for name in _PEER_NAMES}
+    of_many = (done["cpu_s"] - cpu["spark-ingest", many]) / (count - many) * 1e6
     return [Section(
         "Tables of fetches into a lake", "CPU seconds are of the whole process, with its start; the peak is of memory.",
         ("", "rows", "CPU, s", "peak, MB", "bytes by the source's"), shown,
         [(f"a further row, microseconds of CPU: {_PEER_NAMES[name]}", us) for name, us in further.items()]
-        + [("`ingest table` by DuckDB with DISTINCT, a further row", further["ingest"] / further["duckdb"])],
+        + [
+            (f"a further row of {count:,} in Spark's workers, microseconds of CPU", of_many),
+            ("`ingest table` by DuckDB with DISTINCT, a further row", further["ingest"] / further["duckdb"]),
+            ("the same by DuckDB that sorts as well", further["ingest"] / further["duckdb-in-order"]),
+        ],
     )]  # fmt: skip
 
 
@@ -179,8 +197,9 @@ def main() -> None:
         written = CONTESTANTS[name](file, folder)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     size = sum(path.stat().st_size for path in written.rglob("*.parquet"))
+    read = sum(path.stat().st_size for path in (file.rglob("*.parquet") if file.is_dir() else [file]))
     most = max(used, peak.worker + peak.jvm)
-    print(json.dumps({"cpu_s": cpu(), "peak_mb": most, "bytes_ratio": size / file.stat().st_size}))  # noqa: T201
+    print(json.dumps({"cpu_s": cpu(), "peak_mb": most, "bytes_ratio": size / read}))  # noqa: T201
 
 
 if __name__ == "__main__":

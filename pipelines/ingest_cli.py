@@ -253,36 +253,39 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
     from isr_batch.ingest.own_table.derived_tables import derive_tables
     from isr_batch.ingest.own_table.ingest import ingest_own_table
     from isr_batch.ingest.own_table.mapped_clusters import lacking_input
+    from isr_batch.lake.lease import leased
 
-    with job.out.step(f"ingest {' '.join(table.places)}") as facts:
-        ingest = ingest_own_table(
-            job.lake, table.places, table.mapping, window=table.window, full=table.full,
-            replaced=Replaced(table.window, *table.replaced) if table.replaced else None, may_lose=table.may_lose,
-            max_refused=job.settings.ingest.max_quarantine_ratio,
-        )  # fmt: skip
-        done.add(ingest.counts)
-        total = ingest.total
-        facts |= {
-            "rows": total.rows_in,
-            "new": total.new.total(),
-            "known": total.known.total(),
-            "left_out": total.left_out,
-            "refused": total.refused,
-        }
-        if table.replaced:
-            facts["gone"] = total.gone.total()  # fmt: skip
-    job.out.details("Rows by day and leader", ingest.by_day_and_leader(), ROW_COLUMNS)
-    for day in ingest.odd_days():
-        job.out.say(odd_day=day, advice="check the stamps; `where` or --from and --to leave such rows out")
-    for section, files in ingest.skipped.items():
-        if files:
-            job.out.say(skipped=section, files=files, why="read before, and unchanged; --full reads them again")
-    with job.out.step("terms of leaders"):
-        derive_tables(job.lake)
-    missing = lacking_input(job.lake)
-    if missing:
-        job.out.table("What the input lacks", missing, LACKING_COLUMNS)
-    _pack(job)
+    # One turn until all that follows from the rows is up to date, so that of two at once none ends halfway.
+    with leased(job.lake):
+        with job.out.step(f"ingest {' '.join(table.places)}") as facts:
+            ingest = ingest_own_table(
+                job.lake, table.places, table.mapping, window=table.window, full=table.full,
+                replaced=Replaced(table.window, *table.replaced) if table.replaced else None, may_lose=table.may_lose,
+                max_refused=job.settings.ingest.max_quarantine_ratio,
+            )  # fmt: skip
+            done.add(ingest.counts)
+            total = ingest.total
+            facts |= {
+                "rows": total.rows_in,
+                "new": total.new.total(),
+                "known": total.known.total(),
+                "left_out": total.left_out,
+                "refused": total.refused,
+            }
+            if table.replaced:
+                facts["gone"] = total.gone.total()
+        job.out.details("Rows by day and leader", ingest.by_day_and_leader(), ROW_COLUMNS)
+        for day in ingest.odd_days():
+            job.out.say(odd_day=day, advice="check the stamps; `where` or --from and --to leave such rows out")
+        for section, files in ingest.skipped.items():
+            if files:
+                job.out.say(skipped=section, files=files, why="read before, and unchanged; --full reads them again")
+        with job.out.step("terms of leaders"):
+            derive_tables(job.lake)
+        missing = lacking_input(job.lake)
+        if missing:
+            job.out.table("What the input lacks", missing, LACKING_COLUMNS)
+        _pack(job)
 
 
 def _pack(job: Job) -> None:

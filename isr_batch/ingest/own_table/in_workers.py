@@ -1,8 +1,8 @@
 """A table of fetches that is too large for one process, in Spark's workers.
 
-Rows cross Spark as packets: those of a day and a bucket of sets, as the bytes of an Arrow stream. A worker checks rows
-by the same SELECT as the driver, and another merges a day's bucket with what the lake has of it and writes the new rows
-to a file. Files are in no commit until all counts are in, so that the limit on refused rows comes first.
+Rows cross Spark as packets: those of a cluster, a day and a bucket of sets, as the bytes of an Arrow stream. A worker
+checks rows by the same SELECT as the driver, and another merges a day's bucket with what the lake has of it and writes
+the new rows to a file. Files are in no commit until all counts are in, so that the limit on refused rows comes first.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -53,7 +54,8 @@ REFUSED, STORED, GIVEN = 0, 1, 2
 _NO_DAY: Final = -1
 
 _PACKETS: Final = pa.schema([
-    ("day", pa.int32()), ("bucket", pa.int32()), ("kind", pa.int32()), ("rows", pa.int64()), ("packet", pa.binary()),
+    ("cluster_id", pa.string()), ("day", pa.int32()), ("bucket", pa.int32()), ("kind", pa.int32()),
+    ("rows", pa.int64()), ("packet", pa.binary()),
 ])  # fmt: skip
 _REPORTS: Final = pa.schema([("report", pa.string())])
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -82,19 +84,8 @@ class SpreadTable:
 
 
 def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> SpreadTable:
-    """Check the rows of some items in Spark's workers, once.
-
-    Raises
-    ------
-    UsageError
-        If each row names its cluster.
-    """
+    """Check the rows of some items in Spark's workers, once."""
     (first, _), *_ = fetches
-    if "cluster_id" not in first.checked.constants:
-        raise UsageError(
-            "a table with so many rows is ingested one cluster at a time",
-            "name the cluster with --cluster, and choose its rows with `where`",
-        )
     rows_in = sum(given.source.count(items) for given, items in fetches)
     buckets = -(-rows_in // ROWS_OF_BUCKET)
     frames = []
@@ -105,16 +96,18 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
             frames.append(rows.mapInArrow(check, from_arrow_schema(_PACKETS)))
         every = reduce(DataFrame.unionAll, frames)
         kept = every.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
-        sizes = kept.groupBy("day", "kind").agg(F.sum("rows").alias("rows")).toArrow().to_pylist()
+        sizes = kept.groupBy("cluster_id", "day", "kind").agg(F.sum("rows").alias("rows")).toArrow().to_pylist()
     refused = kept.where(F.col("kind") == REFUSED).select("packet").toArrow()["packet"].to_pylist()
     none = first.checked.schema.empty_table()
     bad = pa.concat_tables([quarantine_rows(none, first.checked, ""), *map(_unpacked, refused)])
-    clean = sum(row["rows"] for row in sizes if row["kind"] == GIVEN)
+    sizes = [row for row in sizes if row["kind"] == GIVEN]
+    clean = sum(row["rows"] for row in sizes)
     left_out = rows_in - clean - bad.num_rows
     names = tuple(item.name for _, items in fetches for item in items)
     empty = with_dictionaries(none.select(first.checked.columns), first.checked)
-    read = ReadTable(first.checked, empty, bad, left_out, names, spread=clean)
-    days = tuple(sorted({row["day"] for row in sizes if row["kind"] == GIVEN}))
+    clusters = tuple({row["cluster_id"] for row in sizes})
+    read = ReadTable(first.checked, empty, bad, left_out, names, spread=clean, spread_clusters=clusters)
+    days = tuple(sorted({row["day"] for row in sizes}))
     return SpreadTable(kept.where(F.col("kind") != REFUSED), read, days, buckets)
 
 
@@ -146,15 +139,16 @@ def files_of_new_rows(
             f"the table has too many rows for one process, and workers cannot write to {lake.root}",
             "ingest it in parts, with --from and --to",
         )
-    names = [*spread.read.rows.column_names]
+    names = [name for name in spread.read.rows.column_names if name != "cluster_id"]
     names += ["leader_epoch"] if terms is not None else []
     days = ", ".join(f"DATE'{np.datetime64(day, 'D')}'" for day in spread.days)
     where = f"cluster_id = {sql_literal(target.cluster_id)} AND event_date IN ({days})"
     stored = lake.read(FETCH_LOG.name).where(where).select(*names, "event_date")
-    pack = partial(_stored_packets, target.checked, spread.buckets)
+    given = spread.packets.where(F.col("cluster_id") == target.cluster_id)
+    pack = partial(_stored_packets, target, spread.buckets)
     work = partial(_merged_packets, target, store, terms)
     with rows_at_a_time(lake.spark, ROWS_AT_ONCE):
-        together = spread.packets.unionAll(stored.mapInArrow(pack, from_arrow_schema(_PACKETS)))
+        together = given.unionAll(stored.mapInArrow(pack, from_arrow_schema(_PACKETS)))
     with rows_at_a_time(lake.spark, PACKETS_AT_ONCE):
         tasks = max(1, min(len(spread.days) * spread.buckets, MOST_TASKS))
         of_tasks = together.repartition(tasks, "day", "bucket").sortWithinPartitions("day", "bucket", "kind")
@@ -162,8 +156,8 @@ def files_of_new_rows(
     files = []
     for text in reports["report"].to_pylist():
         report = json.loads(text)
-        given, new = ({int(leader): rows for leader, rows in report[name].items()} for name in ("given", "new"))
-        account.count(report["day"], given, new)
+        counts = ({int(leader): rows for leader, rows in report[name].items()} for name in ("given", "new"))
+        account.count(report["day"], *counts)
         if report["file"]:
             files.append(FileOfWorker(**report["file"]))
     return files
@@ -177,20 +171,33 @@ def _checked_packets(
             for answer in sql.batches(checked.text, ROWS_AT_ONCE, rows=pa.table(batch)):
                 clean, bad = split_refused(answer)
                 if bad.num_rows:
-                    yield _packet(_NO_DAY, 0, REFUSED, quarantine_rows(bad, checked, name))
+                    yield _packet("", _NO_DAY, 0, REFUSED, quarantine_rows(bad, checked, name))
                 rows = with_dictionaries(clean.select(checked.columns), checked)
-                yield from _by_day_and_bucket(rows, checked, buckets, GIVEN)
+                for cluster_id, of_cluster in _by_cluster(rows, checked):
+                    yield from _by_day_and_bucket(cluster_id, of_cluster, checked, buckets, GIVEN)
 
 
 def _stored_packets(
-    checked: Checked, buckets: int, batches: Iterator[pa.RecordBatch]
+    target: RowsOfCluster, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     for batch in batches:
-        rows = with_dictionaries(pa.table(batch).drop_columns(["event_date"]), checked)
-        yield from _by_day_and_bucket(rows, checked, buckets, STORED)
+        rows = with_dictionaries(pa.table(batch).drop_columns(["event_date"]), target.checked)
+        yield from _by_day_and_bucket(target.cluster_id, rows, target.checked, buckets, STORED)
 
 
-def _by_day_and_bucket(rows: pa.Table, checked: Checked, buckets: int, kind: int) -> Iterator[pa.RecordBatch]:
+def _by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Table]]:
+    if "cluster_id" not in rows.column_names:
+        yield str(checked.constants["cluster_id"]), rows
+        return
+    names = rows["cluster_id"].cast(pa.string())
+    rows = rows.drop_columns(["cluster_id"])
+    for name in pc.unique(names).to_pylist():
+        yield name, rows.filter(pc.equal(names, name))
+
+
+def _by_day_and_bucket(
+    cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
+) -> Iterator[pa.RecordBatch]:
     if not rows.num_rows:
         return
     day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US
@@ -199,7 +206,7 @@ def _by_day_and_bucket(rows: pa.Table, checked: Checked, buckets: int, kind: int
     found, begins = np.unique(key[order], return_index=True)
     ordered = rows.take(pa.array(order))
     for number, begin, end in zip(found.tolist(), begins, np.append(begins[1:], len(order)), strict=True):
-        yield _packet(number // buckets, number % buckets, kind, ordered.slice(begin, end - begin))
+        yield _packet(cluster_id, number // buckets, number % buckets, kind, ordered.slice(begin, end - begin))
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
@@ -247,11 +254,11 @@ def _none_of(given: pa.Table, epochs: object) -> pa.Table:
     return none if epochs is None else none.append_column("leader_epoch", pa.array([], pa.int32()))
 
 
-def _packet(day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
+def _packet(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
-    columns = [[day], [bucket], [kind], [rows.num_rows], [sink.getvalue().to_pybytes()]]
+    columns = [[cluster_id], [day], [bucket], [kind], [rows.num_rows], [sink.getvalue().to_pybytes()]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _PACKETS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_PACKETS)
 

@@ -73,6 +73,8 @@ class ReadTable:
     names: tuple[str, ...]
     spread: int = 0
     """Clean rows in Spark's workers, which are not among `rows`."""
+    spread_clusters: tuple[str, ...] = ()
+    """Clusters of these."""
 
     @property
     def rows_in(self) -> int:
@@ -88,7 +90,7 @@ class ReadTable:
     def clusters(self) -> list[str]:
         """Names of the clusters in the rows; with a constant in the mapping, that one even without rows."""
         if "cluster_id" in self.rows.column_names:
-            return [str(name) for name in pc.unique(self.rows["cluster_id"].cast(pa.string())).to_pylist()]
+            return [*self.spread_clusters, *pc.unique(self.rows["cluster_id"].cast(pa.string())).to_pylist()]
         return [str(self.checked.constants["cluster_id"])]
 
     def of_cluster(self, cluster_id: str) -> pa.Table:

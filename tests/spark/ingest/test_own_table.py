@@ -295,11 +295,16 @@ def test_what_does_not_fit_is_told_before_anything_is_written(lake: Lake, tmp_pa
 
 
 def test_workers_add_the_rows_that_one_process_adds(lake: Lake, tmp_path: Path) -> None:
-    """Of a table with bad rows, consumers and repeats, over midnight, in several pieces, and of a Delta table."""
+    """Of a table with bad rows, consumers and repeats, over midnight, in several pieces, and of a Delta table.
+
+    It has rows of two clusters.
+    """
     table = made_up_table(3, begins_ms=MIDNIGHT_MS - 100_000)
+    clusters = pa.array([f"c{partition % 2}" for partition in table["partition"].to_pylist()])
+    table = table.append_column("cluster", clusters)
     bad = table.slice(0, 9).set_column(4, "offset", pa.array([None] * 9, pa.int64()))
     consumers = table.slice(0, 7).set_column(3, "follower", pa.array([-1] * 7))
-    mapping = mapping_of(tmp_path, MADE_UP)
+    mapping = mapping_of(tmp_path, MADE_UP.replace("cluster_id: c\n", "cluster_id: {column: cluster}\n"))
     lakes = {name: Lake(lake.spark, f"{lake.root}/{name}") for name in ("here", "workers")}
     for number, file in enumerate(pieces(pa.concat_tables([table, bad, consumers, table.slice(0, 50)]), 3, tmp_path)):
         totals = []
