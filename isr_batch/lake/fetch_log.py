@@ -18,24 +18,24 @@ _LAST = {
 
 
 def single_fetches(rows: DataFrame) -> DataFrame:
-    """Rows of ``fetch_log``, one a fetch: the columns of view ``fetches``."""
+    """Rows of ``fetch_log`` with one row per fetch: the columns of view ``fetches``."""
     text = sql_texts()["fetches"].replace("fetch_log", "{fetch_log}")
     return rows.sparkSession.sql(text, fetch_log=rows)
 
 
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
-    """Make single rows of the fetches of those runs that lie partly in a span of time and partly not.
+    """Split the runs of fetches that lie only partly in a span of time into single rows.
 
-    To replace the rows of that time is then to replace its fetches. ``fetch_log`` says the same as before.
+    Then the fetches of that span can be replaced row by row. The content of ``fetch_log`` stays the same.
 
     Parameters
     ----------
     lake : Lake
         With or without a ``fetch_log``.
     of_rows : str
-        SQL condition of the rows that are asked for.
+        SQL condition that selects the rows.
     time : str
-        Column that is in the span or not: handled_time or completed_time.
+        Column that decides whether a fetch is in the span: handled_time or completed_time.
     span : (str, str) or (datetime, datetime)
         First and last instant, both within the span; UTC, text as SQL casts it to a TIMESTAMP.
     """

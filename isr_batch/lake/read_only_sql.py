@@ -1,4 +1,4 @@
-"""Find out whether a text of Spark's SQL is a query on the tables of a lake, and nothing else, before it runs."""
+"""Check, before it runs, that Spark SQL is a query on the tables of a lake and nothing else."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -40,7 +40,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     Raises
     ------
     UsageError
-        With what it is, or has, besides; or when Spark does not understand it.
+        With the part that is not a plain query; or when Spark cannot parse it.
     """
     try:
         # Variables would put what is in the environment into the text.

@@ -1,6 +1,6 @@
-"""Timelines: the tables that hold them, a row once for all rule runs that share it, and the views that give each run's.
+"""Timelines: the tables, with one row for all rule runs that share it, and the views per run.
 
-docs/adr/0024-timelines-once.md says why.
+docs/adr/0024-timelines-once.md has the reason.
 """
 
 from typing import Literal
