@@ -1,4 +1,4 @@
-"""Find who was at fault for drops by the fetches around them: whose were absent, and whose went on."""
+"""Find the broker at fault for drops by the fetches around them: whose were absent, and whose continued."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta

@@ -75,7 +75,7 @@ _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
 
 @dataclass(frozen=True)
 class IngestOfBrokerLogs:
-    """What an ingest did: its counts, and what became of every line; no tallies when there was nothing new."""
+    """Result of an ingest: its counts, and the account of every line; without an account if nothing was new."""
 
     counts: RunCounts
     account: list[Tally]
@@ -93,7 +93,7 @@ def ingest_broker_logs(
     Parameters
     ----------
     lake : Lake
-        Where to.
+        The lake to write to.
     folder : Path
         One folder per broker.
     cluster_id : str
@@ -101,7 +101,7 @@ def ingest_broker_logs(
     release : str, optional
         Of the brokers, in place of what their logs or ``cluster.yaml`` say.
     options : LogOptions, optional
-        What the operator says about the stamps.
+        The operator's options about timestamps.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def _read_and_write(
 
 
 def _weigh(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
-    """Write what server.log and state-change.log alone tell about shrinks."""
+    """Write the evidence of server.log and state-change.log about shrinks."""
     found = find_evidence(read, every)
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 

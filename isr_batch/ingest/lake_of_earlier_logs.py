@@ -1,4 +1,4 @@
-"""What a lake has of the logs that are gone, for those that go on from them; and the lines that it keeps for that."""
+"""Read a lake's content of earlier logs for logs that continue them, and select the lines to keep for that."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -94,7 +94,7 @@ def _list(numbers: set[int]) -> str:
 
 
 def unnamed_topics(rows: list[dict[str, Any]], topics: pa.Table) -> int:
-    """Count the topics of which only the id is known."""
+    """Count the topics known only by their id."""
     named = set(topics["topic"].to_pylist())
     return len({row["topic"] for row in rows if row["topic"] not in named
                 and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip

@@ -166,7 +166,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
 def _with_maker(sources: Sources, changes: pa.Table, files: pa.Table, controller_known: bool) -> pa.Table:  # noqa: FBT001 as given
     """List the replicas that left without a Shrinking line, with ``made_by``.
 
-    Where the leader's server.log does not reach, the controller's records tell: it takes a replica out of the ISR if
+    Where the leader's server.log is missing, the controller's records decide: it removes a replica from the ISR if
     its broker is fenced or shuts down, and when it elects another leader.
     """
     return sources.sql(
@@ -206,8 +206,8 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 def _by_order(sources: Sources, terms: pa.Table, begun: pa.Table) -> pa.Table:
     """List the changes in LeaderAndIsr requests: the ISR in a request compared with the last known ISR before it.
 
-    The requests are logged at TRACE. Without that, a leader's next line has the ISR that it changes: who is not in
-    there any more was taken out by then.
+    The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas
+    missing there were removed before.
     """
     return sources.sql(
         f"""
@@ -266,10 +266,10 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: Sources, terms: pa.Table) -> pa.Table:
-    """List the partition states that leaders logged, from the earliest line of each; for lack of a metadata log.
+    """List the partition states that leaders logged, by the earliest line of each, in place of a metadata log.
 
-    ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that only a request tells of. Its ISR is what
-    the next update is relative to; its place is after the last update before it.
+    ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
+    update is relative to its ISR; it is ordered after the last update before it.
     """
     states = sources.sql(
         f"""

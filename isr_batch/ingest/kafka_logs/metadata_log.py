@@ -33,7 +33,7 @@ _UNKNOWN = -1
 def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     """Parse the record in each line: record_offset, at_us, type, data, malformed.
 
-    ``malformed`` is null where there is no record; type and data are null if it cannot be parsed.
+    ``malformed`` is null for lines without a record; type and data are null if it cannot be parsed.
 
     Parameters
     ----------

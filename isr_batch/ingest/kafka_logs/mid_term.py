@@ -81,10 +81,10 @@ class Signs(NamedTuple):
         Fetches that a leader served without an error: broker_id, stretch (its number among those of the broker),
         topic, partition_id, leader_epoch, first_us, last_us, fetches.
     named : sequence of dict
-        Lines of a leader about a partition of its own: broker_id, topic, partition_id, at_us, leader_epoch (or
+        Lines of a leader about a partition that it leads: broker_id, topic, partition_id, at_us, leader_epoch (or
         UNKNOWN_EPOCH).
     led : mapping of (topic, partition) to sequence of (at_us, leader_id, leader_epoch, source)
-        Who led, by the controller's records and snapshots, in order of time.
+        Leaders by the controller's records and snapshots, in order of time.
     """
 
     starts: Sequence[Row]
@@ -364,6 +364,6 @@ def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
 
 
 def _units(text: str) -> list[int]:
-    """Split a text into UTF-16 code units, of which Java computes its hash."""
+    """Split a text into UTF-16 code units, on which Java computes its hash."""
     data = text.encode("utf-16-be")
     return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

@@ -1,4 +1,4 @@
-"""What the other tables need of the request logs: few rows, aggregated from all requests."""
+"""Summaries of the request logs for the other tables: few rows, aggregated from all requests."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -103,16 +103,16 @@ BUCKETS = Query(
 
 
 def request_pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Table:
-    """Find the times in which a broker did nothing about requests, or completed none.
+    """Find the periods in which a broker processed no request, or completed none.
 
-    Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row is
-    about a bucket that begins after a pause, that is the first one of a process, or that is the last one of all.
+    Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time, and a row
+    describes a bucket that begins after a pause, the first one of a process, or the last one of all.
 
     Parameters
     ----------
     engine : Engine
     buckets : Rows
-        What `BUCKETS` says of the requests.
+        The requests summarised by `BUCKETS`.
     settings : pa.Table
         With broker_id and starts_us, the times at which its processes started.
 
@@ -122,7 +122,7 @@ def request_pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Tabl
         broker_id; before_us, first_us and last_us: the last step before the bucket, and its own; before_done_us and
         done_us: the completions before and after the pause; process_before and process, the numbers of the broker's
         process; is_last; waiting_since_us: since when a request has waited for its broker that is processed or answered
-        after the pause (null if none waited for `WAITED_US`).
+        after the pause (null if no request waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
     return engine.collect(engine.by_key(["broker_id"], partial(_pauses, starts=starts), _PAUSES, parts=buckets))
@@ -163,7 +163,7 @@ def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
 
 
 def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Find the time at which each broker's request log begins; ``by_file`` as `requests_by_file` gives it."""
+    """Find the start of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
     begins_us: dict[int, int] = {}
     for row in by_file.to_pylist():
         if row["reason"] is None and row["first_us"] is not None:

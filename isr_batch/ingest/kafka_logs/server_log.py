@@ -186,7 +186,7 @@ def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa
 
 
 def leader_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse starts of terms as leader; with ``tells_previous``, a null previous_leader_id means that there was none."""
+    """Parse starts of terms as leader; with ``tells_previous``, a null previous_leader_id means no previous leader."""
     columns = (
         "topic VARCHAR, partition_id INTEGER, leader_epoch INTEGER, start_offset BIGINT, partition_epoch INTEGER, "
         "start_high_watermark BIGINT, isr VARCHAR, previous_leader_id INTEGER"
@@ -306,7 +306,7 @@ def _numbers(release: str) -> list[int]:
 
 
 def _checks_per_lag_time(release: list[int] | None) -> int:
-    """Look up how often a release checks the ISR per lag time; an unknown release counts as the newest."""
+    """Look up how often a release checks the ISR per lag time; an unknown release is treated as the newest."""
     rules = [rule for since, rule in RELEASED_RULES if release is not None and release >= list(since)]
     return (rules or [RELEASED_RULES[-1][1]])[-1].checks_per_lag_time
 

@@ -89,7 +89,7 @@ def _went_on(
     fetchers: Mapping[int, int],
     others: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[int, int, int]]]:
-    """Find what the last request of a session read in the logs before; nothing if that cannot be told apart."""
+    """Find the partitions of a session's last request in earlier logs; nothing if the session is ambiguous."""
     pair = opened["broker_id"], opened["replica_id"]
     before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]
     if sum((each["broker_id"], each["replica_id"]) == pair for each in others) > 1:

@@ -78,7 +78,7 @@ _DAMAGED = (*DAMAGED, zlib.error, lzma.LZMAError)
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the decompressed bytes of a file; of an uncompressed file, those from ``start`` to before ``end``.
 
-    Of an export of a log viewer, its lines (`isr_batch.ingest.log_files.exports`).
+    For a log viewer's export, the bytes of its lines (`isr_batch.ingest.log_files.exports`).
 
     Raises
     ------

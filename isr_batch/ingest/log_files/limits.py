@@ -1,4 +1,4 @@
-"""What a compressed file may unpack to, and why a file is not read any further."""
+"""Limits on the unpacked size of compressed files, and the errors that stop reading a file."""
 
 from typing import Final
 
