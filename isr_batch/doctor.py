@@ -103,7 +103,7 @@ def _spark() -> DoctorCheck:
 
 
 def _time_zone() -> DoctorCheck:
-    """All times are UTC whatever the zone is; but a name that there is not, Python and Java take for different ones."""
+    """Check the zone's name: all times are UTC, but Python and Java resolve an unknown zone name differently."""
     name = os.environ.get("TZ", "")
     if not name:
         return DoctorCheck("time zone", f"{time.tzname[0]}; all times here are UTC")

@@ -1,8 +1,8 @@
-"""How the JVM of a local session is started: quickly where there is little to do.
+"""Options for the JVM of a local session: a fast start for small inputs.
 
-Of a short run the JVM's own compiler takes a third, and loading classes half of the start. Little input is not worth
-the second compiler, nor a collector of several threads; and classes are loaded from an archive that
-``python -m isr_batch.jvm`` made of them (`make setup`). A JVM to which the archive does not fit goes on without it.
+The JVM's compiler takes a third of a short run, and loading classes half of the start. Small inputs do not need the C2
+compiler or a parallel collector, and classes are loaded from an archive made by ``python -m isr_batch.jvm`` (`make
+setup`). A JVM ignores an archive that does not match it.
 """
 
 import os
@@ -39,7 +39,7 @@ def jvm_options(*, little: bool) -> str:
 
 
 def class_archive() -> Path:
-    """Where the archive of classes is, or would be: beside Spark's jars, which it is made of."""
+    """Path of the class archive, next to Spark's jars, from which it is made."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

@@ -9,7 +9,7 @@ import unicodedata
 
 
 def printable(text: str) -> str:
-    r"""Write whatever is no visible character, a line end too, by its number: ``\x1b``, ``\u202e``."""
+    r"""Escape every invisible character, line ends included, by its number: ``\x1b``, ``\u202e``."""
     return text if text.isprintable() else "".join(map(_visible, text))
 
 

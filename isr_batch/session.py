@@ -193,7 +193,7 @@ def _local_options() -> dict[str, str]:
 
 
 def _empty_folder() -> str:
-    """A folder of this process, with a name that nobody can know before."""
+    """A folder of this process, with an unpredictable name."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -61,11 +61,11 @@ def find_logs_of_command(
     Raises
     ------
     NoInputError
-        When there is nothing to read.
+        When the folder has no logs.
     QualityGateError
-        When a log is in a layout that is not read.
+        When the layout of a log is not supported.
     UsageError
-        When the release is none, stamps are not in UTC, or names and settings do not fit the folder.
+        When the release is unknown, timestamps are not in UTC, or names and settings do not match the folder.
     """
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
@@ -85,12 +85,12 @@ def find_logs_of_command(
 
 
 def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplayError | None":
-    """Say that no log has a follower fetch, if there is a server.log at least; None if there is something to replay.
+    """Report that no log has a follower fetch, if there is a server.log; None if there is something to replay.
 
     Raises
     ------
     NothingToReplayError
-        When there is no server.log either.
+        When the folder has no server.log either.
     """
     from isr_batch.errors import NothingToReplayError
     from isr_batch.ingest.kafka_logs.first_look import require_follower_fetches
@@ -229,14 +229,14 @@ class TableOfCommand:
 def table_of_command(
     places: list[str], file: Path, cluster: str | None, window: Window, *, full: bool = False
 ) -> TableOfCommand:
-    """Read the mapping of a table, and look for it, before anything is started.
+    """Read the mapping of a table, and check that the table exists, before anything is started.
 
     Raises
     ------
     UsageError
         With all mistakes in the mapping.
     NoInputError
-        When there is no such file or folder.
+        When the file or folder does not exist.
     """
     from isr_batch.ingest.own_table.mapping import load_mapping
     from isr_batch.lake.addresses import is_glob, is_table_name

@@ -162,7 +162,7 @@ class Output:
             self.table(title, rows, columns)
 
     def text(self, lines: Iterable[str]) -> None:
-        """Write lines; a line end in one of them is none."""
+        """Write lines; line ends within a line are escaped."""
         self._stdout.print("\n".join(map(printable, lines)), soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:

@@ -61,7 +61,7 @@ def evidence_answer(evidence: pa.Table, *, request_log: bool = False, missing: S
 
 
 def _on_purpose(rows: Sequence[Row]) -> str:
-    """Say of which replicas no rule of lag explains why their leaders dropped them."""
+    """List the replicas whose drop no lag rule explains."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -78,7 +78,7 @@ def _on_purpose(rows: Sequence[Row]) -> str:
 
 
 def _unexplained(rows: Sequence[Row]) -> str:
-    """Say of whom nobody can tell whether leader or controller dropped them."""
+    """List the replicas that may have been dropped by the leader or the controller."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
         return ""

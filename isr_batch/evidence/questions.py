@@ -35,10 +35,10 @@ _EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION
 
 
 class AnsweredQuestion(NamedTuple):
-    """A question, its answer, the first lines that it rests on (``file:line``), and how sure it is.
+    """A question, its answer, the first lines that support it (``file:line``), and its confidence.
 
-    ``how_sure`` is strong evidence, weak evidence or no evidence for a suspicion; printed where lines say it; bound
-    where they only limit it; replayed where the replay of the brokers' rule says it; unknown where nothing tells.
+    ``how_sure`` is strong evidence, weak evidence or no evidence for a suspicion; printed if lines state it; bound
+    if they only limit it; replayed if it comes from the replay of the brokers' rule; otherwise unknown.
     """
 
     question: str
@@ -48,16 +48,16 @@ class AnsweredQuestion(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether these logs tell."""
+        """Whether these logs have the answer."""
         return self.how_sure != UNKNOWN
 
 
 class RequestsForQuestions(NamedTuple):
-    """What only request logs tell, as `isr_batch.evidence.questions_with_requests.collect_with_requests` collects it.
+    """Data from request logs, see `isr_batch.evidence.questions_with_requests.collect_with_requests`.
 
     ``verdicts``: rows of the view evidence_and_verdicts that the replay judges, known_by, verdict, primary_cause,
-    true_lag_ms, avoiding_lag_time_ms. ``clients``: who wrote to a partition from when its follower was last caught up
-    until it was dropped, the busiest first: client_id, topic, appends, records, drops, first (source_file,
+    true_lag_ms, avoiding_lag_time_ms. ``clients``: clients that wrote to a partition from when its follower was last
+    caught up until it was dropped, the busiest first: client_id, topic, appends, records, drops, first (source_file,
     source_line).
     """
 

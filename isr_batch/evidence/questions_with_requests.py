@@ -1,4 +1,4 @@
-"""What request logs add to the lines of server.log: the replay's verdicts, and the producers before each shrink."""
+"""Add data from request logs to the lines of server.log: the replay's verdicts, and the producers before a shrink."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ ORDER BY records DESC, appends DESC, topic, client_id
 
 
 def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:
-    """Collect what only request logs tell, by cluster; what the lake does not have is empty.
+    """Collect data that only request logs have, by cluster; tables that the lake lacks are empty.
 
     Parameters
     ----------

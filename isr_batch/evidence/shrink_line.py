@@ -9,7 +9,7 @@ release        a shrink in server.log
 3.6 -          with ``lastCaughtUpTimeMs`` of each
 =============  ==========================================================================================
 
-Since 3.0 the offset and the time may be ``unknown``. Whoever reads the first form puts it into the second first.
+Since 3.0 the offset and the time may be ``unknown``. Readers of the first form convert it to the second.
 The patterns are for `re`, RE2 and DuckDB: without lookaround.
 """
 

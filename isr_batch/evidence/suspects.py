@@ -1,7 +1,7 @@
 """Judge by the lines whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict: nothing here knows what the follower fetched. What can be said rests on who was dropped
-together, since when, and how soon they were back.
+This is evidence, not a verdict: the follower's fetches are unknown here. It only considers which replicas were
+dropped together, since when, and how soon they were back.
 """
 
 from collections import defaultdict

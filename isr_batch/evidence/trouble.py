@@ -46,7 +46,7 @@ _OF_PARTITION = re.compile(r"\b[Pp]artition (\S+?)-(\d{1,10})(?=[\s,;.:]|$)")
 
 
 def trouble_in_line(text: str, broker_id: int, place: EvidencePosition, at_us: int) -> TroubleLine | None:
-    """Read a line about a follower's trouble; None when it is none."""
+    """Parse a follower's error line; None for any other line."""
     for kind, pattern in _COMPILED.items():
         if pattern.search(text):
             fetcher, partition = _FETCHER.search(text), _OF_PARTITION.search(text)

@@ -62,7 +62,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
     Raises
     ------
     UsageError
-        If there is no such rule.
+        If the rule does not exist.
     NoInputError
         If the lake has no such topic or partition, no replay of the rule, or no shrink by it.
     """
@@ -297,7 +297,7 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
     """Find the row of ``leader_epochs`` at the time of the change, with ``start_us`` and ``end_us``.
 
-    A term of which the log has several stretches has several rows.
+    A term with several stretches in the log has several rows.
     """
     joined = engine(
         JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})

@@ -1,7 +1,7 @@
 """Describe one shrink in text: the data classes, and all sentences of the explanation.
 
-Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers beside it
-are those that decide it according to docs/verdicts.md.
+Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers next to
+it are those that decide it according to docs/verdicts.md.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """What another rule run did: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
+    """Decision of another rule run: ``made`` the same shrink, ``kept`` the follower, or had it ``out`` already."""
 
     run: str
     stand: str

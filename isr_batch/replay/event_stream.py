@@ -1,7 +1,7 @@
-"""The input tables as one stream of rows for the kernel: what happened, in the leader's own order.
+"""Turn the input tables into one stream of rows for the kernel: events in the leader's own order.
 
 Every row belongs to a set: one partition on one leader. Facts about a broker as a whole (silences,
-checks seen, who may join) become rows of each set that they concern. Fetches and appends, nearly all of
+logged checks, which followers may join) become rows of each set that they concern. Fetches and appends, nearly all of
 the log, come as packed segments.
 """
 

@@ -217,7 +217,7 @@ def _rows_of(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _packed(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """What a function makes of the segments of pieces."""
+    """Apply a function to the segments of pieces."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_packing_compiled()

@@ -1,4 +1,4 @@
-"""What a replay or a simulation gives (rows of ``udfs.batches.results.RESULT_SCHEMA``), as the rows of the tables."""
+"""Convert results of a replay or a simulation (``udfs.batches.results.RESULT_SCHEMA``) to rows of the tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -308,7 +308,7 @@ def disagreement_chart(rows: Rows) -> Spec:
 
 
 def _alike(rows: Rows) -> dict[str, str]:
-    """Name each rule with all that make the same shrinks: no number tells them apart."""
+    """Group the rules that make the same shrinks, because all their figures are equal."""
     of: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for row in rows:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):

@@ -29,7 +29,7 @@ _CAUSES: Final = {
 def shrink_sentences(
     facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
 ) -> tuple[str, list[str]]:
-    """Tell a shrink: a headline, a sentence or three of each follower, and what other rules do.
+    """Describe a shrink: a headline, one to three sentences per follower, and the decisions of other rules.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def shrink_sentences(
         The brokers' own.
     lag_time_ms : int
     stands : mapping of str to sequence of str
-        Rules by what they do, as STANDS has it.
+        Rules by their decision, see STANDS.
     """
     first = facts[0]
     lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])

@@ -1,8 +1,8 @@
-"""What the brokers decided against what the replay of their own rule decides.
+"""Compare the brokers' decisions with those of a replay of the rule that they ran.
 
-Only timing is taken from the log: the phase of isr-expiration, when a logged check ran (``broker_events``), and that
-one came late (`isr_batch.scoring.late_checks`). Who leaves, who joins, and every offset and time behind it is the
-replay's own. `predict` compares a replay to which no line of a change gave a time.
+Only timing is taken from the log: the phase of isr-expiration, when a logged check ran (``broker_events``), and which
+checks were late (`isr_batch.scoring.late_checks`). The replay itself decides which replicas leave and join, with
+every offset and time behind it. `predict` compares a replay without any times from the lines of changes.
 """
 
 import json
@@ -62,10 +62,10 @@ _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change
 
 @dataclass(frozen=True)
 class BrokerCheckSummary:
-    """A row a cluster, leader and kind of change, all of them counts.
+    """One row of counts per cluster, leader and kind of change.
 
-    ``races`` are changes without a twin whose order the log cannot tell; ``unknown`` are those for which the log cannot
-    vouch; the last four columns count matched changes, and the last three of them are null where no figure was logged.
+    ``races`` are unmatched changes whose order the log does not show; ``unknown`` are those outside the coverage of the
+    log; the last four columns count matched changes, and the last three of them are null if no figure was logged.
     """
 
     rows: list[dict[str, Any]]
@@ -77,7 +77,7 @@ class BrokerCheckSummary:
 
     @property
     def matched_ratio(self) -> float:
-        """Matched by all changes that either side has; 1 when there are none."""
+        """Share of matched changes in the changes of both sides; 1 without changes."""
         total = sum(row["matched"] + row["missing"] + row["extra"] for row in self.rows)
         return self.matched / total if total else 1.0
 

@@ -1,7 +1,7 @@
-"""Who could lead if the leader died, under each rule run: table eligible_leaders, and what the shrinks cost by it.
+"""Find the brokers that could lead if the leader died, under each rule run: table eligible_leaders, and its costs.
 
-KIP-966 keeps eligible leader replicas (ELR) beside the ISR since 4.1, where a cluster has the feature. A rule's own
-ISR gives its own ELR: what the brokers' ISR made of theirs says nothing of another rule's.
+Since 4.1, KIP-966 keeps eligible leader replicas (ELR) in addition to the ISR, if the feature is enabled. Each
+rule's ELR follows from its own ISR: the brokers' ELR is not valid for another rule.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _PARTITION: Final = ", ".join(PARTITION)
 
 
 def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
-    """Make ``eligible_leaders`` anew, of all runs and days that the lake has: an ELR depends on all changes before it.
+    """Rebuild ``eligible_leaders`` for all runs and days of the lake: an ELR depends on all earlier changes.
 
     Returns
     -------

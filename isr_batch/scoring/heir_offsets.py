@@ -1,6 +1,6 @@
-"""What an heir would lack: its log end beside what is acknowledged, while an ISR is under min.insync.replicas.
+"""Records that an heir would lack: acknowledged beyond its log end, while an ISR is below min.insync.replicas.
 
-The high watermark stands still then (3.7 on), and what comes with acks=0 or 1 is acknowledged above it.
+The high watermark is stalled then (since 3.7), and records with acks=0 or 1 are acknowledged above it.
 """
 
 from typing import Final

@@ -112,7 +112,7 @@ def kafka_4485_example(batches: int = 300) -> ExampleTerm:
 
 
 def kafka_10853_example() -> ExampleTerm:
-    """One append that nobody has yet, and then nothing moves in the leader for a minute."""
+    """One append that no follower has yet, and then nothing moves in the leader for a minute."""
     fetches = []
     for follower in 2, 3:
         fetches += [_fetch(0, follower, 100, waited=100), _fetch(210, follower, 100, handled=60_210)]
