@@ -17,7 +17,7 @@ from typing import Any, Final
 _LITTLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 NO_PERF_DATA: Final = "-XX:-UsePerfData"
 _NO_WORD: Final = "-Xlog:disable -Xlog:all=error:stderr"
-"""Of an archive that does not fit: on stdout, where the JVM warns, it would be among a command's results."""
+"""Suppresses the warning about a mismatched archive, which the JVM would print among a command's results on stdout."""
 _AT_MOST_S: Final = 300
 _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 

@@ -28,7 +28,7 @@ def shell_word(text: str) -> str:
 
 
 def _is_visible(character: str) -> bool:
-    # Spaces other than the usual one count as not printable in Python.
+    # Python treats spaces other than the usual one as not printable.
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 

@@ -51,7 +51,7 @@ _LOCAL: Final = {
     "spark.ui.showConsoleProgress": "false",
     # A night's queries are compiled into more classes than the 100 that are kept by default.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # Delta reads a table's log with 50 tasks unless told otherwise, which on one machine takes longer than the data.
+    # By default, Delta reads a table's log with 50 tasks, which on one machine takes longer than the data.
     "spark.databricks.delta.snapshotPartitions": "2",
     # VACUUM lists a table's folders with as many tasks, 10,000 by default: 24 s for a table of two folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
@@ -204,7 +204,7 @@ def _session_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def _submitted_session(settings: SparkSettings) -> SparkSession:
-    # Only after this does SparkConf know what was given to spark-submit; there is no public way.
+    # Only after this does SparkConf have the options of spark-submit; no public API gives them.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
     local = (conf.get("spark.master", "local") or "").startswith("local")

@@ -23,7 +23,7 @@ GAP = 2
 LEAST_TEXT, LEAST_HEADING = 12, 6
 """Width of a column of text, and of a heading, where not all of it finds room."""
 MOST_SHOWN = 1000
-"""Rows of a table that people are shown: a hundred thousand take minutes, and nobody reads them."""
+"""Rows of a table that are shown: a hundred thousand take minutes, and are of no use."""
 POLLS = 0.5
 """Seconds between two looks at how far it has come."""
 

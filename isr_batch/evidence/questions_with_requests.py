@@ -14,7 +14,7 @@ SELECT cluster_id, known_by, verdict, primary_cause, lag_ms, true_lag_ms, avoidi
 FROM ({view})
 WHERE cluster_id IN (:clusters) AND verdict <> 'excluded'
 """
-# A time without a begin is a lag time long. Appends of clients that no logged request made are those of nobody.
+# A period without a start has the length of a lag time. Appends without a logged request have no client.
 _CLIENTS = """
 WITH dropped AS (
   SELECT cluster_id, topic, partition_id, unix_micros(change_time) AS until_us, min(1000 * coalesce(

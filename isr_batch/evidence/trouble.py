@@ -17,7 +17,7 @@ KINDS = {
     "stale_epoch": "it did not know the current leader epoch or topic id",
     "truncated": "it truncated its log",
 }
-"""What can be wrong with a follower, the most telling first, and how to say it."""
+"""Follower errors, the most specific first, and their descriptions."""
 DECIDES = ("record_too_large", "log_dir_failed", "corrupt_record", "fetcher_died")
 """Kinds that the follower alone can have: they point at it."""
 

@@ -28,7 +28,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
         return []
-    # Of those that a rule drops and nobody can judge, all may be healthy.
+    # All followers with an unknown verdict may be healthy.
     better = [
         one for one in choices
         if not one.reference and one.spurious < yours.spurious and one.unknown <= yours.unknown

@@ -18,7 +18,7 @@ BROKER_EVENTS: Final = {
     "started": "started again",
 }
 STARVED: Final = 3
-"""Silences in one incident: who is stopped has one, who gets a little of a processor has many."""
+"""Silences in one incident: a stopped broker has one, a broker short of CPU has many."""
 ELSEWHERE: Final = "whose other fetches went on: suspect its network"
 
 

@@ -36,7 +36,7 @@ COLUMNS: Final = {
         "strength", "spurious",
     ),
 }  # fmt: skip
-"""What is read of each table."""
+"""Columns read from each table."""
 SLOTS: Final = 400
 """Time slots of a picture: a slot is two or three pixels wide."""
 _PACKAGE: Final = "isr_batch.incidents"

@@ -220,7 +220,7 @@ def _figures(one: RuleChoice) -> tuple[float, ...]:
 
 def _beats(one: RuleChoice, other: RuleChoice) -> bool:
     figures = [_figures(each) for each in (one, other)]
-    # What no broker can run is no reason to leave out what one can.
+    # A rule that no broker can run must not hide one that brokers can run.
     return (
         one.reference <= other.reference
         and figures[0] != figures[1]

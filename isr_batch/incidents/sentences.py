@@ -23,7 +23,7 @@ CALLED: Final = {
     "excluded": "removed by the controller",
     "unknown": "not judged",
 }
-"""What a dropped follower is called on the page, by its verdict."""
+"""Names of dropped followers on the page, by verdict."""
 NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
 """Instants that are listed; of more, the first and the last."""

@@ -130,7 +130,7 @@ def _ingest(
     )
     if release:
         work.found.given = replace(work.found.given, release=release)
-    # What the operator says may be new though no file is.
+    # The operator's options may have changed although no file has.
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
@@ -207,7 +207,7 @@ def _write(  # noqa: PLR0913, PLR0917 all that decides what is replaced
     )  # fmt: skip
     days = ", ".join(f"DATE'{day}'" for day in sorted(days_of_read_files(work, times)))
     if days and small.lake.has(LATE_CHECKS.name):
-        # What they were found out from may be another log now.
+        # They may have been derived from a log that has changed.
         none = arrow_schema(LATE_CHECKS).empty_table()
         replace_arrow(
             small.lake,

@@ -29,7 +29,7 @@ OVERLAP = timedelta(seconds=1)
 """Threads write lines some milliseconds out of order, also across a rotation."""
 
 GOES_ON = timedelta(seconds=2)
-"""A term or a stretch that ended, or begins, so near to what is read may go on there."""
+"""A term or a stretch that ended, or begins, this close to the files that are read may continue there."""
 
 Span = tuple[datetime, datetime]
 

@@ -33,7 +33,7 @@ TABLES_AT_ONCE = 3
 """Planning a query and committing a table keep one core busy at most, and Spark none meanwhile."""
 
 FEW_ROWS = 200_000
-"""Rows of a table that the driver takes from Spark to commit them by itself; more are written by the executors."""
+"""Rows of a table that the driver collects from Spark and commits itself; more are written by the executors."""
 FEW_OF_WORKERS = 20_000
 """The same of rows that workers could write, which is one more small file for each."""
 

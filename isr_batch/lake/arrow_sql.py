@@ -126,7 +126,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         stored |= {name: table for name, table in tables.items() if name not in views}
         import duckdb
 
-        # A connection of its own, with what is named in it: threads may ask at once.
+        # A separate connection with its own names, because threads may query concurrently.
         with self._engine.cursor() as query:
             for name, table in stored.items():
                 query.register(name, table)

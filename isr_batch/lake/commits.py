@@ -42,7 +42,7 @@ def commit(
         When others write to the same files.
     """
     for attempt in range(RETRIES + 1):
-        lake.was_written(table.name)  # perhaps by others: who was first is found out here
+        lake.was_written(table.name)  # perhaps by others: a conflict is detected here
         there = lake.log(table.name) or store.table()
         renew_constraints(lake, table, there)
         actions = list(actions_on(there))

@@ -86,7 +86,7 @@ class InProcess(LakeEngine):
         if not self.reads(FETCH_LOG.name):
             with BySpark(self._lake) as spark:
                 return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
-        # Of a run only its first and last fetch are looked at until it is known to be near.
+        # Only the first and last fetch of a run are read until it is known to be near.
         names = [*FOLLOWER, *(f"{name}_time" for name in INSTANTS), *FIGURES, "run_length", "later_by", "event_date"]
         runs = self(
             f"""

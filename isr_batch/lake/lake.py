@@ -187,7 +187,7 @@ class Lake:
         retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         self.was_written(table.name)
         last = self._last_commit(table.name)
-        # Nothing in place of nothing is no commit, and the last one is another.
+        # Replacing no rows with no rows makes no commit, so the last commit is another one.
         there = last.get("userMetadata") == metadata
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
@@ -200,7 +200,7 @@ class Lake:
         """
         if name not in self._direct:
             location = self._location(name)
-            # What reads and commits files takes % in a path for the beginning of an escape.
+            # The file readers and delta-rs treat % in a path as the start of an escape.
             scheme = "" if "%" in location else location.partition(":")[0]
             if scheme in DIRECT and self._is_reached is None:  # asked once a lake
                 its_own = self.catalog or log_store(self.spark, scheme)
@@ -378,7 +378,7 @@ class Lake:
             return place
         if self._here:
             return f"file:{place}"
-        # What Spark takes a path without a scheme for; there is no public way to ask.
+        # Spark's default scheme of a path; it has no public API.
         default = self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
         return f"{default.rstrip('/')}{place}"
 

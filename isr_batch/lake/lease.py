@@ -33,7 +33,7 @@ from isr_batch.lake.tables.outputs import RUN_LEASE
 BEAT: Final = timedelta(minutes=2)
 EXPIRY: Final = timedelta(minutes=10)
 _OLD_EXPIRY: Final = timedelta(hours=6)
-"""Of a run of an earlier version, which says once that it has begun."""
+"""For a run of an earlier version, which only reports its start."""
 
 logger = logging.getLogger(__name__)
 

@@ -125,7 +125,7 @@ def _answered_here(lake: Lake, text: str, tokens: Sequence[str], asked: set[str]
                 known.update(heading.column_names)
                 text = re.sub(rf"(?i)\bFROM\s+{name}\b", lambda _, of=of_view: f"FROM ({of})", text)  # type: ignore[misc]
             rows = sql.arrow(text) if is_plain(tokens, known) else None
-        except (duckdb.Error, pa.ArrowInvalid):  # what is wrong with it, Spark tells
+        except (duckdb.Error, pa.ArrowInvalid):  # Spark reports the error
             return None
     if rows is None:
         return None

@@ -13,7 +13,7 @@ from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
 """An object in Spark's JVM: a part of a parsed plan."""
-# What is not listed is refused: statements that change something, and whatever a later Spark has.
+# Everything else is refused: statements that change something, and additions of later Spark versions.
 _QUERY: Final = frozenset({
     "Aggregate", "AsOfJoin", "CurrentNamespace$", "DescribeRelation", "Distinct", "Except", "Filter", "Generate",
     "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation",

@@ -177,7 +177,7 @@ class SmallTables:
         def unless_done(there: deltalake.DeltaTable) -> Actions:
             return added if there.transaction_version(key) is None else []
 
-        # Who came second with the same key has a conflict, and finds it at the next look.
+        # The second writer of the same key gets a conflict, and finds the key when it retries.
         commit(self.lake, table, store, unless_done, [Transaction(key, 1, now_ms())])
 
     def _store(self, table: Table) -> Store | None:

@@ -37,7 +37,7 @@ from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.worker_files import FileOfWorker
 
 FEW_BYTES: Final = 1 << 20
-"""Of a table that Spark is given the rows of: to get to know a table takes it half a second, and many requests."""
+"""Size of a table whose rows are passed to Spark: loading the table would take it half a second, and many requests."""
 TASKS_A_CORE: Final = 4
 """That replay, so that no core waits long for the last."""
 LEAST_OF_TASK: Final = 1 << 22

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # which calls what is here
     from isr_batch.lake.lake import Lake
 
 RETRIES: Final = 3
-# Delta's conflicts have no base class of their own in Python.
+# Delta's conflicts have no common base class in Python.
 _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
     getattr(delta.exceptions, name) for name in delta.exceptions.__all__
 )

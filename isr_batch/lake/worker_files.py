@@ -24,19 +24,19 @@ from isr_batch.lake.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 REPORTS = pa.schema([("file", pa.string())])
-"""What a task reports of a file: a `FileOfWorker` as JSON."""
+"""A task's report of a file: a `FileOfWorker` as JSON."""
 
 GROUP_BYTES = 1 << 25
 """Of rows of a day that are held before they are checked and written."""
 BINARIES_BYTES = 1 << 20
-"""Of a row group of a table with binaries (`isr_batch.lake.file_rows`)."""
+"""Size of a row group of a table with binaries (`isr_batch.lake.file_rows`)."""
 BINARIES_OF_FILE = 1 << 28
-"""Of a file of such a table: who reads rows by their places holds what the file says of all its row groups."""
+"""Size of a file of such a table: readers by location hold the metadata of all its row groups."""
 BYTES_WAITING = 1 << 27
 """Of rows of all days that a task holds: its memory does not grow with its share of the log."""
 
 DAY = "event_date"
-"""What the tables are partitioned by."""
+"""Partition columns of the tables."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ _PARTS: Final = (
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),
 )  # fmt: skip
-"""What a replay takes from its input: a word for it, table, time, columns, and which rows."""
+"""Input of a replay: its name, table, time, columns, and condition."""
 
 
 def _hash_of(kind: str, *columns: str) -> str:

@@ -62,11 +62,11 @@ from udfs.rules import REGISTRY
 
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 FEW_EVENTS = 20_000_000
-"""Fetches and appends that this process replays by itself, in 15 to 25 s and 1.3 GB."""
+"""Fetches and appends that this process replays without Spark, in 15 to 25 s and 1.3 GB."""
 FEW_RESULTS = 300_000
-"""Rows of results of Spark's that this process writes by itself, where workers do not."""
+"""Rows of Spark's results that this process writes, unless workers do."""
 MOST_EVENTS = 50_000_000
-"""Of a window all of whose timelines are written by default: under 22 rules some 2 GB."""
+"""Events of a window whose timelines are all written by default: about 2 GB with 22 rules."""
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
 """Sort order of the stream."""
 
@@ -78,7 +78,7 @@ class ReplaySummary:
     rows_in: int
     rows_out: dict[str, int]
     fingerprints: InputFingerprints
-    """Of the input that was replayed."""
+    """Fingerprint of the replayed input."""
     timelines: str = "all"
     """Which were written."""
 

@@ -33,7 +33,7 @@ def scored_result_tables(engine: Asks, results: Rows) -> dict[Table, Rows]:
     verdicts = {"restored_time": _RESTORED, **_DATED}
     return {
         ISR_CHANGES: engine(_selected(ISR_CHANGES, "{changes} AS changes", _DATED), changes=changes),
-        # The condition comes after the windows: what undoes a shrink is no shrink.
+        # The condition comes after the window functions: the change that reverts a shrink is not a shrink.
         SHRINK_VERDICTS: engine(
             f"SELECT * FROM ({_selected(SHRINK_VERDICTS, '{changes} AS changes', verdicts)}) AS judged "
             "WHERE kind = 'shrink'",

@@ -28,9 +28,9 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of result that tells of a file or of a set of runs; the column of the same name has it as JSON."""
+"""Kind of result that reports a file or a set of runs; the column of the same name has it as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
-"""Of results among which files are told of."""
+"""Schema of results with reports of files."""
 
 ROW_GROUP: Final = 1 << 16
 """Rows of a file that are held before they are written."""
@@ -87,7 +87,7 @@ def replay_of(run_set: str) -> str:
 
 
 Key = tuple[str, int]
-"""Kind of result, and day: what tells one file from another."""
+"""Key of a file: kind of result, and day."""
 
 
 class _Files:
@@ -145,7 +145,7 @@ class _Files:
     def abandon(self) -> None:
         """Leave the files as they are, in no table: a disk that is full would take no more of them."""
         for file in self.files.values():
-            file.writer.is_open = False  # else its end is written when nobody is there to hear of the failure
+            file.writer.is_open = False  # else the destructor writes the footer, and an error is lost
 
 
 def _date(day: int) -> str:
@@ -205,7 +205,7 @@ class _File:
         )
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        # In one piece: Parquet's writer begins anew with each, and there are hundreds.
+        # In one piece: Parquet's writer restarts with each chunk, and there are hundreds.
         rows = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
         self.writer.write_table(rows, row_group_size=len(rows))
 

@@ -215,7 +215,7 @@ def _vega() -> str:
         unfinished.touch(mode=0o600)
         unfinished.write_text(script, encoding="utf-8")
         unfinished.replace(kept)
-    except OSError:  # a home that cannot be written is no reason to have no report
+    except OSError:  # a read-only home directory must not prevent the report
         pass
     return str(script)
 

@@ -13,7 +13,7 @@ STANDS: Final = {
     "out": "Dropped before by",
     "apart": "Some dropped, some kept by",
 }
-"""What other rules do about a shrink, before their names."""
+"""Decisions of other rules on a shrink, before their names."""
 _CAUSES: Final = {
     "caught_up": "it lacked nothing",
     "keeping_pace": "it kept pace with the log",

@@ -14,7 +14,7 @@ WIDE: Final = 1000
 TOP: Final = 3
 BROKERS: Final = "the brokers"
 COLOURS: Final = 4
-"""Followers that have a colour of their own."""
+"""Followers with a separate colour."""
 
 Span = tuple[int, int]
 

@@ -32,8 +32,8 @@ from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
-"""A fetch or an append so near to a change may have come before or after it: stamps are cut to milliseconds
-and written some time after the fact. Wider, and every miss on a busy partition would pass for a race."""
+"""A fetch or an append this close to a change may have come before or after it: timestamps are truncated to
+milliseconds and written some time after the event. With a wider limit, misses on busy partitions would all be races."""
 
 NEAR_MS: Final = 1
 """Kafka cuts its clock to whole milliseconds, and so does the log its stamps."""
@@ -117,7 +117,7 @@ def validate(lake: Lake) -> BrokerCheckSummary:
 def _doubt(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
     """Make changes possible; they are many if the brokers ran another rule than their release's."""
     with leased(lake):
-        # Last the table from which Spark computes them anew: also after a crash in between nothing is left out.
+        # The table from which Spark recomputes them comes last: so nothing is left out after a crash in between.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
             engine.amend(table, refuted, _CHANGE, "depends_on", "certainty")
         write_scores(lake)

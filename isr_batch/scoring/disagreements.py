@@ -31,7 +31,7 @@ RUN = ("rule", "params_json")
 TABLES: Final = ("shrink_verdicts", "partition_scores", "leader_epochs", "isr_changes")
 
 MADE, KEPT, OUT = "made", "kept", "out"
-"""What a run did about an event: the shrink, nothing though the follower was in its ISR, or it had none to make."""
+"""Decision of a run on an event: it made the shrink, kept the follower in its ISR, or had it out already."""
 
 _FOLLOWER: Final = ", ".join(FOLLOWER)
 _SET: Final = ", ".join(SET_KEY)
@@ -175,7 +175,7 @@ def disagreements_at_events(
     """
     key = f"{_FOLLOWER}, rule, params_json"
     # ``code`` is the time of a change, twice, and one more if it is an expand. The nearest change before the event and
-    # the nearest one since (the event's own included) tell who was in the ISR; else how the term began.
+    # the nearest one since (the event's own included) show the ISR; otherwise the start of the term does.
     order = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     return engine(
         f"""

@@ -171,8 +171,8 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
     if elr != "auto":
         return ControlledCluster(others, "given", elr == "on")
     if levels or together:
-        # A new cluster and each snapshot write all features that are on. What they say of the time before is the best
-        # that there is; a record that comes alone changes a cluster that had the feature off.
+        # A new cluster and each snapshot write all features that are on. They are the best evidence for the time
+        # before; a single record changes a cluster that had the feature off.
         before = bool(levels and levels[0].at_us in together and levels[0].value)
         return ControlledCluster(sorted([*levels, *others], key=_in_order), "recorded", before)
     if facts["major"] is not None and facts["major"] < FIRST_RELEASE:

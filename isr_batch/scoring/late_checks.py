@@ -20,7 +20,7 @@ from isr_batch.scoring.broker_check import HELD, ask_broker_check, compared, own
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
-"""A check that is moved may drop somebody where it is then, and is moved again; what is left after so many stays."""
+"""A moved check may drop a follower at its new time, and is moved again; after this many rounds it stays."""
 
 
 def find_late_checks(lake: Lake) -> int:

@@ -30,7 +30,7 @@ FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
 
 REPLICATES: Final = 200
-"""Of the bootstrap: enough for a 95 % interval that is told with two digits."""
+"""Draws of the bootstrap: enough for a 95 % interval with two digits."""
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
 """Upper end of a 95 % interval for the number of events, when none was seen."""
@@ -151,7 +151,7 @@ def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
 
 
 Facts = Mapping[str, EngineRows]
-"""By source: DIMENSIONS (without a follower, where it tells of whole partitions), and what its AGGREGATES name."""
+"""By source: DIMENSIONS (without a follower for rows about whole partitions), and the columns of its AGGREGATES."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:

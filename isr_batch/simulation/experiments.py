@@ -37,7 +37,7 @@ from udfs.simulation.groups import score_group
 
 SIMULATED: Final = (*LOOPED, *FLEETS)
 FEW_HOURS: Final = 10
-"""Of all cells together, and of fleets partition hours, that this process simulates by itself in some seconds."""
+"""Hours of all cells together (for fleets, partition hours) that this process simulates in some seconds."""
 
 
 class Experiment(BaseModel):

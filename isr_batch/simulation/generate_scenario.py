@@ -43,7 +43,7 @@ from udfs.simulation.world import APPEND_COLUMNS, EVENT_COLUMNS, EVENT_KINDS, FE
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
 """Columns that a leader's Shrinking line has."""
 FEW_PARTITION_HOURS = 3
-"""Of a fleet that this process simulates by itself: each has some 300,000 rows, which take 300 MB of memory."""
+"""Partition hours of a fleet that this process simulates: each has about 300,000 rows, which take 300 MB of memory."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (

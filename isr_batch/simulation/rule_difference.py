@@ -21,7 +21,7 @@ WORDS = ("asked", "a", "b")
 DECISIONS = ("at_s", "rule", "what", "replica", "isr", "lag_s", "high_watermark", "log_end_offset")
 _SAME = ("at_s", "what", "replica", "isr")
 _MOST = 5
-"""Decisions of each rule that are told, from where they part."""
+"""Number of decisions of each rule that are shown, from the first difference on."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def rule_difference_in_words(a: Rule, b: Rule) -> list[Row]:
     for field in fields(Rule):
         one, other = getattr(a, field.name), getattr(b, field.name)
         if callable(one):
-            # What a replay may pass over is no decision.
+            # Skipping quiet stretches is not a decision of a rule.
             if field.name != "acts_in_quiet" and compiled_text(one) != compiled_text(other):
                 rows.append({"asked": field.name, "a": _says(one), "b": _says(other)})
         elif field.name in ("checks_per_lag_time", "isr_write_in_background") and one != other:

@@ -117,7 +117,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
         for numbers in (beside, alike):
             if by_lines is None and len(numbers) == 1:
                 (by_lines,) = numbers
-        # properties with an id that is none: then the folder's name may be as wrong
+        # properties with an invalid id: then the folder's name may be wrong too
         in_names = None if own and stated is None else each.in_names
         broker_id = next((n for n in (by_lines, stated, in_names) if n is not None), None)
         first = each.folder not in noted and each.source is None

@@ -24,7 +24,7 @@ AS_IT_BEGAN = (
     *AS_IT_BEGAN_LOGGED, "begins_mid_term", "term_source", "assigned", "assigned_source", "isr_at_start", "isr_source",
     "previous_leader_id",
 )  # fmt: skip
-"""Columns of a term that the logs of its beginning tell, and later ones do not; all of one that began before them."""
+"""Columns of a term that only the logs of its start have; for a term from before the logs, all columns."""
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 APPENDS = arrow_columns(

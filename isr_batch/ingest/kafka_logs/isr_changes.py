@@ -17,9 +17,9 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _LATE_ANSWER_US = 1_000_000
-"""An answer comes milliseconds after the controller's record, which by itself says no more than the median does."""
+"""An answer comes milliseconds after the controller's record, which alone is not more precise than the median."""
 _TICKS_US = 60_000_000
-"""Longer than any controller election; a controller that is down for longer is an outage of its own."""
+"""Longer than any controller election; a controller that is down for longer is a separate outage."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 

@@ -39,9 +39,9 @@ LOG_NAMES = {
 }
 """File names as log4j and log rotation write them; Kafka's own configuration writes kafka-request.log."""
 NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?|.*[-_.]?gc\.log.*")
-"""Logs that lie beside them, from which nothing is read."""
+"""Other Kafka logs, from which nothing is read."""
 DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
-"""Files that people lay beside logs; they may quote lines of them."""
+"""Files that users put next to logs; they may quote log lines."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")

@@ -20,7 +20,7 @@ _SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
 _SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
 _HAS_RECORD = "payload: "
 METADATA_LINES = f"{_HAS_RECORD}|{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
-"""What lines have that are of interest."""
+"""Marks of the lines of interest."""
 _TOPIC, _BROKER = 2, 4
 _NEEDED = {
     "TOPIC_RECORD": ("topicId", "name"),
@@ -44,7 +44,7 @@ def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     types = dict.fromkeys(_NUMBERS, '"INTEGER"') | dict.fromkeys(_LISTS, '["INTEGER"]')
     types |= dict.fromkeys(_TEXTS, '"VARCHAR"')
     structure = "{" + ", ".join(f'"{name}": {types[name]}' for name in types) + "}"
-    # What is there and is not what it must be comes out as null, or was text.
+    # A present value of the wrong type becomes null, or was text.
     kind = "coalesce(json_type(json, '$.data.{}'), 'NULL')"
     odd = [f"{kind.format(name)} NOT IN ('NULL', 'BIGINT', 'UBIGINT')" for name in _NUMBERS]
     odd += [f"data.{name} IS NULL AND {kind.format(name)} != 'NULL'" for name in (*_NUMBERS, *_LISTS)]

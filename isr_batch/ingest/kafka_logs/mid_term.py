@@ -19,7 +19,7 @@ UNKNOWN_EPOCH = -1
 EARLY_US = 100_000
 """State-change lines may be written this much after the term began."""
 LONG_BEFORE_US = 1_000_000
-"""A leader that served fetches of its epoch so long before a line that begins this epoch had begun it before."""
+"""A leader that served fetches of its epoch this long before the line that begins the epoch had started it earlier."""
 SEEN_OFTEN = 3
 """Fetches without an error after which a leader epoch is accepted that no line names."""
 
@@ -258,7 +258,7 @@ def mid_term_isr(
     if last is None and following is None:
         return sorted(guess), INFERRED
     if last and following:
-        # Shrinks are always logged, expands are not: who is in the next list but not in the last may have joined since.
+        # Shrinks are always logged, expands are not: a replica that is only in the next list may have joined since.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
     else:
         # Some of the list may have been dropped after the snapshot, or have joined before the line: they were passed by

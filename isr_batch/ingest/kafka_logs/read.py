@@ -48,9 +48,9 @@ from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
-"""Python has no year 0, which a line may have: such a time counts as the first that Python has."""
+"""Python has no year 0, which a line may have: such a time is replaced by Python's first."""
 
-# What is asked of all requests, fetches and appends while they are made: to go through them again costs more.
+# Queries on all requests, fetches and appends that run while these are made: a second pass costs more.
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,

@@ -60,7 +60,7 @@ _OUTCOMES = (
     "truncated line", "two requests in one line", "request without api key or durations", UNKNOWN_VERSION,
     "values out of range", "offset or partition out of range",
 )  # fmt: skip
-"""What the outcomes of `udfs.request_log.requests` are called."""
+"""Names of the outcomes of `udfs.request_log.requests`."""
 
 _NO_REQUEST, _BLANK, _TEXT, _LEADER_AND_ISR, _FILE, _PROBLEM = range(scan.OUTCOMES, scan.OUTCOMES + 6)
 _REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form", None, None, None)
@@ -238,7 +238,7 @@ HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _columns(("line_hash", *_SAME_LINE)),
 )
-"""Of requests: what `refuse_duplicate_requests` tells duplicates by."""
+"""Columns of requests by which `refuse_duplicate_requests` finds duplicates."""
 
 
 def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:

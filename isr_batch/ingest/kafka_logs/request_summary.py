@@ -143,7 +143,7 @@ def _pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
              for name in ("first_us", "since_us", "done_us")}  # fmt: skip
     most = {name: np.maximum.reduceat(int64_array(rows[name], _EARLY), begins) for name in ("last_us", "last_done_us")}
     process = np.searchsorted(np.array(starts_us, np.int64) // BUCKET_US, bucket, side="right")
-    # Of each bucket the last one before it in which a request was completed.
+    # For each bucket, the last earlier one in which a request was completed.
     done_in = np.maximum.accumulate(np.where(most["last_done_us"] != _EARLY, np.arange(len(bucket)), -1))
     done_in = np.append(-1, done_in[:-1])
     before_done_us = np.where(done_in >= 0, most["last_done_us"][done_in], _LATE)

@@ -61,11 +61,11 @@ SERVER_LINES = (
     r"Shrinking ISR|ISR updated |Log4jController|Kafka version ?: |Created log for partition"
     f"|{_STARTING}|{_CHECKS_SCHEDULED}|{OF_INTEREST}|{EVIDENCE}"
 )
-"""What lines of server.log have that are of interest."""
+"""Marks of the lines of interest in server.log."""
 STATE_CHANGE_LINES = (
     f"{STATE_CHANGES_OF_INTEREST}|starts at leader epoch|kipped the become-leader|with topic id |{EVIDENCE}"
 )
-"""What lines of state-change.log have that are of interest."""
+"""Marks of the lines of interest in state-change.log."""
 
 BROKER_SETTINGS = pa.schema([
     ("broker_id", pa.int32()), ("replica_lag_time_max_ms", pa.int64()), ("min_insync_replicas", pa.int32()),

@@ -28,7 +28,7 @@ RANGE_BYTES = 96 << 20
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
-"""A log is at least so many times as large as when it is compressed."""
+"""Minimum compression ratio of a log."""
 
 
 def text_bytes(folder: Path) -> int:

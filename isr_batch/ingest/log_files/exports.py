@@ -14,7 +14,7 @@ from typing import Any, Final
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
 
 MOST_BYTES: Final = 1 << 27
-"""Of an export, which is read at once, in ten times its memory. Viewers give far less."""
+"""Size of an export, which is read at once and takes ten times its size in memory. Viewers' exports are far smaller."""
 LINE: Final = "line"
 """Name that the field with the broker's line has in what comes out."""
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
@@ -217,7 +217,7 @@ def _field_of_lines(events: Sequence[Event]) -> str | None:
 
 
 _STAMP: Final = 40
-"""A text that is no longer is a stamp alone."""
+"""A text up to this length is only a timestamp."""
 
 
 def _is_latest_first(events: Sequence[Event], by: str) -> bool:

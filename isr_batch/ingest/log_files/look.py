@@ -35,7 +35,7 @@ OF_USE = {
     SERVER: r"Shrinking ISR|Expanding ISR|ISR updated |Kafka version ?: |Created log for partition|Log4jController"
     r"|\t(?:replica\.lag\.time\.max\.ms|min\.insync\.replicas) = |starts at [Ll]eader [Ee]poch|Cached zkVersion",
 }
-"""What a line of each log looks like if anything is read from it."""
+"""Patterns of the lines that are read, by log."""
 
 
 @dataclass

@@ -42,7 +42,7 @@ class Table:
     skipped_by: tuple[str, ...] = ()
     """Columns whose least and largest values Delta keeps of each file; of a table with few rows, the first 32."""
     change_feed: bool = False
-    """Whether Delta tells which rows a commit has put in and taken out."""
+    """Whether Delta records the rows that a commit has added and removed."""
 
     @property
     def column_names(self) -> list[str]:

@@ -272,4 +272,4 @@ INPUT_TABLES = (
     CONTROLLER_RECORDS,
     QUARANTINE,
 )
-"""What an ingest writes."""
+"""Tables of an ingest."""
