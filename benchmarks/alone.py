@@ -1,4 +1,4 @@
-"""What needs processes of its own: one core and two, longer logs, hot partitions, and the first use on a machine."""
+"""Measurements in separate processes: one and two cores, longer logs, hot partitions, first use on a machine."""
 
 import json
 import os
@@ -22,7 +22,7 @@ HEADINGS = ("log, master", "rows", "s, best", "s, median", "worker, MiB", "JVM, 
 
 
 class Jobs:
-    """Replays in processes of their own, one after the other, each warmed up by a small one."""
+    """Replays in separate processes, one after the other, each warmed up by a small one."""
 
     def __init__(self, warm: Path, rounds: int) -> None:
         self._warm, self._rounds = warm, rounds
@@ -157,7 +157,7 @@ def _seconds_of_a_run(lake: Path, environment: Mapping[str, str]) -> float:
 
 
 def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
-    """What a process printed last, as JSON."""
+    """Last line of a process's output, as JSON."""
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")

@@ -85,7 +85,7 @@ CASES = (*BY_PLACE.values(), ONE, TWO, ONE_IN_TURNS, TWO_IN_TURNS)
 
 @dataclass(frozen=True)
 class Took:
-    """What a replay took in its best round."""
+    """Times of a replay in its best round."""
 
     seconds: float
     cpu: Mapping[str, float]
@@ -127,7 +127,7 @@ def measure(plan: Plan, folder: Path, rounds: int) -> Iterator[Section]:
 
 
 def _measured(case: Case, folder: Path, rounds: int) -> tuple[Mapping[Replay, Took], dict[Replay, object]]:
-    """Run a session of its own, warmed up by a small log; best round of each replay, and what was decided."""
+    """Run a new session, warmed up by a small log; best round of each replay, and checksums of its decisions."""
     replays = [*WARM, *(each for _ in range(rounds) for each in case.measured)]
     scratch = folder / "case"
     scratch.mkdir()

@@ -53,7 +53,7 @@ class KernelAlone(SetReplay):
         yield from ()
 
     def checksum(self, rule: int) -> tuple[int, int]:
-        """Of the changes that the run at this place made."""
+        """Checksum of the changes by the run with this index."""
         of = np.concatenate([np.full(len(found), partition) for partition, found in self.changes])
         rows = np.concatenate([found for _, found in self.changes])
         mine = rows[:, 0] == rule

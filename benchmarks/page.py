@@ -1,4 +1,4 @@
-"""What was measured, on the terminal and as a page."""
+"""Print results on the terminal, and write them as a page."""
 
 import os
 import platform

@@ -1,6 +1,6 @@
 """Group g: very many rows in one go, without timelines, and where the time goes.
 
-``python -m benchmarks.scale LAKE RULES`` replays a lake in a session of its own, and prints JSON.
+``python -m benchmarks.scale LAKE RULES`` replays a lake in a new session, and prints JSON.
 """
 
 import json
@@ -82,7 +82,7 @@ def _in_a_process(lake: Path, rules: Sequence[str]) -> Mapping[str, Any]:
 
 
 def main(lake: str, rules: str) -> dict[str, Any]:
-    """Replay, and tell what it took."""
+    """Replay, and print the time and memory."""
     of_replay.FEW_EVENTS = -1
     vars(of_replay)["pack_stale_days"] = lambda _: 0  # the lake has nothing to pack
     spark = start_session(SparkSettings(master="local[2]"))
