@@ -123,7 +123,7 @@ def _disk() -> DoctorCheck:
     try:
         free = shutil.disk_usage(folder).free / 2**30
     except OSError as error:
-        return DoctorCheck("disk", f"{folder}: {error.strerror}", "point SPARK_LOCAL_DIRS at a folder that there is")
+        return DoctorCheck("disk", f"{folder}: {error.strerror}", "point SPARK_LOCAL_DIRS at an existing folder")
     what_to_do = "" if free >= MIN_DISK_GB else f"make room in {folder}, or point SPARK_LOCAL_DIRS at a larger disk"
     return DoctorCheck("disk", f"{free:.1f} GB free for scratch in {folder}", what_to_do)
 

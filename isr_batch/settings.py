@@ -152,7 +152,7 @@ def _layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[st
             names = sorted(other.stem for other in path.parent.glob("*.yaml"))
             mistakes.append(f"environment {env}: there is no {path}; {did_you_mean(env, names)}")
     if env and not conf:
-        mistakes.append(f"environment {env}: there is no folder conf with a base.yaml here")
+        mistakes.append(f"environment {env}: this folder has no conf/base.yaml")
     try:
         layers.append(("variables", EnvSettingsSource(Settings)()))
     except SettingsError as error:

@@ -68,7 +68,7 @@ def find_logs_of_command(
         When the release is unknown, timestamps are not in UTC, or names and settings do not match the folder.
     """
     if not folder.is_dir():  # before Spark is imported
-        what = f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}"
+        what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
         raise NoInputError(what, "give the folder that holds a folder for each broker")
     from isr_batch.ingest.clusters import find_clusters
     from isr_batch.ingest.kafka_logs.log_folder import LogOptions, require_readable_logs
@@ -202,7 +202,7 @@ def ingest_table_command(
     """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
     window = parse_window(None, start, end)
     if replace and not (window.start and window.end):
-        raise UsageError("--replace takes rows away: of which days?", "give --from and --to")
+        raise UsageError("--replace deletes rows and needs a range of days", "give --from and --to")
     if not replace and (leader is not None or topic is not None or yes):
         raise UsageError("--leader, --topic and --yes say which rows --replace takes away", "give --replace, or none")
     table = table_of_command(places, file, cluster, window, full=full)
@@ -284,7 +284,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
             derive_tables(job.lake)
         missing = lacking_input(job.lake)
         if missing:
-            job.out.table("What the input lacks", missing, LACKING_COLUMNS)
+            job.out.table("Missing input", missing, LACKING_COLUMNS)
         _pack(job)
 
 

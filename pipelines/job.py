@@ -35,7 +35,8 @@ Rules = Annotated[str | None, typer.Option("--rules", help="all, or names betwee
 Logs = Annotated[Path, typer.Option("--logs", help="A folder per broker, or per cluster with those.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Name for the cluster; by default the folder's.")]
 Release = Annotated[
-    str | None, typer.Option(metavar="X.Y.Z", help="Of the brokers, where their logs do not tell (or tell it wrongly).")
+    str | None,
+    typer.Option(metavar="X.Y.Z", help="The brokers' Kafka release, if the logs do not show it or are wrong."),
 ]
 StampFormat = Annotated[
     str | None,

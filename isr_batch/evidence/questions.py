@@ -205,13 +205,13 @@ def _client(requests: RequestsForQuestions) -> AnsweredQuestion:
     ]
     rest = f"; {len(named) - MOST_CLIENTS} more" if len(named) > MOST_CLIENTS else ""
     nobody = sum(row["records"] for row in requests.clients if row["client_id"] is None)
-    unnamed = f"; {count_in_answer(nobody, 'record')} by no logged request" if nobody else ""
+    unnamed = f"; {count_in_answer(nobody, 'record')} without a logged request" if nobody else ""
     lines = [f"{row['first']['source_file']}:{row['first']['source_line']}" for row in named[:MOST_LINES]]
     return AnsweredQuestion(question, f"Most: {', '.join(parts)}{rest}{unnamed}", PRINTED, lines)
 
 
 def _lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
-    question = "What lag time would have avoided it?"
+    question = "Which lag time would have avoided it?"
     printed = [row for row in rows if row["lag_ms"] is not None]
     lines = _places(printed, by="lag_ms")
     enough = [row["avoiding_lag_time_ms"] for row in requests.verdicts if row["avoiding_lag_time_ms"] is not None]
@@ -265,7 +265,9 @@ def _min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
     if not known:
         return _unknown(question, "min.insync.replicas is printed at a topic's creation and at a broker's start")
     if not under:
-        return AnsweredQuestion(question, f"None of those of which it is known.{rest}", PRINTED, _places(known))
+        return AnsweredQuestion(
+            question, f"None of those with a known min.insync.replicas.{rest}", PRINTED, _places(known)
+        )
     bound = any(row["under_min_isr_source"] == AT_MOST for row in under)
     return AnsweredQuestion(
         question, f"{answer_under_min_isr(rows)}{rest}", BOUND if bound else PRINTED, _places(under)

@@ -151,7 +151,7 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
     ))  # fmt: skip
     there = ", ".join(f"{row['topic']}-{row['partition_id']} ({row['shrinks']})" for row in rows)
     raise NoInputError(
-        f"{rule} drops nobody from {topic}-{partition_id}",
+        f"{rule} drops no follower from {topic}-{partition_id}",
         f"it drops followers from {there}" if there else f"{rule} makes no shrink in this lake; try another rule",
     )
 

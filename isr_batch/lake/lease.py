@@ -57,7 +57,7 @@ class Turn:
         if last is None or last["turn"] != self.number:
             raise WriteConflictError(
                 f"this run was silent for more than {EXPIRY}, and {_who(last)} has taken its turn",
-                "nothing that it made counts as done: run the same command again when the other one has finished",
+                "its results are not marked as done: run the same command again when the other one has finished",
             )
 
 
@@ -226,5 +226,5 @@ def _refuse(lake: Lake, holder: dict[str, Any] | None) -> None:
     raise WriteConflictError(
         f"{_who(holder)} is writing to {lake.root}",
         "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "
-        f"nothing; in another container, or on another machine, it is taken for dead after {EXPIRY} without a sign",
+        f"nothing; in another container, or on another machine, it is dead after {EXPIRY} without a heartbeat",
     )

@@ -74,7 +74,7 @@ class _Check:
             return
         if kind not in _QUERY:
             words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.strip("$")).lower()
-            raise UsageError(f"this is no query of the lake's tables: {words}", HINT)
+            raise UsageError(f"this is not a query on the lake's tables: {words}", HINT)
         if kind in _TABLES:
             self._table(self._words(node.multipartIdentifier()), named)
         elif kind == "UnresolvedTableValuedFunction":

@@ -50,7 +50,9 @@ def shrink_sentences(
     sentences = [_follower(row, lag_time_ms) for row in facts]
     sentences += [f"{said} {', '.join(stands[stand])}." for stand, said in STANDS.items() if stands.get(stand)]
     sentences.append(
-        f"The brokers ran {rule}; the line: {', '.join(lines)}." if lines else f"By {rule}, replayed: no line tells it."
+        f"The brokers ran {rule}; the line: {', '.join(lines)}."
+        if lines
+        else f"By a replay of {rule}; the logs have no line about it."
     )
     return headline, sentences
 

@@ -48,7 +48,7 @@ _TEXTS: Final = {
     "at_the_end": quoted(
         f"less than {IN_FLIGHT_MS} ms before the leader's request log ends: requests in flight are not in it"
     ),
-    "no_server_log": quoted("no server.log of the leader has this time, so nothing tells whether it made this change"),
+    "no_server_log": quoted("no server.log of the leader covers this time: the change may not be the leader's"),
     "in_flight_ms": IN_FLIGHT_MS, "race_ms": RACE_MS, "near_ms": NEAR_MS, "close_ms": CLOSE_MS,
     "late_for_us": int(LATE_FOR_US), "awake_us": int(AWAKE_US), "least_us": CHECK_SLACK_US,
 }  # fmt: skip

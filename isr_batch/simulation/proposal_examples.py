@@ -163,7 +163,7 @@ def lag_messages_burst_example() -> ExampleTerm:
 def lag_messages_trickle_example(hours: int = 48) -> ExampleTerm:
     """A message an hour for two days; the follower asks every 9 s, and never gets any further."""
     return ExampleTerm(
-        "replica.lag.max.messages at low throughput: a message an hour, and a follower that gets none",
+        "replica.lag.max.messages at low throughput: one message per hour, and a follower that gets none",
         (1, 2),
         0,
         hours * HOUR_MS,

@@ -53,7 +53,7 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
         if inferred:
             found_out.append(Note(
                 what, f"of {inferred} partitions inferred from fetches; followers that were down are missing",
-                "put the output of kafka-topics --describe beside the broker folders",
+                "put the output of kafka-topics --describe next to the broker folders",
             ))  # fmt: skip
     unnamed = sum(row["start_offset"] is None for row in led)
     if unnamed:

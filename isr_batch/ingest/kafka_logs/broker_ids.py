@@ -143,9 +143,9 @@ def _remarks(
         )
         if len(beside) >= SHARED:
             how = f"brokers {', '.join(map(str, beside))} by the lines of their logs"
-        yield Refused(properties, "no server.properties", f"taken for {how}")
+        yield Refused(properties, "no server.properties", f"assigned to {how}")
     elif by_lines not in {None, stated}:
-        detail = f"it is of broker {stated}, and the lines of the logs beside it are of broker {by_lines}"
+        detail = f"it is of broker {stated}, but the lines of the logs next to it are of broker {by_lines}"
         yield Refused(properties, "another broker's server.properties", detail)
     if by_lines is not None and in_names not in {None, by_lines}:
         detail = f"the lines are of broker {by_lines}, the name says {in_names}"

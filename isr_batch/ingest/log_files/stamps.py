@@ -75,7 +75,7 @@ def stamp_form(name: str) -> StampForm:
         if form.name == name:
             return form
     if "%" not in name:
-        raise UsageError(f"{name} is no format of time stamps", "write it like '%d/%m/%Y %H:%M:%S,%f'")
+        raise UsageError(f"{name} is not a timestamp format", "write it like '%d/%m/%Y %H:%M:%S,%f'")
     seen: list[str] = []
 
     def part(found: "re.Match[str]") -> str:
