@@ -96,7 +96,7 @@ def _load_kernels(spark: SparkSession) -> None:
 
     def loaded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         compile_replay()
-        time.sleep(LOAD_S)  # else whoever is first takes the tasks of the others
+        time.sleep(LOAD_S)  # else the first one takes the tasks of the others
         yield from batches
 
     spark.range(0, cores, 1, cores).mapInArrow(loaded, "id bigint").count()

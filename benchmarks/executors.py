@@ -34,7 +34,7 @@ class ExecutorModel:
         return cls(log.seconds - a_row * log.rows, a_row)
 
     def seconds(self, rows: int, executors: int) -> float:
-        """Time that a number of executors take for a number of rows."""
+        """Modelled time of a number of executors and rows."""
         return self.fixed + self.a_row * rows / executors
 
     def __str__(self) -> str:

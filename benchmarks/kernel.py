@@ -31,7 +31,7 @@ from udfs.records import Rows
 from udfs.rules import BASELINE, REGISTRY
 
 MOST_ROWS = 20_000_000
-"""Of the log that is held in memory."""
+"""Log that is held in memory."""
 SETS_OF_PARAMETERS = (1, 2, 5, 10, 50, 200)
 
 

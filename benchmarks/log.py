@@ -25,7 +25,7 @@ IDLE_SHARE = 0.4
 LONG_POLL_US = 500_000
 ROUND_TRIP_US = 640  # of a fetch that finds data: in the queue, read, written, and on the network
 SICK, ORDINARY = 288.0, 4.0
-"""Stalls of a follower a day: a cluster that gives rules much to decide, and one as most are."""
+"""Follower stalls per day: a cluster that gives rules much to decide, and one as most are."""
 SECONDS_A_DAY = 86_400
 ROWS_A_CHUNK = 2_000_000
 ALONE_ROWS_A_SECOND = 1000.0
@@ -45,7 +45,7 @@ class Plan:
     shape: Shape = "zipf"
     seed: int = 8
     stalls_a_day: float = SICK
-    """Of each follower."""
+    """Stalls per day of each follower."""
 
     @property
     def seconds(self) -> float:

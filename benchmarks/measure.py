@@ -16,7 +16,7 @@ from benchmarks.log import places_of
 from udfs.records import CHANGE_KINDS, Int64Array
 
 LONG_S = 10
-"""Whoever takes longer is told of at once: people wait for the table."""
+"""Slower ones are reported at once: users wait for the table."""
 
 
 class WrongAnswerError(Exception):

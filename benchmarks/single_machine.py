@@ -50,7 +50,7 @@ _TERM = """{'leader_epoch': leader_epoch, 'end_us': epoch_us(end_time), 'high_wa
 
 
 ROWS_A_SHARE = 15_000_000
-"""What a process sorts at a time: of 14 million it takes 3.5 GB, and of 100 million DuckDB found 7 GB too few."""
+"""Rows that a process sorts at a time: of 14 million it takes 3.5 GB, and of 100 million DuckDB found 7 GB too few."""
 
 
 class Script:

@@ -155,7 +155,7 @@ def _kernel() -> DoctorCheck:
 
     try:
         answer = numba.njit(lambda x: x + 1)(41)
-    except Exception as error:  # noqa: BLE001 (whatever LLVM says, it is what to tell)
+    except Exception as error:  # noqa: BLE001 (any error of LLVM is reported)
         return DoctorCheck("numba", str(error).partition("\n")[0], "reinstall numba and llvmlite: `make clean setup`")
     return DoctorCheck("numba", f"{numba.__version__} compiles", "" if answer == 42 else "numba computes nonsense")  # noqa: PLR2004
 

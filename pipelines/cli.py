@@ -148,7 +148,7 @@ def replay_command(
         from isr_batch.scoring.sweep_grid import load_grid
 
         if rules or params:
-            raise UsageError("--grid sets rules and parameters", "omit --rules and --set")
+            raise UsageError("--grid sets rules and parameters", "give it without --rules and --set")
         runs = load_grid(grid).runs
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
     with recorded_job(job, "replay", window) as done:
@@ -269,7 +269,7 @@ def main(args: list[str] | None = None) -> None:
     try:
         with ended_by_signals(out):
             app(args=args, prog_name="isr-batch")
-    except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is shown in full, with an exit code of its own)
+    except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is shown in full, with a separate exit code)
         if known := explained_error(error):
             out.error(known.message, known.hint, known.exit_code)
             sys.exit(known.exit_code)

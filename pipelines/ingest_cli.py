@@ -115,7 +115,7 @@ def _show_files(out: Output, name: str, found: "LogFolder") -> None:
     if left_out:
         out.details(f"Files of {name} that are not read", left_out, overview.LEFT_OUT_COLUMNS)
     capabilities = [each._asdict() for each in overview.capabilities(found)]
-    out.details(f"What can be done with {name}", capabilities, overview.CAPABILITY_COLUMNS)
+    out.details(f"Possible analyses of {name}", capabilities, overview.CAPABILITY_COLUMNS)
 
 
 def look_command(

@@ -100,7 +100,7 @@ class Output:
                         continue
                     try:
                         stages, completed, total = self.watched()
-                    except Exception:  # noqa: BLE001 (Spark may just be ending; a bar is no reason to fail)
+                    except Exception:  # noqa: BLE001 (Spark may just be ending; a bar must not fail a run)
                         return
                     if stages and stages != running:
                         progress.reset(task, total=total or None, completed=completed)

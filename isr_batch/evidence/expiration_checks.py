@@ -183,7 +183,7 @@ def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) ->
         sample = at_ms[:_MOST_CHECKS]
         share = {ms: sum((other - ms) % period <= _SPREAD_MS for other in sample) for ms in sample}
         best = max(share, key=lambda ms: (share[ms], -ms))
-        if share[best] < 2 or 2 * share[best] < len(sample):  # noqa: PLR2004 (one check alone is no rhythm)
+        if share[best] < 2 or 2 * share[best] < len(sample):  # noqa: PLR2004 (a single check has no rhythm)
             continue
         for n, ms in zip(numbers, at_ms, strict=True):
             late[n] = (ms - best) % period if (ms - best) % period > _SPREAD_MS else 0

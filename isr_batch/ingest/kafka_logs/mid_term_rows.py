@@ -146,7 +146,7 @@ def _assigned(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, 
     return {"assigned": list(dict.fromkeys([*named, *row["assigned"]])), "assigned_source": source}
 
 
-def settle_mid_term(  # noqa: PLR0913, PLR0917 all that tells of a term's beginning
+def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
     engine: Engine,
     led: list[dict[str, Any]],
     stretches: Sequence[Stretch],

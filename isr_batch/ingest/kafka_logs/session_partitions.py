@@ -15,7 +15,7 @@ from udfs.batches.sessions import FIRST_REQUESTS, STRETCH_OF_SESSION, Members, f
 _FETCHER = r"(?:fetcher|ReplicaFetcherThread)-(\d{1,4})\b"
 
 
-def members_before(  # noqa: PLR0913, PLR0917 all that tells what a session had
+def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partitions
     engine: Engine,
     sessions: Rows,
     led: Sequence[Mapping[str, Any]],

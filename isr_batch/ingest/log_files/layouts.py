@@ -144,7 +144,7 @@ def layout_of(lines: Sequence[str], stamp_format: str | None = None) -> Layout |
     if coloured:
         lines = [_COLOUR.sub("", line) for line in lines]
     names: list[str] = []
-    while len(names) < 4 and (name := prefixes.prefix_of(lines)):  # noqa: PLR2004 deeper is no log
+    while len(names) < 4 and (name := prefixes.prefix_of(lines)):  # noqa: PLR2004 a log is not nested deeper
         name = prefixes.envelope_prefix(lines) if name == ENVELOPE else name
         stripped = prefixes.strip_prefix(name, pa.array(lines, pa.string()))
         names.append(name)
