@@ -190,7 +190,7 @@ def lake(spark: "SparkSession", tmp_path: Path) -> "Lake":
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> "Generator[None, pytest.TestReport, pytest.TestReport]":
-    """What a test says it has shown is plain enough for another process."""
+    """Pass a test's results to another process in a simple form."""
     report = yield
     report.user_properties = json.loads(json.dumps(report.user_properties))
     return report

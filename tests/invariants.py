@@ -1,4 +1,4 @@
-"""What a rule promises of its results, read off the timelines alone; each function yields where the promise is broken.
+"""The guarantees of a rule, checked on the timelines alone; each function yields the violations.
 
 Timelines order what happened in one microsecond within a timeline, not between them. So a promise about the settled
 state of a microsecond looks at the last row of each, and one about a moment within it holds if it does for any of the
@@ -33,7 +33,7 @@ def high_watermark_never_falls(seen: Seen) -> Iterator[Violation]:
 
 
 def leader_is_in_isr(seen: Seen) -> Iterator[Violation]:
-    """Nobody asks whether a leader keeps up with itself."""
+    """A leader always keeps up with itself."""
     for row in seen.partition:
         if seen.term.leader not in row.isr:
             yield Violation(row.time_us, seen.term.leader, f"not in {sorted(row.isr)}")
@@ -50,7 +50,7 @@ def isr_is_assigned(seen: Seen) -> Iterator[Violation]:
 
 
 def members_reach_high_watermark(seen: Seen) -> Iterator[Violation]:
-    """KAFKA-4485's guarantee 4, to the letter. That a position is not known is no evidence."""
+    """KAFKA-4485's guarantee 4, to the letter. An unknown position is not evidence."""
     for replica, rows in seen.replica.items():
         for us in _instants(seen, replica):
             state, high_watermark = settled(rows, us), settled(seen.partition, us).high_watermark
@@ -59,10 +59,10 @@ def members_reach_high_watermark(seen: Seen) -> Iterator[Violation]:
 
 
 def members_fall_below_high_watermark_by_their_own_fetch(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 4 as far as it is up to a rule that drops nobody for its position.
+    """Guarantee 4 as far as possible for a rule that drops no follower for its position.
 
-    Who fetches from a lower offset than before (its log was cut), or begins the term below the HW that the log gives
-    for it, is below HW from that very microsecond. It has not been passed.
+    A follower that fetches from a lower offset than before (its log was truncated), or begins the term below the
+    logged HW, is below HW from that very microsecond. HW has not passed it.
     """
     for violation in members_reach_high_watermark(seen):
         rows = [row for row in seen.replica[violation.replica_id] if row.time_us <= violation.time_us]
@@ -93,9 +93,9 @@ def high_watermark_waits_for_isr(seen: Seen) -> Iterator[Violation]:
 
 
 def high_watermark_waits_for_who_was_caught_up(seen: Seen) -> Iterator[Violation]:
-    """KAFKA-4485's guarantee 1: HW moves past nobody who was caught up within the lag time, in the ISR or not.
+    """KAFKA-4485's guarantee 1: HW passes no follower that was caught up within the lag time, in the ISR or not.
 
-    A move that a fetch brings about is decided by the clock of that fetch, which is not that of its effect.
+    A move caused by a fetch is decided by the time of that fetch, not by the time of its effect.
     """
     yield from _passes(seen, eligible_only=False)
 
@@ -136,7 +136,7 @@ def high_watermark_moves(seen: Seen) -> Iterator[tuple[int, int]]:
 
 
 def who_keeps_up_joins(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 1, second half: who is within the lag time and reaches HW is in the ISR as soon as it fetches."""
+    """Guarantee 1, second half: a follower within the lag time that reaches HW is in the ISR as soon as it fetches."""
     for replica, rows in seen.replica.items():
         removed_us = {row.time_us for row in seen.rows(REMOVED, replica)}
         for us, fetch in seen.recorded(replica):
@@ -149,7 +149,7 @@ def who_keeps_up_joins(seen: Seen) -> Iterator[Violation]:
 
 
 def nobody_within_the_lag_time_is_dropped(seen: Seen) -> Iterator[Violation]:
-    """Guarantee 1 seen from the ISR; who is known to be below HW does not belong there anyway."""
+    """Guarantee 1 seen from the ISR; a follower known to be below HW does not belong there anyway."""
     for change in drops_by_rule(seen):
         below = 0 <= change.follower_log_end_offset < change.high_watermark
         if change.lag_ms <= seen.limit_ms and not below:

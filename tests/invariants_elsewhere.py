@@ -1,4 +1,4 @@
-"""What rules of other systems promise, as ``tests.invariants`` has it of Kafka's."""
+"""The guarantees of other systems' rules, like ``tests.invariants`` for Kafka's."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
-"""The right cause of a simulated shrink: from what was planted and what is true, never from what a kernel concludes.
+"""The right cause of a simulated shrink, from the planted faults and the true state, never from a kernel's results.
 
-What the follower holds, what was acknowledged without it and when it was heard of are the simulation's own
-(``udfs.simulation.world.WHOSE_COLUMNS``); who was stopped, slow or asleep, and when, is the plan's. The causes come
-in the order of docs/verdicts.md.
+The follower's log end, the records acknowledged without it and its last sign of life come from the simulation
+(``udfs.simulation.world.WHOSE_COLUMNS``); stopped, slow or sleeping brokers come from the plan. The causes come in the
+order of docs/verdicts.md.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ def right_cause(shrink: Shrink, planted: Sequence[PlantedFault], lag_us: int) ->
 
 
 def is_of_leader(fault: PlantedFault, shrink: Shrink) -> bool:
-    """A leader that sleeps drops nobody before it wakes: who does is its successor, and the sleeper a follower."""
+    """A sleeping leader drops no follower before it wakes: its successor does, and the sleeper is then a follower."""
     if fault.what == "stopped leader":
         return shrink.time_us > woken_us(fault)
     return fault.what in SLOW_LEADER and fault.who == shrink.leader
@@ -85,7 +85,7 @@ def woken_us(fault: PlantedFault) -> int:
 
 
 def cause_of_follower(fault: PlantedFault, shrink: Shrink) -> str:
-    """What was planted of the follower itself; a fault that it has no part in explains nothing."""
+    """The planted fault of the follower itself; faults of others explain nothing."""
     if fault.what == "stopped leader":
         return "follower_stopped"
     if shrink.who not in {who for _, _, who, _ in fault.steps}:

@@ -1,6 +1,6 @@
-"""What a night finds of a cluster's logs: a recorded run, cut by time into the files that rotation leaves.
+"""A cluster's logs as found each night: a recorded run, cut by time into the files that rotation leaves.
 
-And what the lake of many nights may have otherwise than that of one ingest of all their files.
+Also the allowed differences between a lake of many nights and one of a single ingest of all files.
 """
 
 import gzip

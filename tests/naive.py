@@ -1,6 +1,6 @@
 """A leader, its followers and its ISR, one event at a time: slow, obvious, and written from the spec alone.
 
-It shares no line with ``udfs``. What happened is in ``tests.naive_truth``, the rules in ``tests.naive_rules``.
+It shares no line with ``udfs``. The events are in ``tests.naive_truth``, the rules in ``tests.naive_rules``.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ Step = tuple[int, int, int, Callable[[], None]]
 
 @dataclass
 class Follower:
-    """What a leader keeps of a follower. Names as in the spec's notation."""
+    """A leader's state of a follower. Names as in the spec's notation."""
 
     replica: int
     leo: int = -1
@@ -245,7 +245,7 @@ class Leader:
             self.rule.on_arrival(follower, self, fetch)
 
     def _remove(self, follower: Follower) -> None:
-        """The controller's doing: it waits for nobody, and the leader's own write comes too late."""
+        """A removal by the controller: it waits for no replica, and the leader's own write comes too late."""
         if follower.replica not in self.maximal_isr:
             return
         before, self.isr = self.isr, self.isr - {follower.replica}

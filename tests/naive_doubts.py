@@ -1,4 +1,4 @@
-"""What a shrink of the naive model depends on that a log cannot tell: when the check ran, what was first."""
+"""Doubts about a shrink of the naive model that a log cannot resolve: when the check ran, which event was first."""
 
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +51,7 @@ class Doubts:
         return max(self.leader.check_us, self.awaited[1])
 
     def note_check(self, row: "Row") -> None:
-        """A line tells when a check ran; one about another partition says less than when the leader woke up."""
+        """A line shows when a check ran; one about another partition is less precise than the leader's wake-up."""
         leader, of_others = self.leader, row.code == OTHERS_LINE
         self.named[row.replica_id] = row.until_us
         if not leader.rule.period_ms:
@@ -69,7 +69,7 @@ class Doubts:
             self.leader.check_us = self.check_us()
 
     def _await(self, row: "Row") -> None:
-        """The line shows a log end: it names it, or somebody whom it dropped, who must lack something."""
+        """The line shows a log end: it names it, or a dropped follower, which must lack something."""
         followers = [follower.replica for follower in self.leader.remote]
         shown, until_us = row.offset, row.until_us + STAMP_US - 1
         if shown == -1 and row.replica_id in followers:

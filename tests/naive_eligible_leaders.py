@@ -7,7 +7,7 @@ PREFERRED, ONLINE, UNCLEAN = range(3)
 
 
 class Change(NamedTuple):
-    """What a leader or the controller wants, and what is known then. Replicas by number, 0 the preferred one."""
+    """A change wanted by a leader or the controller, and the state then. Replicas by number, 0 the preferred one."""
 
     wanted_isr: frozenset[int]
     active: frozenset[int]
@@ -22,7 +22,7 @@ class Change(NamedTuple):
 
 @dataclass
 class Partition:
-    """ISR, ELR, who led last while nobody leads, who leads (None: nobody), and whether uncleanly elected."""
+    """ISR, ELR, the last leader while there is none, the leader (or None), and whether uncleanly elected."""
 
     isr: set[int]
     elr: set[int] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""What a heir would lack, microsecond by microsecond: an oracle for `isr_batch.scoring.heir_offsets`."""
+"""Records that an heir would lack, microsecond by microsecond: an oracle for `isr_batch.scoring.heir_offsets`."""
 
 import random
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def last(rows: Sequence[Row], at_us: int, value: str, **of: Any) -> int:
 
 
 def lacking(span: Row, partition: Sequence[Row], replica: Sequence[Row], appends: Sequence[Row]) -> Row:
-    """What is to be found of a span; rows are in order of time, and of one term."""
+    """Expected result for a span; rows are in order of time, and of one term."""
     most, most_us, below, known = None, None, set(), False
     if any(row["high_watermark"] is None for row in partition):
         return {"lost_records_max": None, "lost_us": None, "elr_below_high_watermark": None}

@@ -1,7 +1,7 @@
-"""What a rule costs and gets right, term by term and day by day: slow, obvious, and written from the contract alone.
+"""Costs and correct decisions of a rule, by term and day: slow, obvious, and written from the contract alone.
 
-It shares no line with ``udfs``. While a term is replayed, every moment of it is kept; afterwards every number is read
-off the moments anew. What happens at exactly midnight belongs to the new day.
+It shares no line with ``udfs``. While a term is replayed, every moment of it is kept; afterwards every number is
+computed from the moments. Events at exactly midnight belong to the new day.
 """
 
 from collections.abc import Callable, Iterator
@@ -180,7 +180,7 @@ class Bookkeeper(Leader):
 
 
 def overdue_us(leader: Leader, since_us: int) -> int:
-    """From when on somebody is late who lacks something since then; clocks count whole milliseconds."""
+    """Time from which a follower that lacks a record since then is late; clocks count whole milliseconds."""
     return (since_us // 1000 + leader.rule.lag_time_max_ms + 1) * 1000
 
 
@@ -195,7 +195,7 @@ def lag_ok(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
 
 
 def is_judged(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
-    """Say whether enough is known: nothing is of somebody who has not fetched, unless it had the time to."""
+    """Whether enough is known: a follower that has not fetched is unknown, unless it had the time to."""
     if us < leader.known_from_us and leader.term.begins_mid_term:
         return False
     if replica in moment.heard:
@@ -249,7 +249,7 @@ def days(term: Term) -> range:
 
 
 def pieces(books: Bookkeeper) -> Iterator[Piece]:
-    """Cut the term wherever anything may change: at moments, at midnights, and where somebody becomes late."""
+    """Cut the term wherever anything may change: at moments, at midnights, and where a follower becomes late."""
     midnights = [day * DAY_US for day in days(books.term)]
     ends_us = [moment.time_us for moment in books.moments[1:]] + [books.term.end_us]
     for moment, end_us in zip(books.moments, ends_us, strict=True):
@@ -348,7 +348,7 @@ def ledger(log: Log, setting: Setting) -> Ledger:
 
 
 def bucket(latency_us: int) -> int:
-    """Where a latency goes in the histogram: one for each of the first 16, then 16 for each power of two."""
+    """Bucket of a latency in the histogram: one for each of the first 16, then 16 for each power of two."""
     if latency_us < 16:
         return latency_us
     doublings = 0

@@ -1,4 +1,4 @@
-"""What the naive leader asks a rule, and the released rules, generation by generation as the spec numbers them.
+"""The naive leader's interface to a rule, and the released rules by generation, as numbered in the spec.
 
 The spec is ``spec/kafka-isr-rules.md``: G0 to G13.
 """
@@ -62,7 +62,7 @@ class Rule:
         return leader.now_ms - follower.cu > self.lag_time_max_ms
 
     def brakes(self, _leader: Leader) -> bool:
-        """Say whether nobody is dropped now, in sync or not."""
+        """Whether no follower is dropped now, in sync or not."""
         return False
 
     def drop(self, leader: Leader, dropped: list[Follower]) -> None:

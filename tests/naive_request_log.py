@@ -1,4 +1,4 @@
-"""What a line of the request log says, read with Python's own JSON reader and plain rules."""
+"""Parse a line of the request log with Python's own JSON reader and plain rules."""
 
 import json
 import math
@@ -36,7 +36,7 @@ FORM: dict[str, Any] = {
 
 
 class Members(list[tuple[str, Any]]):
-    """Of an object, also those of one name."""
+    """Members of an object, including duplicates."""
 
 
 def _of_form(value: Any, form: Any, path: tuple[str, ...], bad: list[tuple[str, ...]]) -> Any:

@@ -1,4 +1,4 @@
-"""What the naive model writes down: rows of the tables of results."""
+"""Results of the naive model as rows of the tables."""
 
 from typing import NamedTuple
 

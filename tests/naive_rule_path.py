@@ -16,7 +16,7 @@ REPLICAS = (1, 2, 3, 4)
 
 
 class Instant(NamedTuple):
-    """What is so at an instant. ELR and heirs: by the cluster's settings, and as if it were on."""
+    """State at an instant. ELR and heirs: by the cluster's settings, and as if ELR were on."""
 
     isr: frozenset[int]
     elr: frozenset[int] | None

@@ -62,7 +62,7 @@ class Kafka4485Design(Kafka0102):
         return self.in_pseudo_isr(follower, leader.now_ms) and follower.leo >= leader.hw
 
     def below_hw(self, follower: Follower, leader: Leader) -> bool:
-        """Say whether it is known to be there: an unknown position is no evidence."""
+        """Whether it is known to be below HW: an unknown position is not evidence."""
         return 0 <= follower.leo < leader.hw
 
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
@@ -156,7 +156,7 @@ class Kip501Relinquish(Kip501Pending):
 
 
 class ShulouBraked(Kafka37):
-    """Nobody is dropped soon after the ISR changed, or soon after the leader wrote it."""
+    """No follower is dropped soon after the ISR changed, or soon after the leader wrote it."""
 
     defaults: ClassVar = {"isr_change_brake_ms": 5000, "isr_write_brake_ms": 60000}
 

@@ -1,4 +1,4 @@
-"""What happened to a log and its followers, whatever a rule makes of it: all kept, every answer read off anew."""
+"""Events of a log and its followers, independent of rules: all are kept, and every answer is computed from them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN = range(
 
 
 class Row(NamedTuple):
-    """An input row; times in us. Columns that a kind does not use are 0, as nobody may look at them."""
+    """An input row; times in us. Columns that a kind does not use are 0, because no code may use them."""
 
     time_us: int
     kind: int
@@ -159,7 +159,7 @@ class Truth:
         return 1000 + (late_us if now_us - late_at_us <= max(5_000_000, 2 * late_us) else 0)
 
     def answered_us(self, now_us: int, latency_us: int) -> int:
-        """When an ISR write is answered that is asked for now: as lines tell, if they do; else after a time."""
+        """When an ISR write requested now is answered: by the lines if they show it, otherwise after a fixed time."""
         asked_us, answered_us = self.isr_write
         if not latency_us or not asked_us <= now_us < answered_us:
             return now_us + latency_us
@@ -177,14 +177,14 @@ class Truth:
         return max(safe, high_watermark, self.acknowledged_at_once)
 
     def is_thin(self, replica: int, now_us: int, limit_us: int) -> bool:
-        """Whether it fetches so seldom, as far as the log tells, that it may not have stopped."""
+        """Whether it fetches so rarely, as far as the log shows, that it may not have stopped."""
         cadence_us, until_us = self.cadences.get(replica, (0, 0))
         return now_us < until_us and 3 * cadence_us > limit_us
 
     def waiting_us(self, replica: int, now_us: int) -> tuple[int, int, int, int]:
         """Return ``(since, held, silent, idle)``, since caught up or last heard of.
 
-        The first two were the leader's doing; of the last, which is outside of them, nobody knows.
+        The leader caused the first two; the cause of the last, which is outside of them, is unknown.
         """
         caught = now_us if self.true_lag_us(replica, now_us) == 0 else self.caught_us[replica]
         fetches = self.fetches.get(replica, [])

@@ -19,7 +19,7 @@ def at(seconds: float) -> datetime:
 
 
 class Log:
-    """Tables of a cluster of brokers 1 to 3, of which 1 and 2 lead; lag time 4 s."""
+    """Tables of a cluster of brokers 1 to 3; 1 and 2 are leaders; lag time 4 s."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}

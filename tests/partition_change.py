@@ -15,15 +15,15 @@ PREFERRED, ONLINE, UNCLEAN = range(3)
 
 @dataclass
 class Partition:
-    """What the metadata log says of a partition, as ``PARTITION_CHANGE_RECORD`` changes it.
+    """State of a partition in the metadata log, as changed by ``PARTITION_CHANGE_RECORD``.
 
     Parameters
     ----------
     isr : int
     elr : int
-        Eligible leader replicas; none of them is in the ISR.
+        Eligible leader replicas; never in the ISR.
     last_known_leader : int
-        The one that lastKnownElr names while nobody leads, or NO_LEADER.
+        The replica in lastKnownElr while there is no leader, or NO_LEADER.
     leader : int
         Position in the assignment, or NO_LEADER.
     recovering : int
@@ -116,6 +116,6 @@ def change(
 
 
 def clear(partition: Partition) -> None:
-    """CLEAR_ELR_RECORD: min.insync.replicas was changed, and who was eligible by the old one may not be by the new."""
+    """CLEAR_ELR_RECORD: min.insync.replicas was changed, and may make eligible replicas ineligible."""
     partition.elr = NOBODY
     partition.last_known_leader = NO_LEADER

@@ -1,8 +1,8 @@
-"""Who was at fault in a recorded cluster, by its `timeline.jsonl`: what answers are compared with.
+"""The broker at fault in a recorded cluster, by its `timeline.jsonl`, to compare answers with.
 
 ``python -m tests.recorded_faults RECORDINGS LAKE [LAKE ...]`` counts, cluster by cluster, for how many dropped
 followers each lake points at the broker at fault, at another one, or at none. RECORDINGS is the folder of the
-recordings, and the clusters of a lake have their names. Of a lake of server.log alone the suspects count.
+recordings, and the clusters of a lake have their names. For a lake of server.log alone, suspects are counted.
 """
 
 import json
@@ -17,7 +17,7 @@ SLACK_MS: Final = 10_000
 
 
 class RecordedFault(NamedTuple):
-    """One fault: from when to when (epoch ms), the pairs (follower, leader; 0 for all) it hit, and who is at fault."""
+    """One fault: start and end (epoch ms), the affected pairs (follower, leader; 0 for all), and the broker at fault."""
 
     from_ms: int
     until_ms: int
@@ -69,7 +69,7 @@ def broker_at_fault(faults: Iterable[RecordedFault], drop: dict[str, Any]) -> fr
 
 
 def count_answers(faults: Sequence[RecordedFault], drops: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Count right, wrong and untold answers; ``unexplained`` are drops of which the timeline says nothing."""
+    """Count right, wrong and missing answers; ``unexplained`` are drops outside the timeline."""
     counts: Counter[str] = Counter()
     for drop in drops:
         guilty = broker_at_fault(faults, drop)

@@ -41,7 +41,7 @@ def _entries(topics: Iterable[dict[str, Any]], numbers: Any) -> Entries:
 
 
 def fetch_piece(row: dict[str, Any]) -> bytes:
-    """Of a request with ``topics``, ``forgotten`` and ``responses`` as Fetch has them in JSON."""
+    """Piece of a request with ``topics``, ``forgotten`` and ``responses`` in Fetch's JSON form."""
 
     def answered(p: dict[str, Any]) -> tuple[int, ...]:
         error = p["errorCode"] or (-1 if p["divergingEpoch"] else 0)
@@ -55,7 +55,7 @@ def fetch_piece(row: dict[str, Any]) -> bytes:
 
 
 def by_topic(partitions: unpacked.UnpackedPartitions) -> list[dict[tuple[str, int], tuple[int, ...]]]:
-    """What a list says of each request: the numbers of a partition, by topic and partition id."""
+    """Contents of a list for each request: the numbers of a partition, by topic and partition id."""
     found: list[dict[tuple[str, int], tuple[int, ...]]] = [{} for _ in partitions.per_request]
     topics = partitions.topic_by_partition().to_pylist()
     for request, topic, numbers in zip(partitions.request(), topics, partitions.numbers.tolist(), strict=True):
@@ -64,7 +64,7 @@ def by_topic(partitions: unpacked.UnpackedPartitions) -> list[dict[tuple[str, in
 
 
 def partitions_of(rows: pa.RecordBatch) -> list[dict[str, dict[tuple[str, int], tuple[int, ...]]]]:
-    """Of each parsed line, what it asked for, forgot and was answered."""
+    """For each parsed line, the partitions that it requested, forgot and received."""
     out: list[dict[str, dict[tuple[str, int], tuple[int, ...]]]] = []
     for kind, packed in zip(rows.column("kind").to_pylist(), rows.column("partitions"), strict=True):
         one = pa.array([packed.as_py()], pa.binary())

@@ -13,7 +13,7 @@ from tests.strategies import Log, Setting
 
 
 class Results(NamedTuple):
-    """What a replay of one rule gives."""
+    """Results of a replay of one rule."""
 
     changes: Sequence[Change]
     partition: Sequence[PartitionRow]
@@ -54,7 +54,7 @@ class Seen:
         return 1000 * self.flag("isr_write_latency_ms") * RULES[self.setting.rule].writes_in_background
 
     def answered_us(self, asked_us: int) -> int:
-        """When what was asked for then is written: as lines tell, if they do."""
+        """When an ISR requested then is written, by the lines if they show it."""
         told = [row for row in self.term.rows if row.kind == ISR_WRITE and row.time_us <= asked_us]
         usual_us = asked_us + self.write_latency_us
         if not self.write_latency_us or not told or asked_us >= told[-1].until_us:
@@ -72,7 +72,7 @@ class Seen:
         return [(min(row.processed_us, newer), row) for row, newer in zip(fetches, newer_us, strict=False)]
 
     def may_be_eligible(self, replica: int, us: int) -> tuple[bool, ...]:
-        """What the eligibility may be at some moment of this microsecond."""
+        """Possible eligibility at some moment of this microsecond."""
         rows = [row for row in self.eligibility if row.replica_id == replica and row.time_us <= us]
         before = [True, *(row.code == 1 for row in rows if row.time_us < us)][-1]
         return (before, *(row.code == 1 for row in rows if row.time_us == us))
@@ -105,7 +105,7 @@ class _ChecksOnly(Rule):
 
 
 def terms_seen(log: Log, setting: Setting, results: Results) -> Iterator[Seen]:
-    """Cut results into terms. Of a microsecond in which one ends and the next begins only the last state is sure."""
+    """Cut results into terms. If one ends in the microsecond in which the next begins, only the last state is certain."""
     limit_ms, min_isr, phase_ms = setting[1:4]
     clock = _ChecksOnly(RULES[setting.rule](limit_ms, min_isr, phase_ms, **dict(setting.flags)))
     leader = Leader(clock)

@@ -1,4 +1,4 @@
-"""The replay's stream as Spark gives it: fetches and appends in packed segments, all else a row each."""
+"""The replay's stream in Spark's form: fetches and appends in packed segments, everything else in single rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

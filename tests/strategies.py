@@ -149,7 +149,7 @@ class _Builder:
         self.rows.append(Row(self.now_us, APPEND, offset=self.leo - (how > 240) * what, code=self.acks[who % 3]))
 
     def fetch(self, who: int, what: int, how: int, more: bytes) -> None:
-        """A fetch after the former one as a rule, sometimes before that is answered or even handled."""
+        """A fetch, usually after the previous one, sometimes before that is answered or even handled."""
         replica = self.replica(who)
         if how < 160:
             self.now_us = max(self.now_us, self.free_us.get(replica, 0))

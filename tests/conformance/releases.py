@@ -1,4 +1,4 @@
-"""Kafka's releases, each in a class loader of its own in the JVM of the test run."""
+"""Kafka's releases, each in a separate class loader in the JVM of the test run."""
 
 import functools
 from pathlib import Path
@@ -30,7 +30,7 @@ FROM_4_0 = ("org.apache.logging.log4j:log4j-api:2.24.3", "org.apache.logging.log
 
 
 def modules(release: str) -> tuple[str, ...]:
-    """What the Partition of a release needs, and no more: a broker takes several times as much."""
+    """Only the classes that the Partition of a release needs: a broker takes several times as many."""
     version = tuple(int(part) for part in release.split("."))
     libraries = [*COMMON, *(SCALA_2_13 if version >= (2, 4) else SCALA_2_11 + UNTIL_2_1)]
     parts = ["kafka_2.13" if version >= (2, 4) else "kafka_2.11", "kafka-clients"]

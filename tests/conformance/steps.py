@@ -1,4 +1,4 @@
-"""Random life of a partition, told twice: as steps for a released Partition, and as rows for the replay."""
+"""Random life of a partition in two forms: steps for a released Partition, and rows for the replay."""
 
 import random
 from typing import NamedTuple
@@ -25,7 +25,7 @@ FENCED = 74
 
 
 class Term(NamedTuple):
-    """What a leader learns when it takes up a term, and what happens then."""
+    """State that a leader receives at the start of a term, and the steps of the term."""
 
     start_us: int
     end_us: int

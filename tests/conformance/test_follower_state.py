@@ -1,8 +1,7 @@
 """Our rules against the classes that Kafka released: a follower's state, to the ms, on random sequences of fetches.
 
-A released class keeps the state and, where it has such a method, does the check. What stands between a request and the
-class (which of its methods a term or a failed read comes to) is in ``java/``, as each release's Partition and
-ReplicaManager have it.
+A released class keeps the state and, if it has such a method, runs the check. The code between a request and the class
+(which of its methods a term or a failed read calls) is in ``java/``, as in each release's Partition and ReplicaManager.
 """
 
 import functools
@@ -126,7 +125,7 @@ def player(rule_id: str) -> Callable[..., None]:
 
 
 def play_by_rule(released: Released, rows: Longs) -> Longs:
-    """What our rule makes of it."""
+    """Results of our rule."""
     assert released.rule in REGISTRY, f"there is no rule {released.rule}"
     rule = REGISTRY[released.rule]
     params = np.zeros(1, PARAMS)

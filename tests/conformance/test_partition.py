@@ -1,4 +1,4 @@
-"""The whole replay against the Partition that Kafka released, on a log of its own kind.
+"""The whole replay against the Partition that Kafka released, on randomly generated lives.
 
 After every step of a random life: log end, ISR, maximal ISR, high watermark, and of every follower its log end and
 lastCaughtUpTimeMs, to the ms.

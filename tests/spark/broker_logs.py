@@ -1,4 +1,4 @@
-"""Broker logs as Kafka 4.1 writes them, made up line by line: every case that ingest must tell apart."""
+"""Broker logs in the format of Kafka 4.1, generated line by line: every case that an ingest must distinguish."""
 
 import gzip
 import json
@@ -54,7 +54,7 @@ def started(seconds: float) -> str:
 
 
 class Leader:
-    """Writes the logs of a broker that leads partition 0 of a topic of its own."""
+    """Writes the logs of a broker that leads partition 0 of a separate topic."""
 
     def __init__(self, folder: Path, broker: int) -> None:
         self.broker = broker

@@ -54,7 +54,7 @@ def sample_report(sample_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def vacuum_at_once(spark_session: SparkSession) -> Iterator[None]:
-    """Let VACUUM remove what was replaced just now, which Delta refuses as somebody might still read it."""
+    """Let VACUUM remove files that were just replaced, which Delta refuses because readers might still use them."""
     spark_session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     yield
     spark_session.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")

@@ -1,4 +1,4 @@
-"""Runs as a schedule makes them, in processes of their own, and the death of some; and what their tables say."""
+"""Runs of a schedule in separate processes, some of them killed, and the content of their tables."""
 
 import json
 import os
@@ -49,7 +49,7 @@ for command in json.loads(sys.argv[1]):
 
 
 def write_cluster(folder: Path, first: float, seconds: int, *, starts: bool = True) -> None:
-    """Write logs of so many seconds; each leader's second follower stalls for longer than the lag time, twice."""
+    """Write logs of some seconds; each leader's second follower stalls for longer than the lag time, twice."""
     folder.mkdir(parents=True)
     for number, broker in enumerate(LEADERS):
         leader = Leader(folder, broker)
@@ -83,7 +83,7 @@ def commands(lake: Path, logs: Path) -> list[list[str]]:
 
 
 def started(of_night: list[list[str]], scratch: Path) -> "subprocess.Popen[bytes]":
-    """Begin a run in a process of its own."""
+    """Start a run in a separate process."""
     scratch.mkdir(parents=True, exist_ok=True)
     small = {
         "ISR_BATCH__SPARK__MASTER": "local[2]",
@@ -110,7 +110,7 @@ def finished(of_night: list[list[str]], scratch: Path) -> None:
 
 
 def here(command: list[str]) -> None:
-    """Run to the end in this process and its session, which need not begin anew."""
+    """Run to the end in this process and its running session."""
     with pytest.raises(SystemExit) as ended:
         cli.main(command)
     assert not ended.value.code
@@ -122,7 +122,7 @@ def commits(lake: Path) -> int:
 
 
 def killed(run: "subprocess.Popen[bytes]", lake: Path, after: int, scratch: Path, chosen: random.Random) -> str | None:
-    """Kill a run a moment after it made so many commits; returns who was killed, None if it came to its end before."""
+    """Kill a run a moment after some commits; returns the killed process, or None if the run ended before."""
     until = commits(lake) + after
     while commits(lake) < until and run.poll() is None:
         time.sleep(0.01)
@@ -140,7 +140,7 @@ def killed(run: "subprocess.Popen[bytes]", lake: Path, after: int, scratch: Path
 
 
 def _victims(tree: list[int], who: str, chosen: random.Random) -> list[int]:
-    """The whole tree, Python's driver, the JVM, or a Python worker; where there is no such process yet, the tree."""
+    """The whole tree, Python's driver, the JVM, or a Python worker; the tree if that process does not exist yet."""
     java = [pid for pid in tree if _name(pid) == "java"]
     workers = [pid for pid in tree[1:] if _name(pid).startswith("python")]
     among = {"driver": tree[:1], "jvm": java, "worker": workers}.get(who)

@@ -64,7 +64,7 @@ def test_every_drop_points_at_the_broker_at_fault(network_lake: Lake) -> None:
 
 
 class Facts:
-    """What the tables of a lake hold about one cluster, asked with other queries than the sentences are made with."""
+    """Contents of a lake's tables about one cluster, by other queries than those of the sentences."""
 
     def __init__(self, own: OwnShrinks, scores: list[Row], cluster: Row) -> None:
         self._own, self._scores, self._name = own, scores, cluster["cluster_id"]

@@ -1,4 +1,4 @@
-"""What a machine and its users do to a lake: each ends in its exit code, says what to do, and leaves the tables be."""
+"""Faults of a machine and its users: each ends in its exit code, names the remedy, and leaves the tables unchanged."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""A lake on HDFS has what one in a folder has: a name node and a data node on loopback, in a process of their own."""
+"""A lake on HDFS has the content of one in a folder: a name node and a data node on loopback, in a process."""
 
 from collections.abc import Iterator
 from pathlib import Path

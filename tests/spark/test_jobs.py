@@ -1,4 +1,4 @@
-"""What surrounds the analysis: ingest into a lake, the log of runs, exit codes, the tables at the end of a run."""
+"""Around the analysis: ingest into a lake, the run log, exit codes, the tables at the end of a run."""
 
 import sys
 from datetime import date

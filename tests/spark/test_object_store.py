@@ -1,4 +1,4 @@
-"""A lake on S3 has what one in a folder has: S3A and delta-rs against a server on loopback.
+"""A lake on S3 has the content of one in a folder: S3A and delta-rs against a server on loopback.
 
 It needs moto's server (`benchmarks.s3_server`): ``MOTO_SERVER=PATH/bin/moto_server pytest -m nightly`` with this file.
 """
@@ -61,7 +61,7 @@ Answers = tuple[list[dict[str, object]], str]
 
 
 def ended(process: "subprocess.Popen[str]") -> Answers:
-    """Results of commands as programs get them, and what they say beside."""
+    """Results of commands in JSON, and their messages."""
     out, err = process.communicate()
     assert process.returncode == 0, err[-2000:]
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")], out + err

@@ -1,4 +1,4 @@
-"""Operators' folders through ingest, replay and comparison: the right rule, lag time and answers by what logs tell."""
+"""Operators' folders through ingest, replay and comparison: the right rule, lag time and answers for the logs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What unit tests share."""
+"""Fixtures shared by unit tests."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the benchmarks compare: the loop by hand decides as the kernel does, and every log is made again the same."""
+"""Inputs of the benchmarks: the hand-written loop decides as the kernel does, and logs are reproducible."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Commands that the documents and the schedules name are commands that there are, with options that there are."""
+"""Commands in the documents and the schedules exist, and so do their options."""
 
 import re
 import shlex

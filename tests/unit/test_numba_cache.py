@@ -1,4 +1,4 @@
-"""What machine code is kept under: the sources that it may be made of."""
+"""Keys of stored machine code: the sources from which it may be made."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Layers, hash, and every mistake told at once with where it was made."""
+"""Layers, hash, and all mistakes reported at once with their location."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Another package of a name like ours is told of, instead of failing somewhere."""
+"""A foreign package with the name of one of ours is reported, instead of failing somewhere."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Wrong options and paths: told before Spark starts, with what to do."""
+"""Wrong options and paths: reported before Spark starts, with the remedy."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Broker logs into tables: made-up leaders, each a case of its own, and recorded logs where they are at hand.
+"""Broker logs into tables: generated leaders, a separate case each, and recorded logs if available.
 
 An ingest takes as long for twenty brokers as for one, so all cases share one, and each looks at its own broker.
 """

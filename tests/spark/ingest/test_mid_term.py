@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What is left of a run; the times are seconds from its first request."""
+    """The remaining part of a run; times are seconds from its first request."""
 
     run: str
     keep: Keep
@@ -105,7 +105,7 @@ def test_what_is_left_of_a_log_is_replayed_as_in_the_whole(
 
 
 def isr_by_records(run: str, at: datetime) -> dict[tuple[str, int], list[int]]:
-    """Who was in sync at an instant, read off the controller's records one by one."""
+    """ISR at an instant, from the controller's records one by one."""
     names: dict[str, str] = {}
     isr: dict[tuple[str, int], list[int]] = {}
     for record in records(run):
@@ -183,7 +183,7 @@ def test_one_broker_of_three_is_replayed_by_itself(
 def test_a_night_goes_on_from_the_one_before(
     spark_session: SparkSession, compiled_expressions: None, tmp_path: Path  # noqa: ARG001 for what it does
 ) -> None:  # fmt: skip
-    """Followers are out of the ISR when the logs are rotated; nothing is found out anew, and nothing is lost."""
+    """Followers are out of the ISR when the logs are rotated; nothing is inferred again, and nothing is lost."""
     lake = Lake(spark_session, str(tmp_path / "lake"), "run-1")
     for night, keep in enumerate((before(62), after(62))):
         part = Cut("r2-follower-stop", keep, options={"metadata": False})

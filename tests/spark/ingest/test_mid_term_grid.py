@@ -1,7 +1,7 @@
 """Recorded clusters with part of their logs left out, in every way that happens, against the replay of the whole logs.
 
-All cuts of a run are clusters of one lake, so that one replay does for them. What each cut gave is a line of
-``build/mid-term-grid.csv``; ``docs/measurements/0017`` has the figures. A nightly test: it takes hours.
+All cuts of a run are clusters of one lake, so that one replay does for them. The result of each cut is a line
+of ``build/mid-term-grid.csv``; ``docs/measurements/0017`` has the figures. A nightly test: it takes hours.
 """
 
 import csv
@@ -34,7 +34,7 @@ SHARE = float(os.environ.get("GRID_SHARE", "1"))
 
 
 class Change(NamedTuple):
-    """A change that a rule made, without the leader epoch, which a log may not tell."""
+    """A change that a rule made, without the leader epoch, which a log may lack."""
 
     topic: str
     partition_id: int
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What the replay of a cut log makes of the changes that the whole log gives after the warm-up."""
+    """Comparison of the replay of a cut log with the changes of the whole log after the warm-up."""
 
     run: str
     cut: str

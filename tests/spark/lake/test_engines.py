@@ -1,4 +1,4 @@
-"""What a lake of this machine answers without Spark, and where a lake's files are read by Spark for DuckDB."""
+"""Queries of a local lake that run without Spark, and lakes whose files Spark reads for DuckDB."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Upkeep takes away what nobody can ask for, and nothing else."""
+"""Maintenance deletes unreferenced files, and nothing else."""
 
 import os
 import time
@@ -64,7 +64,7 @@ def no_spark() -> NoReturn:
 
 
 def test_small_tables_are_maintained_without_spark(tmp_path: Path) -> None:
-    """What is in no table goes once it is old, what was replaced lately stays, and files are written as before."""
+    """Old unreferenced files are deleted, recently replaced ones stay, and files are written as before."""
     lake = Lake(no_spark, str(tmp_path / "lake"))
     for _ in range(2):
         generate_scenario(lake, FleetOfGroups("kip-501-example"))

@@ -73,7 +73,7 @@ def without_spark(sample_lake: Lake) -> Lake:
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[str]:
-    """Spark gives the keys of a map in an order of its own."""
+    """Spark returns the keys of a map in any order."""
     return sorted(str([sorted(v.items()) if isinstance(v, dict) else v for v in row.values()]) for row in rows)
 
 

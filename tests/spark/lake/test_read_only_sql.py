@@ -1,4 +1,4 @@
-"""`isr-batch sql` asks and changes nothing, unless it is told to."""
+"""`isr-batch sql` reads and changes nothing, unless it is allowed to."""
 
 import re
 from pathlib import Path

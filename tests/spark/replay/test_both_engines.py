@@ -54,7 +54,7 @@ def test_changes(sample_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a log that goes on over midnight, whose second day is replayed from what is known at the end of the first.
+    """A log across midnight, whose second day is replayed from the state at the end of the first.
 
     By Spark throughout, by Spark whose results are few enough for this process, by Spark whose workers write results,
     and by this process.

@@ -1,4 +1,4 @@
-"""``fetch_segments`` in the lake: made of what the lake holds, again where that changed, and told when damaged."""
+"""``fetch_segments`` in the lake: made from its tables, again after a change, and reported if damaged."""
 
 import shutil
 from pathlib import Path

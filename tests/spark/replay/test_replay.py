@@ -24,7 +24,7 @@ DAY = "2026-01-01"
 
 
 def at(column: str) -> str:
-    """SQL for an instant so many milliseconds after noon."""
+    """SQL for an instant in milliseconds after noon."""
     return f"TIMESTAMP'{DAY} 12:00:00' + make_interval(0, 0, 0, 0, 0, 0, ({column}) / 1000)"
 
 

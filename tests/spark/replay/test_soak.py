@@ -1,6 +1,6 @@
-"""Nights on end, with files that come late and runs that are killed: in the end as one clean run over all the logs.
+"""Many nights, with late files and killed runs: the result is that of one clean run over all logs.
 
-Who is killed is a process of its own, a night that comes to its end is not: half of it would be the start of Spark.
+Only killed runs are separate processes: in the others, half of the time would be the start of Spark.
 ``DAYS=30 pytest -m nightly tests/spark/replay/test_soak.py`` takes hours.
 """
 
@@ -30,7 +30,7 @@ LATE_SHARE, KILLED_SHARE = 0.05, 0.5
 
 
 def write_days(folder: Path, days: int) -> list[Path]:
-    """Write request and server logs, a file a broker and day; the brokers start on the first one."""
+    """Write request and server logs, one file per broker and day; the brokers start on the first one."""
     for day in range(days):
         write_cluster(folder / "of-day", MIDNIGHT + day * DAY_S - 20, 40, starts=day == 0)
         for log in sorted((folder / "of-day").glob("*/*")):

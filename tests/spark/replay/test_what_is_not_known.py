@@ -1,4 +1,4 @@
-"""Verdicts where a table of fetches does not tell who was to blame."""
+"""Verdicts when a table of fetches does not show which side was to blame."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ CLUSTERS = ("leader-stop", "restart", "follower-stop", "quiet")
 
 
 def rows_of(charts: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """All rows that are drawn in a kind of chart, one for each rule, with their cluster."""
+    """All rows that are drawn in a kind of chart, one per rule, with their cluster."""
     found = []
     for number, cluster in enumerate(CLUSTERS):
         for rows in charts.get(f"{name}-{number}", {}).get("datasets", {}).values():
@@ -52,7 +52,7 @@ def test_it_is_one_file_that_asks_for_nothing(page: str) -> None:
 
 
 def sections_of(page: str) -> dict[str, str]:
-    """What the page has of each cluster."""
+    """Sections of the page by cluster."""
     sections = re.findall(r'<section class="cluster"[^>]*>\s*<h2>([^<]+)</h2>(.*?)</section>', page, re.DOTALL)
     return {name: html.unescape(text) for name, text in sections}
 
@@ -181,7 +181,7 @@ def test_pictures_have_the_numbers_of_the_tables(page: str, sample_lake: Lake) -
 
 
 def test_a_follower_that_stopped_is_seen_in_the_heat_map(page: str, sample_lake: Lake) -> None:
-    """What the timeline has just before a follower is back, its last state, counts until then."""
+    """The last state in the timeline before a follower is back holds until then."""
     drawn = [row for row in rows_of(charts_of(page), "heat") if row["cluster_id"] == "follower-stop"]
     oldest = max(drawn, key=lambda row: row["age_s"])
     dropped = sample_lake.read("replica_timeline").where("cluster_id = 'follower-stop' AND rule = 'kafka-3.7'")
@@ -249,7 +249,7 @@ def test_a_bar_in_the_lanes_is_when_the_follower_is_out(sample_lake: Lake) -> No
 
 
 def test_a_lag_grows_until_the_follower_has_caught_up(sample_lake: Lake) -> None:
-    """A row of the timeline that tells of that fetch has a lag of zero, and between two rows nothing is told."""
+    """The timeline's row of that fetch has a lag of zero, and there is nothing between two rows."""
     own = own_shrinks(sample_lake)
     _, shown = choose_shrinks_on_page(own, drops_of_incidents(own))
     places = {one.id: (one.cluster_id, one.topic, one.partition_id) for one in shown}

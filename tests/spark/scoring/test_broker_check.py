@@ -146,7 +146,7 @@ def test_each_edge(edges: Lake) -> None:
 
 
 def test_spark_says_the_same(edges: Lake) -> None:
-    """Times in microseconds: the engines give them in zones of their own."""
+    """Times in microseconds: the engines return them in different zones."""
     plain = "SELECT *, unix_micros(observed_time) AS a_us, unix_micros(replayed_time) AS b_us FROM {rows}"
     engines: list[LakeEngine] = [InProcess(edges), BySpark(edges)]
     here, in_spark = (
@@ -178,7 +178,7 @@ def test_the_table_has_it(edges: Lake) -> None:
 
 
 def moments(rows: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], str | None]:
-    """What each change depends on, by rule, partition, kind and seconds since the start."""
+    """``depends_on`` of each change, by rule, partition, kind and seconds since the start."""
     return {
         (row["rule"], row["partition_id"], row["kind"], (row["change_time"] - START).total_seconds()): row["depends_on"]
         for row in rows

@@ -1,4 +1,4 @@
-"""Who could lead if the leader died, on recorded clusters: by both engines, beside the ledger and the records."""
+"""Eligible leaders on recorded clusters: by both engines, compared with the ledger and the records."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -48,7 +48,7 @@ def test_both_engines_find_the_same(sample_lake: Lake) -> None:
 
 
 def test_times_are_those_of_the_ledger(sample_lake: Lake) -> None:
-    """What is counted in the replay, again: from the changes of the ISR alone."""
+    """The replay's counters, recomputed from the changes of the ISR alone."""
     wrong = asked(
         sample_lake,
         """
@@ -163,9 +163,9 @@ def heir(record: Row, inactive: set[int]) -> int | None:
 def test_second_by_second_leaders_isr_elr_and_heirs_are_those_of_the_record(recorded: Lake) -> None:
     """A leader commits an ISR some milliseconds before or after the record's time: five looks fall between the two.
 
-    One is 20 ms after its record, before the leader's line. Of four, writes of 115 and 251 ms, no line tells how long
-    they took, as nothing is printed of an expand that is asked for, or of an answer that comes after the record: the
-    replay takes the median.
+    One is 20 ms after its record, before the leader's line. For four, writes of 115 and 251 ms, no line shows how long
+    they took, because neither the request of an expand nor an answer after the record is logged: the replay uses the
+    median.
     """
     terms = timed(recorded, "leader_epochs", "start", "end")
     spans = timed(recorded, "eligible_leaders", "from", "until")

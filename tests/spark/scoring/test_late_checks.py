@@ -1,4 +1,4 @@
-"""A check that would have dropped somebody, and no line says so, ran later; DuckDB and Spark say the same."""
+"""A check that would have dropped a follower without a line ran later; DuckDB and Spark agree."""
 
 import datetime as dt
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Timelines around shrinks are those of the whole log, cut down to the spans in which somebody was dropped."""
+"""Timelines around shrinks are those of the whole log, restricted to the spans with a dropped follower."""
 
 import json
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Runs of identical fetches: what makes them, that nothing is lost, and that a replay cannot tell."""
+"""Runs of identical fetches: which fetches form them, that nothing is lost, and that a replay gives the same."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Packed segments: numbers come out as they went in, damage is told, and a replay cannot tell how a log was packed."""
+"""Packed segments: numbers survive packing, damage is reported, and a replay does not depend on the packing."""
 
 import json
 import random
@@ -50,7 +50,7 @@ def event(time_us: int, replica_id: int = 2, **given: Any) -> dict[str, Any]:
 
 
 def events_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What comes out of the stream, as plain rows."""
+    """Output of the stream, as plain rows."""
     batches = map(rows_of_piece, one_row_an_event(in_pieces(rows)))
     return [{name: row[name] for name in (*SET, *Rows._fields)} for batch in batches for row in batch.to_pylist()]
 
@@ -241,5 +241,5 @@ def test_a_replay_cannot_tell_how_its_log_was_packed(
 
 
 def expected_names(row: dict[str, Any]) -> tuple[str, ...]:
-    """What a row tells; a term's own struct is compared by its place alone."""
+    """Values of a row; a term's own struct is compared by its position alone."""
     return (*SET, *ROW_ORDER, *(() if row["kind"] < 0 else Rows._fields))

@@ -1,4 +1,4 @@
-"""The questions that people ask about shrinks, in logs that tell and in logs that do not."""
+"""The questions about shrinks, in logs with and without the answers."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Who is suspected, how strongly and why, in clusters of which the fault is known."""
+"""The suspected broker, how strongly and why, in clusters with a known fault."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -118,7 +118,7 @@ def test_one_pair_alone_cannot_be_told_apart() -> None:
 
 
 def test_a_leader_that_drops_all_its_followers_by_several_checks_could_not_be_reached() -> None:
-    """No check says so by itself. If another leader drops one of them, it is that one."""
+    """No check shows it alone. If another leader drops one of them, it is that one."""
     lines = [(100, old("t-0", 1, "1,2,3", "1,2")), (102, old("t-1", 1, "1,2,3", "1,3"))]
     found = rows(of_brokers(b1=lines))
     assert [(row["suspect"], row["suspect_broker"], row["strength"], row["spurious"]) for row in found] == [

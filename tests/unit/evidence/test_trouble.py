@@ -1,4 +1,4 @@
-"""What a follower's own log says about why it could not fetch, in the words of Kafka's fetcher threads and logs."""
+"""Lines of a follower's own log about why it could not fetch, as logged by Kafka's fetcher threads and logs."""
 
 import pytest
 

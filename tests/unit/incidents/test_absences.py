@@ -1,4 +1,4 @@
-"""Who was at fault, by the fetches around a drop; brokers 1 to 3 lead a partition each, with a lag time of 4 s."""
+"""The broker at fault, by the fetches around a drop; brokers 1 to 3 lead a partition each, with a lag time of 4 s."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -43,7 +43,7 @@ class Cluster(Log):
         self.shrink(DROP_S, leader, follower, verdict, cause, partition=leader, lag_ms=1000 * (DROP_S - STOP_S))
 
     def fetches(self, spans: pa.Table) -> pa.Table:
-        """Fetches until the followers stop; of who is gone none."""
+        """Fetches until the followers stop; none from a broker that is gone."""
         found: list[dict[str, Any]] = []
         for span in spans.to_pylist():
             pair = span["replica_id"], span["leader_id"]
@@ -152,7 +152,7 @@ def test_a_large_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=20, deadline=None)
 @given(absent=st.sets(st.sampled_from(PAIRS), min_size=1), pick=st.integers(0), names=st.permutations(BROKERS))
 def test_the_answer_knows_no_names(absent: set[Pair], pick: int, names: list[int]) -> None:
-    """Brokers by other names are blamed by these; and who is blamed is one of the two, never a third."""
+    """Renaming brokers renames the blamed one; and the blamed broker is one of the two, never a third."""
     other = dict(zip(BROKERS, names, strict=True))
     follower, leader = sorted(absent)[pick % len(absent)]
     one, renamed = Cluster(absent), Cluster((other[each], other[its_leader]) for each, its_leader in absent)

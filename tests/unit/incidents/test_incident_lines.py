@@ -1,4 +1,4 @@
-"""An incident told with what is behind it: each query has the rows that its statement counts."""
+"""An incident with its evidence: each query returns the rows that its statement counts."""
 
 from isr_batch.incidents.incident_lines import incident_lines
 from isr_batch.incidents.listing import chosen_incidents, listed_incidents

@@ -1,4 +1,4 @@
-"""The brokers' own shrinks beside the verdicts, in sentences; all numbers by hand."""
+"""The brokers' own shrinks with the verdicts, in sentences; all numbers by hand."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_a_silent_leader_is_named_with_what_it_dropped(log: Log) -> None:
 
 
 def test_an_assumed_lag_time_is_no_fact(log: Log) -> None:
-    """It is not told as one, and does not make one incident of two."""
+    """It is not reported as one, and does not merge two incidents."""
     for row in log.rows["leader_epochs"]:
         row |= {"replica_lag_time_max_ms": 30_000, "lag_time_source": "default"}
     leader_was_silent(log)

@@ -1,4 +1,4 @@
-"""What a monitoring system reads."""
+"""Gauges for a monitoring system."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What other rules would have done, and at what price; all numbers by hand."""
+"""Decisions of other rules, and their price; all numbers by hand."""
 
 from typing import Any
 

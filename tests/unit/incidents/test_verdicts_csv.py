@@ -1,4 +1,4 @@
-"""What a spreadsheet reads."""
+"""Rows for a spreadsheet."""
 
 import csv
 import io

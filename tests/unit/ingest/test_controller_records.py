@@ -1,4 +1,4 @@
-"""What the metadata log says of who may lead: eligible leader replicas, elections, settings, unclean restarts."""
+"""The metadata log's records about leadership: eligible leader replicas, elections, settings, unclean restarts."""
 
 from typing import Any
 

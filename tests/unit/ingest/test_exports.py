@@ -1,4 +1,4 @@
-"""What log viewers give for download is read like the log: the same lines, sorted into the same logs."""
+"""Downloads from log viewers are read like the log: the same lines, sorted into the same logs."""
 
 import csv
 import gzip

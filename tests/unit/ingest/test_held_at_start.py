@@ -1,4 +1,4 @@
-"""Where the log of a follower ended when the leader's log began, of which no fetch tells."""
+"""Log end of a follower at the start of the leader's log, without a fetch that shows it."""
 
 from typing import Any
 

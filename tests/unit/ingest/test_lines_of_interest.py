@@ -1,4 +1,4 @@
-"""What a worker passes on of the lines of small logs."""
+"""Lines of small logs that a worker passes on."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What commands say of a folder of logs before Spark starts."""
+"""Messages of commands about a folder of logs before Spark starts."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Terms that had begun before the log: who led, who was in sync, where the log ended."""
+"""Terms that had begun before the log: leader, ISR, log end."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -49,7 +49,7 @@ def test_nights_are_as_one_ingest(
 
 
 def test_a_night_that_is_missing_is_a_gap(tmp_path: Path) -> None:
-    """What goes on after it is not known to be what was before: as in one ingest of the others."""
+    """Lines after it are not known to continue those before: as in one ingest of the others."""
     run = RecordedRun(SAMPLES / "leader-stop")
     times, rotation = run.nights(4), Rotation(every=dict.fromkeys(("request", "server", "state-change"), 10.0))
     there = [run.folder_at(times[n], tmp_path / f"{n}", rotation, times[n - 1] if n else 0) for n in (0, 2, 3)]

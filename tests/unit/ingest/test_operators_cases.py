@@ -1,4 +1,4 @@
-"""Folders as operators have them, each with the right answer beside it: ``expected.md`` of ../shared/cases."""
+"""Folders of operators, each with the right answer next to it: ``expected.md`` of ../shared/cases."""
 
 from collections import Counter
 from functools import cache

@@ -1,4 +1,4 @@
-"""What operators put beside their logs: listings of partitions, and what they state of the cluster."""
+"""Files that operators put next to their logs: listings of partitions, and settings of the cluster."""
 
 import gzip
 from pathlib import Path

@@ -205,7 +205,7 @@ def test_lines_and_files_that_could_not_be_read() -> None:
 
 
 def test_bytes_that_could_be_written_to_compile_nothing_again() -> None:
-    """A reader of its own gets both: those that it made, and those that Spark sent."""
+    """The reader gets both: those that it made, and those that Spark sent."""
     made = pa.RecordBatch.from_pylist([{"source_line": 1, "value": fetch()}], LINES)
     sent = pa.ipc.read_record_batch(pa.py_buffer(made.serialize().to_pybytes()), LINES)
     assert [batch.column("value").buffers()[2].is_mutable for batch in (made, sent)] == [True, False]

@@ -1,4 +1,4 @@
-"""What a fetch session had that was opened before the log."""
+"""Partitions of a fetch session that was opened before the log."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def term(**more: Any) -> dict[str, Any]:
 
 
 def members(sql: ArrowSql, *led: dict[str, Any], **more: Any) -> Members:
-    """Of the session of follower 2 with leader 1, whose first request in the log was handled at 10.5 s."""
+    """Members of the session of follower 2 with leader 1, whose first request in the log was handled at 10.5 s."""
     first = {
         "broker_id": 1, "replica_id": 2, "session": 7, "session_epoch": 40, "error_code": 0, "partitions": b"",
         "handled_us": 10_500_000, "client_id": "broker-2-fetcher-0",

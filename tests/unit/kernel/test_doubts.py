@@ -1,4 +1,4 @@
-"""Shrinks that hang on what a log cannot order, by hand: when a check ran, and which of two events came first."""
+"""Shrinks that depend on an order that the log lacks, by hand: when a check ran, and which of two events came first."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def fetch(ms: float, offset: int, recorded_ms: float | None = None, answered_ms:
 
 
 def log_end(ms: float) -> int:
-    """What the leader's log has then: a record every 100 ms."""
+    """The leader's log end then: a record every 100 ms."""
     return int(ms + 50) // 100
 
 

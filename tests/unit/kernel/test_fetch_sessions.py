@@ -77,7 +77,7 @@ def each(entries: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def read_by_dicts(requests: list[Request]) -> list[tuple[Any, ...]]:
-    """What a leader does, told in dicts."""
+    """A leader's behaviour, in dicts."""
     sessions: dict[tuple[int, int], dict[tuple[str, int], tuple[int, int]]] = {}
     failed: dict[tuple[int, int, str, int], int] = {}
     out = []

@@ -1,6 +1,6 @@
 """The naive model keeps what each rule promises, and breaks what it is known to break.
 
-Of the rules, none but ``kafka-4485-design`` keeps all of KAFKA-4485's guarantees: ``PROMISES`` says which ones each
+Only ``kafka-4485-design`` keeps all of KAFKA-4485's guarantees: ``PROMISES`` says which ones each
 keeps and why not the others, and the logs by hand below are the smallest ones that show those broken.
 """
 
@@ -217,7 +217,7 @@ def test_10853_hw_never_drops_a_dead_follower_and_its_high_watermark_stands_stil
 
 
 def test_10853_hw_drops_a_follower_that_lacks_nothing() -> None:
-    """To be ahead of HW is to be out of sync, and the one who holds HW back is in sync."""
+    """A follower ahead of HW is out of sync, and the one that holds HW back is in sync."""
     rows = fetch(0, 2, 0), fetch(0, 3, 0), append(1 * MS, 1), fetch(2 * MS, 3, 1)
     log = log_of(*rows, replicas=(1, 2, 3), isr=(1, 2, 3))
     (dropped,) = drops(log, by("kafka-10853-hw"))
@@ -245,7 +245,7 @@ def test_kafka_08_never_drops_a_follower_whose_fetches_fail() -> None:
 
 
 def test_kafka_09_drops_a_follower_that_is_always_one_batch_behind() -> None:
-    """Every fetch asks for all that there was at the one before, and finds another append."""
+    """Every fetch reaches the log end of the previous one, and finds another append."""
     rows = [row for n in range(12) for row in (append(20 * n * MS, n + 1), fetch(20 * n * MS + 1, 2, n))]
     log = log_of(*rows, end_us=240 * MS)
     (dropped,) = drops(log, by("kafka-0.9"))

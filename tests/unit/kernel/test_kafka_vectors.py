@@ -1,4 +1,4 @@
-"""What Kafka's own unit tests say of the ISR, the high watermark and lastCaughtUpTimeMs, replayed through the kernel.
+"""Kafka's own unit tests of the ISR, the high watermark and lastCaughtUpTimeMs, replayed through the kernel.
 
 ``tests/vectors/*.yaml`` has the times, offsets and outcomes of those tests, in files named after the test class. A
 story is a table of a time in ms and what happens then, or after ``=`` what must hold then:
@@ -101,7 +101,7 @@ def vector_of(test_class: str, case: dict[str, str]) -> Vector:
 
 
 def row_of(line: Line) -> Row | None:
-    """What a line does to the log; None for what starts a term or must hold."""
+    """Event of a line; None for a line that starts a term or states a condition."""
     values = numbers(line.words)
     match line.words.split()[0]:
         case "append":
@@ -177,7 +177,7 @@ def found(result: Result, line: Line) -> str:
 
 
 def asked(result: Result) -> list[tuple[int, str]]:
-    """When the leader asked for an ISR of its own accord, and which."""
+    """When the leader itself requested an ISR, and which."""
     changes = [(change.time_us, sorted(change.isr_after)) for change in result["changes"] if change.made_by == "rule"]
     # A shrink that drops several is a change a replica.
     once = [change for change, _ in groupby(changes)]

@@ -279,7 +279,7 @@ def test_a_fetch_that_the_next_one_overtook_leaves_no_negative_lag() -> None:
 
 
 def test_after_an_error_the_high_watermark_waits_for_everybody() -> None:
-    """Up to 2.3.1 it is then evaluated at time -1: to it, nobody has been behind for long."""
+    """Up to 2.3.1 it is then evaluated at time -1, when no follower has been behind for long."""
     rows = fetch(0, 2, 4, known=4), append(1000, 6), fetch(200_000, 2, 5, error=6)
     assert_agree(Log((term(*rows, start_offset=5, isr=(1,)),)), each())
 

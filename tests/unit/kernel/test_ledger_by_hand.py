@@ -161,7 +161,7 @@ def test_the_risk_of_the_day_before_is_a_risk_of_this_one_but_begins_once(ledger
 
 @pytest.mark.parametrize(("us", "start", "passed"), [(101_999, 0, 1), (102_000, 0, 0), (101_999, 5, 0), (50_000, 5, 0)])
 def test_the_high_watermark_rises_past_an_outsider(ledger_of: LedgerOf, us: int, start: int, passed: int) -> None:
-    """Follower 3 lacks the record of 1 ms, and is late from 102 ms on. From offset 5 on, nobody knows what it has."""
+    """Follower 3 lacks the record of 1 ms, and is late from 102 ms on. From offset 5 on, its log end is unknown."""
     rows = append(1 * MS, start + 1), fetch(us, 2, start + 1)
     log = log_of(*rows, replicas=(1, 2, 3), isr=(1, 2), end_us=110 * MS, start_offset=start, start_high_watermark=start)
     found = ledger_of(log, by("kafka-0.9"))
@@ -195,7 +195,7 @@ def test_kafka_08_takes_a_failed_fetch_at_its_word(ledger_of: LedgerOf) -> None:
 
 
 def test_a_leader_outside_its_isr(ledger_of: LedgerOf) -> None:
-    """One row at the start, one for each append as far as it changes something."""
+    """One row at the start, and one per append that changes something."""
     log = log_of(append(1 * MS, 1, acks=1), append(2 * MS, 1, acks=1), isr=(2,), end_us=10 * MS)
     assert ledger_of(log, by("kafka-3.7")).scores == [
         scored(
@@ -223,7 +223,7 @@ def test_who_never_fetches_is_judged_after_the_lag_time(ledger_of: LedgerOf) -> 
 
 
 def test_nobody_is_judged_from_its_removal_to_its_next_fetch(ledger_of: LedgerOf) -> None:
-    """0 to 10 and 50 to 100 ms. A fetch with an error tells nothing. It joins at 50 ms, by the only write."""
+    """0 to 10 and 50 to 100 ms. A fetch with an error shows nothing. It joins at 50 ms, by the only write."""
     rows = fetch(0, 2, 0), Row(START_US + 10 * MS, REMOVED, 2), fetch(20 * MS, 2, 0, error=6), fetch(50 * MS, 2, 0)
     found = ledger_of(log_of(*rows, end_us=100 * MS), by("kafka-3.7"))
     assert found.followers == [FollowerScore(2, 0, 60_000, 60_000, 0)]
@@ -251,7 +251,7 @@ def test_an_outsider_below_the_high_watermark_does_not_belong_in_the_isr(ledger_
 
 @pytest.mark.parametrize(("end_us", "misses"), [(152_000, 0), (152_001, 1), (1_000_000, 1)])
 def test_a_rule_misses_a_dead_follower(ledger_of: LedgerOf, end_us: int, misses: int) -> None:
-    """1 + 150 + 1 ms, and a microsecond. The rule never drops who holds HW back; 0 to 102 ms it belongs there."""
+    """1 + 150 + 1 ms, and a microsecond. The rule never drops a follower that holds HW back; until 102 ms it belongs there."""
     found = ledger_of(log_of(*DEAD, end_us=end_us), by("kafka-10853-hw"))
     assert found.followers == [FollowerScore(2, 0, end_us, 102_000, misses)]
 
@@ -280,14 +280,14 @@ def test_a_failure_is_missed_once(ledger_of: LedgerOf) -> None:
 def test_who_alone_holds_nobody_up_is_excused_while_alive(
     ledger_of: LedgerOf, acks: int, other: int, misses: int
 ) -> None:
-    """Both fetch at 100 ms, follower 2 from 0 again. That nobody is answered because of it alone is no excuse."""
+    """Both fetch at 100 ms, follower 2 from 0 again. Blocking all producers alone is not an excuse."""
     rows = fetch(0, 2, 0), fetch(0, 3, 0), append(1 * MS, 1, acks), fetch(100 * MS, 2, 0), fetch(100 * MS, 3, other)
     log = log_of(*rows, replicas=(1, 2, 3), isr=(1, 2, 3), end_us=190 * MS)
     assert ledger_of(log, by("kafka-10853-hw")).followers[0] == FollowerScore(2, 0, 190_000, 102_000, misses)
 
 
 def test_who_is_not_judged_is_not_missed(ledger_of: LedgerOf) -> None:
-    """Back in the ISR at 20 ms by a failed fetch, which tells nothing; the check at 200 ms would drop it."""
+    """Back in the ISR at 20 ms by a failed fetch, which shows nothing; the check at 200 ms would drop it."""
     failed = fetch(20 * MS, 2, 1, error=6)
     log = log_of(*DEAD, Row(START_US + 10 * MS, REMOVED, 2), failed, end_us=190 * MS)
     found = ledger_of(log, by("kafka-0.8", recorded_before_read=1))

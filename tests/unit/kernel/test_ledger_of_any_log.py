@@ -1,4 +1,4 @@
-"""What must hold of the ledger of any log, of the naive one and the kernel's."""
+"""Laws of the ledger of any log, for the naive model's and the kernel's."""
 
 from itertools import pairwise
 
@@ -94,7 +94,7 @@ def test_no_part_exceeds_the_whole(ledger_of: LedgerOf, case: tuple[Log, list[Se
 def test_no_rule_breaks_what_all_keep(
     ledger_of: LedgerOf, case: tuple[Log, list[Setting]], data: st.DataObject
 ) -> None:
-    """Members are below HW by fetches of their own only.
+    """Members are below HW only by their fetches.
 
     In a later term a rule may believe in an older position, and up to 0.8.1 one believes in that of a failed fetch.
     To a majority HW is what most have, so the others may lack it.

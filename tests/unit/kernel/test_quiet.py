@@ -133,7 +133,7 @@ TROUBLES = (
 
 
 class MostlyQuiet:
-    """Two followers at the log end for seconds, of which some have a trouble."""
+    """Two followers at the log end for seconds, with occasional disturbances."""
 
     def __init__(self, number: int) -> None:
         self.random = Random(number)
@@ -306,7 +306,7 @@ def test_a_check_that_a_line_tells_to_have_run_behind_a_stretch() -> None:
 
 
 def test_a_leader_that_is_silent_within_a_stretch_is_not_late() -> None:
-    """What it took for a fetch meanwhile says nothing of how late it is else: the error of a shrink's time."""
+    """Its time for a fetch meanwhile does not show how late it is otherwise: the error of a shrink's time."""
     rows = steady(1500, lambda ms: 15_000 if 500 < ms < 680 else 100, gone_ms=800)
     rows.append(Row(500_000, int(SILENCE), until_us=700_000))
     log = Log((term(*cut_at(rows, 695))._replace(end_us=START_US + 1_500_000),))

@@ -1,4 +1,4 @@
-"""Runs of a rule that share their state (``udfs.kernel.shared_runs``) give what each of them gives by itself."""
+"""Runs of a rule that share their state (``udfs.kernel.shared_runs``) give the same results as each run alone."""
 
 from random import Random
 
@@ -63,7 +63,7 @@ def two_instants(log: Log) -> st.SearchStrategy[list[int]]:
 
 
 def of_run(found: Scores, r: int) -> list[list[list[int]]]:
-    """What a run wrote, without its number; rows of an instant in any order."""
+    """Rows of a run, without its number; rows of an instant in any order."""
     replica, partition, change, score, follower, latency = found
     timelines = [
         sorted(row[1:] for row in rows if row[0] >> RUNS_A_ROW == r // RUNS_A_ROW and row[0] >> r % RUNS_A_ROW & 1)

@@ -16,7 +16,7 @@ def unnamed(ms: float, code: int = 0) -> Row:
 
 
 def expands(held: int, *rows: Row) -> list[int]:
-    """When follower 2 joins the ISR, of which a line says that it was only the leader when the log began."""
+    """When follower 2 joins the ISR, which by a line was only the leader when the log began."""
     term = Term(
         (1, 2), 1, START_US, at(3_000), LOG_END, LOG_END, (1,), leader_is_new=True, isr_known=True,
         begins_mid_term=True, held_at_start=(LOG_END, held), rows=rows,

@@ -30,7 +30,7 @@ LAG_MS = 10_000
 
 
 def term(story: ExampleTerm) -> Term:
-    """A new leader, and all in the ISR unless told otherwise."""
+    """A new leader, and all in the ISR by default."""
     rows = [Row(us(a.time_ms), APPEND, offset=a.log_end_offset, code=a.acks) for a in story.appends]
     for f in story.fetches:
         times = [us(ms) for ms in (f.handled_ms, f.recorded_ms, f.released_ms, f.completed_ms)]
@@ -47,7 +47,7 @@ def us(ms: int) -> int:
 
 
 class Case(NamedTuple):
-    """What a rule does with an example, and the high watermark at the end."""
+    """Changes of a rule on an example, and the high watermark at the end."""
 
     example: Callable[[], ExampleTerm]
     rule: str

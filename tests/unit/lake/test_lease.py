@@ -38,7 +38,7 @@ def lake_of(folder: Path, run_id: str) -> Lake:
 
 
 def in_a_container(folder: Path, run_id: str, expiry: float, sleep: float) -> "subprocess.Popen[str]":
-    """Take the lease in a namespace of processes of its own, as process 1, under this machine's name."""
+    """Take the lease in a new pid namespace, as process 1, under this machine's name."""
     return subprocess.Popen(
         ["unshare", "-pf", "--mount-proc", sys.executable, "-c", IN_A_CONTAINER, str(folder), run_id, str(expiry),
          str(sleep)],

@@ -1,4 +1,4 @@
-"""What delta-rs is told of a place that Spark knows."""
+"""Options for delta-rs from a location that Spark knows."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ S3 = {
 
 
 def nothing(_: str) -> None:
-    """Of a configuration that has none."""
+    """A configuration without settings."""
 
 
 def test_a_folder() -> None:

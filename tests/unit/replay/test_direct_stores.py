@@ -31,7 +31,7 @@ def no_spark() -> SparkSession:
 
 
 def through_delta_rs(location: str, _: Setting) -> Store:
-    """As `isr_batch.lake.stores.store_of` gives a store that is no folder, which buckets have none of."""
+    """A store outside a folder, as from `isr_batch.lake.stores.store_of`."""
     Path(location.removeprefix("file:")).mkdir(parents=True, exist_ok=True)
     return Store(location.replace("file:", "file://"))
 

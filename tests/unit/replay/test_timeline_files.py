@@ -1,4 +1,4 @@
-"""What a worker writes of timelines: every row once, in the file of its day, and told of in the table's log."""
+"""Timelines written by a worker: every row once, in the file of its day, and listed in the table's log."""
 
 import json
 from collections import Counter
@@ -54,7 +54,7 @@ def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
 
 
 def kept(folder: Path, *batches: pa.RecordBatch, since_us: int = 0) -> tuple[list[dict[str, Any]], list[str]]:
-    """What is told of the files and runs, and the kinds of the rows that passed."""
+    """Reports of files and runs, and the kinds of the rows that passed."""
     stores = {kind: Store(str(folder / table.name)) for kind, table in TABLES.items()}
     for store in stores.values():
         Path(store.uri).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The pictures of docs/rules.md show what their sentences say; `tests/unit/test_documents.py` tells an old one."""
+"""The pictures of docs/rules.md match their sentences; `tests/unit/test_documents.py` finds outdated ones."""
 
 import json
 import re

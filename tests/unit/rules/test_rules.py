@@ -1,4 +1,4 @@
-"""What rules say of each other, and what every rule file must have."""
+"""References between rules, and the required parts of every rule file."""
 
 from typing import Any
 

@@ -52,7 +52,7 @@ BOTH_DROPPED = [(1500, "shrink", 2), (1500, "shrink", 3)]
 
 
 def test_kafka_19996_lets_nobody_in_for_being_at_a_stale_high_watermark(record_property: Any) -> None:
-    """The leader is alone under min.insync.replicas = 2 with 100 records, of which the follower has 0, then 50."""
+    """The leader is alone under min.insync.replicas = 2 with 100 records; the follower has 0 of them, then 50."""
     rows = [append(0, 100), fetch(1 * MS, 2, 0), fetch(600 * MS, 2, 50), fetch(900 * MS, 2, 100)]
     alone = {"isr": (1,), "replicas": (1, 2), "end_ms": 1200}
     in_and_out = [(1, "expand", 2), (500, "shrink", 2), (600, "expand", 2)]
@@ -130,7 +130,7 @@ def test_peer_outlier_drops_one_that_stops_but_not_both(record_property: Any) ->
 def test_peer_outlier_takes_hadoops_limit(
     lag_ms: int, others_ms: tuple[int, ...], dropped: bool, record_property: Any
 ) -> None:
-    """At the check at 12 s, with a lag time of 4 s; until 11 s nobody lacks anything."""
+    """At the check at 12 s, with a lag time of 4 s; until 11 s no follower lacks anything."""
     rows = [append(11_001 * MS, 1), *(fetch(0, replica, 0) for replica in (2, 3, 4, 5))]
     rows += [fetch((12_000 - ms) * MS, replica, 0) for replica, ms in enumerate((lag_ms, *others_ms), start=2) if ms]
     five = {"replicas": (1, 2, 3, 4, 5), "isr": (1, 2, 3, 4, 5), "end_ms": 12_100}

@@ -1,4 +1,4 @@
-"""What a heir would lack: by SQL and in one pass, against every instant."""
+"""Records that an heir would lack: by SQL and in one pass, against every instant."""
 
 from datetime import date
 from typing import Any
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 def found(
     *cases: tuple[list[Row], list[Row], list[Row], list[Row]], day_with_timelines: date = DAY_0
 ) -> list[list[Row]]:
-    """What is found of each case's spans; each is a partition of its own."""
+    """Result for each case's spans; each is a separate partition."""
     tables = {
         name: pa.Table.from_pylist(
             [

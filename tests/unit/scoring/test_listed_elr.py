@@ -1,4 +1,4 @@
-"""The eligible leader replicas with which a log begins, where only `kafka-topics --describe` tells of them."""
+"""The eligible leader replicas at the start of a log, if only `kafka-topics --describe` shows them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ LISTED = PARTITION | {"record_time": START, "kind": "listed"}
 
 
 class Given(InProcess):
-    """An engine that has a few rows of its own, and no lake."""
+    """An engine with a few given rows, and no lake."""
 
     def __init__(self, **rows: list[dict[str, Any]]) -> None:
         super().__init__(None)  # type: ignore[arg-type]  # nothing is read

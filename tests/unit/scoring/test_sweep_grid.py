@@ -1,4 +1,4 @@
-"""Grid files: the runs that they ask for, and every mistake in them told at once."""
+"""Grid files: the runs that they request, and all mistakes in them reported at once."""
 
 from pathlib import Path
 

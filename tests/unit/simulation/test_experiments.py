@@ -1,4 +1,4 @@
-"""Experiment files: what they say, and every mistake in them told at once."""
+"""Experiment files: their content, and all mistakes in them reported at once."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Simulated shrinks against what was planted: the causes that the log alone gives, beside the right ones.
+"""Simulated shrinks against planted faults: the causes by the log alone, compared with the right ones.
 
-Faults one at a time, and mixed fleets under every rule; docs/confusion.md has the matrices.
+Single faults, and mixed fleets under every rule; docs/confusion.md has the matrices.
 """
 
 from collections import Counter
@@ -84,7 +84,7 @@ def assert_right(counts: Counter[tuple[str, str]], whose: Sequence[str]) -> None
 
 
 def one_fault(what: str, kind: Any, who: int) -> PlantedFault:
-    """From 100 s to 150 s; who is paused sleeps until then."""
+    """From 100 s to 150 s; a paused broker sleeps until then."""
     until_us = 150_000_000
     return PlantedFault(what, who, 100_000_000, until_us, "", ((100_000_000, int(kind), who, until_us),))
 

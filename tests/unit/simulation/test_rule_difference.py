@@ -18,7 +18,7 @@ NO_MORE = "nothing from here on"
 
 
 def decided(rule: str, number: int) -> tuple[Any, ...]:
-    """What the naive model makes of a worked log: changes, and moves of the high watermark."""
+    """Results of the naive model for an example log: changes, and moves of the high watermark."""
     example = WORKED_LOGS[number]()
     flags = tuple((name, param.default or 0) for name, param in REGISTRY[rule].params.items())
     setting = Setting(rule, example.lag_time_max_ms, example.min_insync_replicas, 0, flags)

@@ -1,4 +1,4 @@
-"""What the proposals say that a rule brings about, and another does not, with the rule in the loop.
+"""Effects that the proposals claim for one rule and not for another, with the rule in the loop.
 
 Seconds are from the start; with a lag time of 10 s, checks come every 5 s, under 0.8 and 0.9 every 10 s.
 """
@@ -33,7 +33,7 @@ class Told:
         return [((row[time] - self.start_us) / 1e6, int(row[who])) for row in changes[changes[:, what] == kind]]
 
     def acknowledged(self) -> Any:
-        """Second of the acknowledgement of each append that was not refused; negative where there is none."""
+        """Second of the acknowledgement of each append that was not refused; negative without one."""
         appends = self.tables["appends"]
         taken = appends[appends[:, APPEND_COLUMNS.index("error_code")] == 0]
         return (taken[:, APPEND_COLUMNS.index("acknowledged_time")] - self.start_us) / 1e6
@@ -110,7 +110,7 @@ def test_kip_501_example_today() -> None:
 
 
 def test_kip_501_example_with_pending_fetches_in_sync() -> None:
-    """Each fetch is at the log end of the one before, and pending until its answer: nobody leaves."""
+    """Each fetch is at the previous fetch's log end, and pending until its response: no follower leaves."""
     assert len(told("kip-501-example", "kip-501-pending").tables["changes"]) == 0
 
 
