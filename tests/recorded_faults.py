@@ -17,7 +17,7 @@ SLACK_MS: Final = 10_000
 
 
 class RecordedFault(NamedTuple):
-    """One fault: start and end (epoch ms), the affected pairs (follower, leader; 0 for all), and the broker at fault."""
+    """One fault: start and end (epoch ms), affected pairs (follower, leader; 0 for all), and the broker at fault."""
 
     from_ms: int
     until_ms: int

@@ -105,7 +105,7 @@ class _ChecksOnly(Rule):
 
 
 def terms_seen(log: Log, setting: Setting, results: Results) -> Iterator[Seen]:
-    """Cut results into terms. If one ends in the microsecond in which the next begins, only the last state is certain."""
+    """Cut results into terms. If one ends in the microsecond of the next one's start, only the last state is sure."""
     limit_ms, min_isr, phase_ms = setting[1:4]
     clock = _ChecksOnly(RULES[setting.rule](limit_ms, min_isr, phase_ms, **dict(setting.flags)))
     leader = Leader(clock)

@@ -1,4 +1,4 @@
-"""Names: no identifier `told`, no two public classes of one name, and a tree that names every file.
+"""Names: no identifier with the avoided word, unique names of public classes, and a tree that names every file.
 
 The list of exceptions should only shrink.
 """

@@ -44,7 +44,7 @@ AT_MOST: Final[Mapping[str, tuple[int, ...]]] = {
     "docs/tables.md": (28, 23, 47, 2, 0, 3, 5, 7, 0, 0, 4, 1, 1),
     "isr_batch/ingest/own_table/": (9, 3, 3, 1, 3, 2, 1, 6, 0, 3, 0, 1, 2),
     "isr_batch/lake/tables/": (22, 17, 11, 2, 0, 3, 5, 7, 0, 0, 3, 1, 1),
-    "tests/": (71, 61, 92, 12, 22, 9, 5, 24, 4, 3, 16, 3, 1),
+    "tests/": (21, 23, 22, 5, 13, 5, 3, 6, 1, 0, 4, 2, 0),
     "udfs/": (84, 50, 92, 4, 21, 17, 10, 34, 2, 13, 14, 2, 25),
 }
 """Matches that are left, in the order of `PATTERNS`, by the start of a path: a ratchet that only shrinks."""

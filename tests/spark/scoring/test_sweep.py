@@ -1,4 +1,4 @@
-"""A sweep of a small lake: the same counts as a replay, nothing else touched; and the command."""
+"""A sweep of a small lake: the counts equal those of a replay, nothing else is touched; and the command."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Lines of server.log and state-change.log: one of each form as it is printed, and lines with impossible numbers."""
+"""Lines of server.log and state-change.log: one per form, as printed, and lines with impossible numbers."""
 
 import pyarrow.compute as pc
 import pytest

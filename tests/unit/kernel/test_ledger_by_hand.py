@@ -251,7 +251,7 @@ def test_an_outsider_below_the_high_watermark_does_not_belong_in_the_isr(ledger_
 
 @pytest.mark.parametrize(("end_us", "misses"), [(152_000, 0), (152_001, 1), (1_000_000, 1)])
 def test_a_rule_misses_a_dead_follower(ledger_of: LedgerOf, end_us: int, misses: int) -> None:
-    """1 + 150 + 1 ms, and a microsecond. The rule never drops a follower that holds HW back; until 102 ms it belongs there."""
+    """1 + 150 + 1 ms, and a microsecond. The rule never drops one that holds HW back; until 102 ms it belongs there."""
     found = ledger_of(log_of(*DEAD, end_us=end_us), by("kafka-10853-hw"))
     assert found.followers == [FollowerScore(2, 0, end_us, 102_000, misses)]
 

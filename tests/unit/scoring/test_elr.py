@@ -132,7 +132,7 @@ def test_the_last_known_leader_is_elected_uncleanly_when_nobody_is_eligible() ->
 
 
 def test_without_elr_the_last_member_stays_in_the_isr() -> None:
-    """And there is no leader, unless unclean elections are allowed."""
+    """And the partition is offline, unless unclean elections are allowed."""
     dies = Change(frozenset(), ALL - {0}, elr_enabled=False)
     alone = Change(frozenset({0}), ALL, elr_enabled=False)
     assert states(ALL, [alone, dies])[-1] == ({0}, set(), None, None, False)
