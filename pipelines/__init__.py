@@ -1,1 +1,1 @@
-"""The jobs: options in, exit code out; what they do is in `isr_batch`."""
+"""The jobs: options in, exit code out; the work is done in `isr_batch`."""

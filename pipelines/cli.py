@@ -172,7 +172,7 @@ def validate_command(
     ] = False,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compare the replay of the rule that the brokers ran with what they logged."""
+    """Compare the replay of the rule that the brokers ran with the changes that they logged."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.scoring.broker_check import predict_broker_changes, require_match
 
@@ -255,7 +255,7 @@ def show_config_command(env: Env = None, rules: Rules = None, params: Set = None
 
 @app.command("doctor", epilog="Example: isr-batch doctor")
 def doctor_command(env: Env = None, as_json: Json = False) -> None:
-    """Check that this machine has what the commands need."""
+    """Check that this machine meets the commands' requirements."""
     from isr_batch.doctor import examine_machine, require_healthy_machine
 
     checks = examine_machine(load_settings(env))

@@ -46,7 +46,7 @@ ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known", "rows_gone
 
 @dataclass(frozen=True)
 class LogsOfCommand:
-    """The clusters in a folder: name to folder and what lies in it; and how they are to be read."""
+    """The clusters in a folder, with the files of each, and the options for reading them."""
 
     clusters: "dict[str, tuple[Path, LogFolder]]"
     release: str | None
@@ -107,7 +107,7 @@ def say_nothing_to_replay(folder: Path, logs: LogsOfCommand) -> "NothingToReplay
 
 
 def _show_files(out: Output, name: str, found: "LogFolder") -> None:
-    """Print what lies in a folder: the files that are read, those that are not, and what can be done with them."""
+    """Print the content of a folder: files that are read, files that are not, and the possible analyses."""
     from isr_batch.ingest.kafka_logs import overview
 
     out.details(f"Logs of {name}", overview.file_rows(found), overview.FILE_COLUMNS)
@@ -123,7 +123,7 @@ def look_command(
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Say what a folder of logs holds and what can be analysed, without reading it all and without Spark."""
+    """List the contents of a folder of logs and the possible analyses, without reading it all and without Spark."""
     out = Output(quiet=quiet, as_json=as_json)
     if not logs.is_dir():
         raise NoInputError(f"{logs} is not a folder", "give the folder that holds the logs")
@@ -215,7 +215,7 @@ def ingest_table_command(
 
 @dataclass(frozen=True)
 class TableOfCommand:
-    """A table of fetches, how it is read, and what of it."""
+    """A table of fetches, its mapping, and the selected rows."""
 
     places: tuple[str, ...]
     mapping: "TableMapping"
@@ -248,7 +248,7 @@ def table_of_command(
 
 
 def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> None:
-    """Ingest a table, and say what became of its rows."""
+    """Ingest a table, and print the account of its rows."""
     from isr_batch.ingest.own_table.added_rows import Replaced
     from isr_batch.ingest.own_table.derived_tables import derive_tables
     from isr_batch.ingest.own_table.ingest import ingest_own_table
@@ -289,7 +289,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
 
 
 def _pack(job: Job) -> None:
-    """Leave the log in the form that a replay reads."""
+    """Pack the log for replays."""
     from isr_batch.replay.packing import pack_stale_days
 
     with job.out.step("pack") as facts:

@@ -59,7 +59,7 @@ From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="The day after the last one.")]
 
 _LITTLE_BYTES: Final = 10 << 20
-"""Of ``fetch_log`` and of compressed logs, which both have some ten bytes an event: about a million events."""
+"""Size of ``fetch_log`` and of compressed logs, both about ten bytes per event: about a million events."""
 
 _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 
@@ -135,7 +135,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
 ) -> Job:
     """Open a lake; Spark starts when it is needed. Only a ``new`` lake may be missing.
 
-    Of ``logs`` that are read, the size is looked at.
+    The size of ``logs`` that are read decides about the JVM's options.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def is_little_job(lake: str | None, logs: Path | None = None) -> bool:
 
 @contextmanager
 def recorded_job(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
-    """Write the command into the log of runs, whatever comes of it.
+    """Record the command in the run log, whatever its outcome.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def replay_window_of_job(
     *,
     timelines: Timelines | None = None,
 ) -> None:
-    """Replay the rules of a grid or of the settings, showing how it goes on."""
+    """Replay the rules of a grid or of the settings, with progress."""
     from isr_batch.nightly import replay_window
     from isr_batch.replay.replay import rule_runs
 

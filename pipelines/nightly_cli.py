@@ -36,7 +36,7 @@ def status_command(
     lake: LakePath = None, catalog: Catalog = None, day: Date = None, start: From = None, end: To = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Tell which days are replayed, which are stale, and which are not replayed yet."""
+    """List the days that are replayed, stale, or not replayed yet."""
     window = parse_window(day, start, end)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.replay.days import days_status as of_days
@@ -49,7 +49,7 @@ def backfill_command(
     start: From = None, end: To = None, timelines: TimelinesOf = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Replay each day that is not replayed yet, or is stale, one after the other; what was done stays done."""
+    """Replay each pending or stale day, one after the other; finished days stay done if it is interrupted."""
     window, wanted = parse_window(None, start, end), timelines_of_job(timelines)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)
     from isr_batch.replay.days import days_status as of_days
@@ -70,7 +70,7 @@ def maintain_command(
     state_days: Annotated[int, typer.Option(min=1, help="Latest days that a replay can go on from.")] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compact the tables, and remove files and states that nothing needs any more."""
+    """Compact the tables, and delete unreferenced files and old states."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.nightly import maintain_and_pack
 

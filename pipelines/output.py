@@ -21,15 +21,15 @@ PLAIN_WIDTH = 200
 GAP = 2
 """Between two columns of a table."""
 LEAST_TEXT, LEAST_HEADING = 12, 6
-"""Width of a column of text, and of a heading, where not all of it finds room."""
+"""Width of a text column, and of a heading, if there is not enough room."""
 MOST_SHOWN = 1000
 """Rows of a table that are shown: a hundred thousand take minutes, and are of no use."""
 POLLS = 0.5
-"""Seconds between two looks at how far it has come."""
+"""Seconds between two polls of the progress."""
 
 
 class Output:
-    """Where a command's words go, by who listens: a terminal, a file, or a program.
+    """Output of a command, by its reader: a terminal, a file, or a program.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Output:
         self.brief = brief and not as_json
         self.as_json = as_json
         self.watched: Callable[[], tuple[tuple[int, ...], int, int]] | None = None
-        """Says what runs, and how many of its parts are done and there; asked while a step is shown."""
+        """Returns the running stages, and their completed and total tasks; polled while a step is shown."""
         self._stdout = Console(
             width=None if sys.stdout.isatty() else PLAIN_WIDTH, markup=False, highlight=False, emoji=False
         )
@@ -135,7 +135,7 @@ class Output:
                 self._stdout.print(printable_lines(f"{name.replace('_', ' ')}: {value}"), soft_wrap=True)
 
     def table(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Show rows: MOST_SHOWN at the most, or all to a program, as one JSON object a line."""
+        """Show rows: at most MOST_SHOWN, or all of them as one JSON object per line."""
         if self.as_json:
             for row in rows:
                 self._write_json({"table": title, **{name: row[name] for name in columns}})
@@ -157,7 +157,7 @@ class Output:
             self._stdout.print(f"{len(rows):,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 
     def details(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Show rows, unless the output is to be brief."""
+        """Show rows, unless the output is brief."""
         if not self.brief:
             self.table(title, rows, columns)
 
@@ -166,7 +166,7 @@ class Output:
         self._stdout.print("\n".join(map(printable, lines)), soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:
-        """Print what is wrong and what to do."""
+        """Print an error and its remedy."""
         if self.as_json:
             self._log.error(message, hint=hint, exit_code=exit_code)
             return
@@ -183,7 +183,7 @@ def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> Mut
 
 
 def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequence[bool], room: int) -> list[int]:
-    """Widths of columns: headings give way first, then texts, and never what is kept, however narrow the terminal."""
+    """Widths of columns: headings shrink first, then texts, but never the kept columns, however narrow the terminal."""
     longest = [max((len(row[i]) for row in cells), default=0) for i in range(len(titles))]
     words = [max(map(len, title.split()), default=0) for title in titles]
     room -= GAP * len(titles) + 1

@@ -61,7 +61,7 @@ MATCH_COLUMNS = (
 
 
 def compare_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
-    """Compare the replay with what the brokers logged."""
+    """Compare the replay with the changes that the brokers logged."""
     from isr_batch.lake.run_log import RunCounts
     from isr_batch.scoring.broker_check import validate
 
@@ -73,7 +73,7 @@ def compare_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
 
 
 def look_for_late_checks(job: Job) -> int:
-    """Find checks that came late; returns how many."""
+    """Find late checks; returns how many."""
     from isr_batch.scoring.late_checks import find_late_checks
 
     with job.out.step("look for checks that came late") as facts:
@@ -112,7 +112,7 @@ def _answer_and_report(job: Job, file: Path) -> None:
 
 
 def rules_of_job(job: Job) -> "Rows":
-    """List what each rule did."""
+    """List the results of each rule."""
     from isr_batch.scoring.scores import rules_side_by_side
 
     with job.out.step("compare the rules"):
@@ -120,7 +120,7 @@ def rules_of_job(job: Job) -> "Rows":
 
 
 def show_rules(job: Job, rows: "Rows") -> None:
-    """Print what each rule did, and how well."""
+    """Print the results and scores of each rule."""
     # Other parameters are for programs, and for rules with several rows of one lag time.
     all_params = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
     columns = [name for name in CAUSE_COLUMNS if all_params or name != "params_json"]

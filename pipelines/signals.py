@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a command in order: the lease is given back, and the log of runs has the end."""
+"""SIGTERM and SIGINT end a command cleanly: the lease is released, and the run log records the end."""
 
 import signal
 import sys
@@ -9,7 +9,7 @@ from pipelines.output import Output
 
 
 class _StoppedBySignal(SystemExit):
-    """Raised where the command is: what is under way is given up, as after an error."""
+    """Raised where the command is running, which then aborts as after an error."""
 
 
 @contextmanager

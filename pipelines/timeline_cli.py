@@ -22,7 +22,7 @@ def timeline_command(
 ) -> None:  # fmt: skip
     """Compute replica_timeline and partition_timeline of one partition, without replaying the others.
 
-    Of very many rows the first are shown; --out writes all.
+    Only the first of very many rows are shown; --out writes all.
     """
     window = parse_window(day, None, None)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params), lake, catalog)

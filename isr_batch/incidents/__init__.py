@@ -1,1 +1,1 @@
-"""Which followers the brokers dropped without reason, which broker that points at, and what would have avoided it."""
+"""Incidents: healthy followers that the brokers dropped, the broker at fault, and rules that would have kept them."""

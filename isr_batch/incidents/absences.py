@@ -15,9 +15,9 @@ from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 CHECK_US: Final = 500_000
-"""Drops of a leader that follow each other within this time are of one check."""
+"""Drops of a leader within this time of each other belong to one check."""
 LEAST: Final = 0.1
-"""Share of a time in which a follower that is well has no fetch with its leader: the way there and back, its writes."""
+"""Share of time in which a healthy follower has no fetch at its leader: network round trips and its writes."""
 GONE: Final = 0.95
 """A pair that was absent for more than this share of the time before proves nothing about the time after it."""
 MOST_BYTES: Final = 64 << 20
@@ -26,11 +26,11 @@ _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
 FetchesOfSpans = Callable[[pa.Table], pa.Table]
-"""Gives the fetches that were under way in spans, as `isr_batch.lake.lake_engine.LakeEngine.fetches` does."""
+"""Returns the fetches in progress during spans, like `isr_batch.lake.lake_engine.LakeEngine.fetches`."""
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Say of each check that dropped a follower who kept it from its leader, by the fetches of that time.
+    """Find for each drop what kept the follower from its leader, by the fetches of that time.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
 
 
 def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
-    """Give what reads the fetches that were under way in spans of time; None where the log is too large to be read."""
+    """Return a reader of the fetches in progress during spans of time; None if the log is too large."""
     return partial(_fetches, lake) if stored_bytes(lake, FETCH_LOG.name) <= MOST_BYTES else None
 
 

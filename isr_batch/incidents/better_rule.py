@@ -12,7 +12,7 @@ NAMED: Final = 3
 
 
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
-    """Tell of the rule that drops the fewest healthy followers and costs least; nothing where the brokers dropped none.
+    """Describe the rule that drops the fewest healthy followers at the lowest price; empty if the brokers dropped none.
 
     If one can, it misses no more failures than the brokers' own. It gives up leadership at most once for each follower
     that it keeps.

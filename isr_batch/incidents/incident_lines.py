@@ -1,4 +1,4 @@
-"""Tell one incident statement by statement, with the query and the log lines behind each."""
+"""Describe one incident statement by statement, with the query and the log lines behind each."""
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LISTED: Final = 4
-"""Log lines that are named of each statement."""
+"""Number of log lines shown for each statement."""
 SECOND_US: Final = 1_000_000
 
 
 def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
-    """Tell an incident in lines.
+    """Describe an incident in lines.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
 
 
 def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
-    """Name the lines that brokers printed of such drops, and the query that has the rows."""
+    """Name the log lines of such drops, and the query for their rows."""
     fault = incident["fault_id"]
     of_kind: dict[str, Callable[[Row], bool]] = {
         "unreached": lambda row: row["verdict"] == "genuine" and row["leader_id"] == fault,
@@ -61,7 +61,7 @@ def _behind(incident: Row, kind: str, drops: list[Row]) -> list[str]:
 
 
 def _elsewhere(incident: Row) -> str:
-    """Ask how many fetches of each follower each leader got meanwhile."""
+    """Query the number of fetches of each follower at each leader meanwhile."""
     return (
         f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
         f"WHERE cluster_id = '{_escaped(incident)}' AND {_within(incident, 'arrival_time', 0)} "

@@ -30,7 +30,7 @@ def incident_story(incident: Row) -> str:
 
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """Say it statement by statement, each with the kind of rows it is from, as `incident_lines` names these."""
+    """Describe it statement by statement, each with the kind of its rows as named in `incident_lines`."""
     said = _fell_behind(incident)
     if incident["spurious_of_stopped"]:
         times = times_in_words(incident["spurious_of_stopped"])
@@ -91,7 +91,7 @@ def _late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link in a sentence, where one leader dropped a follower that others went on with; otherwise empty."""
+    """Name the link in a sentence, if one leader dropped a follower that others kept; otherwise empty."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     if not incident["stopped"] or incident["stopped_everywhere"] or len(by) != 1 or not leaders - set(by):
         return ""
@@ -105,7 +105,7 @@ def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
 
 
 def silence_in_story(incident: Row) -> str:
-    """Say how long a broker was silent; of many short silences, that it was starved."""
+    """Say how long a broker was silent; for many short silences, that it was starved."""
     longest = seconds_text([incident["silent_ms"]])
     if incident["silences"] < STARVED:
         return f"was silent for {longest}"

@@ -1,4 +1,4 @@
-"""List incidents and the partitions that suffered most, with the commands that go on from there."""
+"""List incidents and the most affected partitions, with the commands to continue."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -51,7 +51,7 @@ def _require_broker(own: OwnShrinks, broker: int) -> None:
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
-    """By how much the nearest drop of incidents came later than an instant; negative: earlier."""
+    """Distance of an incident's nearest drop from an instant; negative if earlier."""
     keys = {incident_key(one) for one in incidents}
     after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]
     return min(after, key=abs, default=0)
@@ -113,7 +113,7 @@ def _several(own: OwnShrinks) -> bool:
 
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:
-    """Find the partitions from whose ISRs most healthy followers were dropped."""
+    """Find the partitions with most healthy followers dropped from their ISRs."""
     return ask_own_shrinks("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 

@@ -121,7 +121,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
 
 
 def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
-    """Answer a query of this folder.
+    """Run a query of this folder.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Write what the brokers dropped, and the scores of rules, in Prometheus' text format.
+"""Write the brokers' drops and the scores of rules in Prometheus' text format.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
 """
@@ -23,7 +23,7 @@ PREFIX: Final = "isr_batch_"
 
 
 def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
-    """Write all metrics of a lake; what is zero is written as well, so that an alert sees the first one.
+    """Write all metrics of a lake, zeros included, so that an alert sees the first increase.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Choose the few rules and lag times that are worth a look: the brokers' own, and those that no other one beats."""
+"""Choose the few relevant rules and lag times: the brokers' own, and those that no other one beats."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from udfs.rules import REGISTRY
 MOST: Final = 5
 """Rows, the brokers' own included."""
 REFERENCE: Final = "reference"
-"""In force nowhere and never: what a rule would do that knows more than a leader can."""
+"""Label of a reference rule, which knows more than any leader can."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MIN_ISR: Final = "min_insync_replicas"
 DECISIONS: Final = (
@@ -151,7 +151,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
 
 
 def _over_topics(rows: Iterable[Row]) -> list[Row]:
-    """Put rule runs together that differ in min.insync.replicas alone: each has the topics with that setting."""
+    """Merge rule runs that differ only in min.insync.replicas: each has the topics with that setting."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
@@ -160,7 +160,7 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
 
 
 def _together(group: Sequence[Row]) -> Row:
-    """Sum up scores. Of times and numbers at most, the largest holds for all."""
+    """Sum up scores. For maxima, the largest is used."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
     lost = [row["lost_records"] for row in group]

@@ -1,4 +1,4 @@
-"""Say in sentences which drops were spurious, which broker they point at, and how sure that is."""
+"""Say in sentences which drops were spurious, which broker they point at, and with what confidence."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ CALLED: Final = {
 """Names of dropped followers on the page, by verdict."""
 NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
-"""Instants that are listed; of more, the first and the last."""
+"""Number of instants that are listed; beyond it, only the first and the last."""
 
 
 def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Say what a cluster's brokers dropped, whose fault it was, and how sure that is; the first sentence says most.
+    """Describe a cluster's drops, the broker at fault and the confidence; the first sentence is a summary.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Say as much of the headline as names a broker."""
+    """Return the part of the headline that names a broker."""
     said = _sentences(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _assumed(cluster)
 
@@ -100,7 +100,7 @@ def _assumed(cluster: Row) -> list[str]:
 
 
 def assumed_of_tables(own: OwnShrinks) -> list[str]:
-    """Say for each cluster that comes from a table what its mapping does not give, though it decides something."""
+    """List for each cluster from a table the unmapped columns that affect the result."""
     named = "{}: " if len(own.clusters) > 1 else ""
     return [
         named.format(cluster["cluster_id"]) + sentence
@@ -159,7 +159,7 @@ def _healthy(dropped: int, counts: Row, incidents: Sequence[Row], who: str, form
 
 
 def _genuine(number: int, incidents: Sequence[Row], form: str) -> str:
-    """Say whom followers did not reach, and which of them stopped: by whose other fetches went on."""
+    """Say which leader followers did not reach, and which of them stopped, by their fetches from others."""
     begin = f"{number} {_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_by_broker(incidents, 'stopped', form)}."
@@ -192,7 +192,7 @@ def _by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 
 
 def _narrow(incident: Row, kind: str) -> str:
-    """Say what else is known of an incident, after a number."""
+    """Further facts of an incident, after a number."""
     if kind == "excluded":
         return "".join(f", {BROKER_EVENTS[event]}" for event in incident["events"] or [])
     late = ""
@@ -210,7 +210,7 @@ def _of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list
 
 
 def _moments(incidents: Sequence[Row], form: str) -> str:
-    """Say when incidents began; of many, the first and the last."""
+    """Say when incidents began; for many, the first and the last."""
     begun = [utc_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
     if len(begun) > NAMED:
         return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
@@ -218,13 +218,13 @@ def _moments(incidents: Sequence[Row], form: str) -> str:
 
 
 def _form(cluster: Row) -> str:
-    """Write instants without their day if all are of one."""
+    """Write instants without their day if it is the same for all."""
     day = "%Y-%m-%d"
     return "%H:%M:%S" if utc_text(cluster["first_us"], day) == utc_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
 
 
 def _suspects(incidents: Sequence[Row], form: str) -> str:
-    """Say at whom the lines of server.log point where the replay cannot judge."""
+    """Say which broker the lines of server.log point at, for drops that the replay cannot judge."""
     unknown = [one for one in incidents if one["unknown"] and one["fault_id"] is not None]
     if not unknown:
         return ""
@@ -234,7 +234,7 @@ def _suspects(incidents: Sequence[Row], form: str) -> str:
 
 
 def _unjudged(cluster: Row, form: str) -> str:
-    """Say which part of the time no request log covers, and how many drops are in it."""
+    """Say which time no request log covers, and how many drops are in it."""
     parts = []
     if cluster["before_requests"]:
         begins = utc_text(cluster["requests_from_us"], form)
@@ -253,7 +253,7 @@ def _of_them(cluster: Row, kind: str) -> str:
 
 
 def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """Name the clusters of whose drops by leaders the replay can judge none."""
+    """Clusters in which the replay can judge no drop by a leader."""
     judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
     return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)
 
@@ -300,12 +300,12 @@ def incidents_answer(
 
 
 def span_of_terms(cluster: Row) -> str:
-    """Write from when to when the terms of a cluster go."""
+    """Write the period of a cluster's terms."""
     return f"{utc_text(cluster['first_us'])} to {utc_text(cluster['last_us'])} UTC"
 
 
 def incident_time(incident: Row) -> str:
-    """Write from when to when, in UTC: from the last time that a follower was caught up, to the last drop."""
+    """Write the period of an incident, in UTC: from the last time that a follower was caught up, to the last drop."""
     since, until = utc_text(incident["since_us"]), utc_text(incident["last_us"], "%H:%M:%S")
     return since if since.endswith(until) else f"{since} to {until}"
 

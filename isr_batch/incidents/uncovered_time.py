@@ -1,4 +1,4 @@
-"""Find what the request log of a broker does not cover."""
+"""Find the time that the request log of a broker does not cover."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -14,7 +14,7 @@ HEAD: Final = (
     "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
     "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
 )  # fmt: skip
-"""Columns: a row is a follower that left an ISR, as the brokers logged it. Incidents count from 1 for each broker."""
+"""Columns; one row per follower that left an ISR, as logged. Incidents are numbered from 1 for each broker."""
 
 
 FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
@@ -22,7 +22,7 @@ FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
-    """Write all drops of a lake by cluster and time; what is not known is empty, and no cell is a formula.
+    """Write all drops of a lake by cluster and time; unknown values are empty, and no cell is a formula.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
 
 
 def _guarded(cell: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would reckon: names come from folders and topics of others."""
+    """Put an apostrophe before text that a spreadsheet would evaluate: topic and folder names are untrusted."""
     if not isinstance(cell, str):
         return cell
     first = unicodedata.normalize("NFKC", cell.strip()[:1])

@@ -70,7 +70,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
            COVERAGE.name: "broker_id"}  # fmt: skip
 _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
-"""Rows of these go on from what is gone into what is read."""
+"""Tables whose rows continue from earlier logs into those that are read."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class IngestOfBrokerLogs:
 def ingest_broker_logs(
     lake: Lake, folder: Path, cluster_id: str, release: str | None = None, options: LogOptions = LogOptions()  # noqa: B008
 ) -> IngestOfBrokerLogs:  # fmt: skip
-    """Put what a folder of broker logs says into the lake, unless it is there already.
+    """Ingest a folder of broker logs into the lake, unless it has been ingested already.
 
-    `isr_batch.ingest.ingested_files` says which rows of earlier ingests are replaced. Quarantine holds what was refused
-    of files whose rows the lake holds.
+    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Quarantine has the refused
+    lines of files whose rows are in the lake.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _write(  # noqa: PLR0913, PLR0917 all that decides what is replaced
     earlier: EarlierLogs,
     cluster_id: str,
 ) -> tuple[int, int]:
-    """Write the rows; return how many, and how many no table took."""
+    """Write the rows; return their number, and the number of rows that no table accepted."""
     still = {record.source_file for record in remaining_files(work, times)} - {
         refused.source_file for refused in work.found.refused
     }
@@ -222,7 +222,7 @@ def _write(  # noqa: PLR0913, PLR0917 all that decides what is replaced
 def _left_alone(
     work: PlanOfFiles, times: dict[str, dict[str, Any]], earlier: EarlierLogs, table: Table, time: str
 ) -> str:
-    """Condition of the rows of a table that come from request logs that are gone and are not found again, as SQL."""
+    """SQL condition of a table's rows from request logs that are gone and that are not derived again."""
     broker = _BROKER[table.name]
     alone = time_of_gone_files(work, times, broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
@@ -245,7 +245,7 @@ def _is_append(row: Mapping[str, Any]) -> str:
 
 
 def require_clean_broker_logs(counts: RunCounts, max_quarantine_ratio: float) -> None:
-    """Fail when an ingest refused too much of what it read.
+    """Fail when an ingest refused too many of its lines.
 
     Raises
     ------

@@ -91,7 +91,7 @@ class PlanOfFiles:
 
 
 def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfFiles:
-    """Compare a folder with what the lake holds of its cluster."""
+    """Compare a folder with the lake's files of its cluster."""
     superseded = [record for record in known if any(_began_as(file, record) for file in found.files)]
     gone = [record for record in known if record not in superseded and record.kind != PROPERTIES]
     taken = {record.source_file for record in gone}
@@ -204,7 +204,7 @@ def days_of_read_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> s
 
 
 def _days(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> tuple[date, date] | None:
-    """First and last day of rows of the files that are read; stamps written late move back in time."""
+    """First and last day of rows of the files that are read; late timestamps may belong to an earlier day."""
     days = days_of_read_files(work, times)
     return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
@@ -224,7 +224,7 @@ def time_of_gone_files(
 ) -> str:
     """Condition of the rows, by broker and time, that come from request logs that are gone, as SQL.
 
-    Rows that last ``until`` an instant, or ended shortly before what is read, count to that.
+    Rows that last ``until`` an instant, or ended shortly before the files that are read, belong to those.
     """
     kept = []
     for broker_id in sorted(

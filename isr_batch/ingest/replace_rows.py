@@ -1,4 +1,4 @@
-"""Write input rows into a lake, in place of what it has for the time that they cover."""
+"""Write input rows into a lake, replacing the rows of the time that they cover."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +35,7 @@ TABLES_AT_ONCE = 3
 FEW_ROWS = 200_000
 """Rows of a table that the driver collects from Spark and commits itself; more are written by the executors."""
 FEW_OF_WORKERS = 20_000
-"""The same of rows that workers could write, which is one more small file for each."""
+"""The same for rows that workers could write, each of whom would add a small file."""
 
 CUT_BY = (
     (FETCH_LOG, "handled_time"),
@@ -46,7 +46,7 @@ CUT_BY = (
     (COVERAGE, "from_time"),
     (CONTROLLER_RECORDS, "record_time"),
 )
-"""The time by which a table is cut: the one that event_date is the day of."""
+"""The time column of a table: event_date is its day."""
 
 Span = tuple[str, str]
 Given: TypeAlias = DataFrame | pa.Table | Spread
@@ -132,7 +132,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
 
 class _Replaced(NamedTuple):
-    """What `replace_covered_rows` is given of the rows that are replaced."""
+    """Arguments of `replace_covered_rows` about the replaced rows."""
 
     cluster_id: str
     where: Mapping[str, str]
@@ -206,7 +206,7 @@ def _here(rows: Spread) -> Given:
 
 
 def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> Store | None:
-    """Say where workers can write the rows of a table; None where only Spark can, or writes rows again that stay."""
+    """Store to which workers can write the rows of a table; None if only Spark can, or must rewrite remaining rows."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
@@ -241,7 +241,7 @@ def _in_spark(lake: Lake, rows: Given) -> DataFrame:
 
 
 def rows_of_cluster(cluster_id: str) -> str:
-    """As SQL, of what is read or replaced: the rows of this cluster."""
+    """SQL condition of this cluster's rows that are read or replaced."""
     return f"cluster_id = {sql_literal(cluster_id)}"
 
 
@@ -261,12 +261,12 @@ def _look(frame: DataFrame, time: str, broken: Column) -> _Look:
 
 
 def _upto(time: str) -> str:
-    """Column with the last instant of a row, by that with the first."""
+    """Columns with the last instant of a row, by the column with the first."""
     return "last_handled_time" if time == "handled_time" else time
 
 
 def _span(times: pa.ChunkedArray) -> Span | None:
-    """First and last instant as text, as Spark writes them; None of no rows."""
+    """First and last instant as text in Spark's format; None without rows."""
     if not len(times):
         return None
     plain = times.cast(pa.timestamp("us"))  # Python has no year 0, which a line may have
@@ -298,7 +298,7 @@ def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
 
 
 def _span_of_all(spans: list[Span]) -> Span:
-    """The time that the spans cover together, and what lies between them."""
+    """The period from the first to the last span."""
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
 

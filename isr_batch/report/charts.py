@@ -26,7 +26,7 @@ VERDICT_COLOURS = {"spurious": "#e08214", "genuine": "#3f7fb5", "excluded": "#bd
 AS_LOGGED = "as logged"
 """Shown instead of a cause for shrinks in the brokers' logs, which have none."""
 NAMES = alt.Axis(labelLimit=320)
-"""Of rules, several in a row where they are alike."""
+"""Axis of rules; equal rules share a row."""
 WHOLE = "container"
 """Width of a chart: that of its element."""
 INK = "currentColor"

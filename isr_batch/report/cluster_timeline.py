@@ -10,16 +10,16 @@ from isr_batch.incidents.uncovered_time import uncovered_time
 from isr_batch.phrases import count_of, seconds_text, utc_text
 
 LANE: Final = 58
-"""Height of a lane, in pixels; all that is along the time is in percent."""
+"""Height of a lane in pixels; positions along the time axis are in percent."""
 BAR: Final = 20
 """Height of the largest bar on either side of a lane's middle."""
 LEAST: Final = 4
 NARROWEST: Final = 0.42
 EDGE: Final = 3
-"""Percent at either end of an axis that have no room for a text around it."""
+"""Percent at either end of an axis without room for a centred label."""
 TICKS: Final = 9
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-"""Seconds between two ticks; of longer logs, days."""
+"""Seconds between two ticks; days for longer logs."""
 SIGNS: Final = {
     "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "fenced": ("✕", "is fenced by the controller"),
     "election": ("◆", "becomes"),
@@ -114,7 +114,7 @@ def cluster_timeline(
 
 
 def share_of_timeline(us: float, within: tuple[int, int]) -> float:
-    """Say where an instant is within a time range, in percent."""
+    """Position of an instant within a time range, in percent."""
     return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
 
 

@@ -18,7 +18,7 @@ MOST = 500
 DRAWN = 5_000
 """Shrinks of a cluster that are drawn."""
 SUSPECTS = {"leader": "#e08214", "follower": "#2166ac", "link or follower": "#67a9cf", "controller": "#9e9e9e"}
-"""Colours: what looks spurious is brown, as the spurious causes of a replay are."""
+"""Colours: suspected spurious shrinks are brown, like the spurious causes of a replay."""
 
 
 def write_evidence_page(
@@ -53,7 +53,7 @@ def write_evidence_page(
 
 
 def _drops_in_time(rows: pa.Table) -> Spec:
-    """Draw when which leader dropped which replica, in the colour of the suspect."""
+    """Draw the drops by time, leader and replica, in the colour of the suspect."""
     values = [
         {
             "time": row["change_time"].timestamp() * 1000, "pair": f"{row['leader_id']} dropped {row['replica_id']}",

@@ -21,12 +21,12 @@ from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
 SHOWN: Final = 8
-"""Incidents that are listed at once; of others the page has MOST behind a heading."""
+"""Incidents that are listed at once; up to MOST others follow in a collapsed section."""
 MOST: Final = 100
 
 
 def first_screens(own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage]) -> list[dict[str, Any]]:
-    """Make what the template shows of each cluster; most healthy followers dropped first.
+    """Build the template's content for each cluster, those with most healthy followers dropped first.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Say what the death of a leader would have cost under the brokers' own rule, without and with KIP-966."""
+"""Describe the cost of a leader's death under the brokers' own rule, without and with KIP-966."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _SUMS: Final = ("leader_alone_us", "offline_without_elr_us", "offline_with_elr_u
 
 
 def leader_deaths_sentences(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Give two sentences for each cluster; none where the lake has no such results.
+    """Write two sentences per cluster; none without such results in the lake.
 
     Parameters
     ----------

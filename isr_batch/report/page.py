@@ -37,7 +37,7 @@ from isr_batch.report.shrinks_on_page import shrinks_on_page
 from isr_batch.rule_names import rule_names_by_release
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-"""The version that the charts are written for."""
+"""Vega version that the charts are written for."""
 RULE_COLUMNS = {
     "T": "lag time, ms", "shrinks": "shrinks", "spurious": "spurious", "genuine": "genuine",
     "excluded": "excluded", "unknown": "unknown", "misses": "misses",
@@ -46,7 +46,7 @@ RULE_COLUMNS = {
     "offline_if_leader_dies_seconds": "offline if leaders died, s", "lost_records": "acknowledged records lost then",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
 }  # fmt: skip
-"""Columns of ``rule_scores``, and what they are called on the page."""
+"""Columns of ``rule_scores``, and their headings on the page."""
 CHECKED = (
     "cluster_id", "leader_id", "kind", "status", "note", "time_error_ms", "last_caught_up_error_ms",
     *(
@@ -122,7 +122,7 @@ def write_report(lake: Lake, out: Path, own: OwnShrinks | None = None) -> None:
 
 
 def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Make a row of each group of rules that decide alike."""
+    """Make one row per group of rules with the same decisions."""
     return [
         {"rule": ", ".join(name_of_choice(row, rows) for row in group)}
         | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
@@ -230,7 +230,7 @@ def _data(charts: dict[str, Spec]) -> Markup:
 
 
 def _shown(value: object) -> object:
-    """Write all texts in it as they may be shown (`isr_batch.printable`)."""
+    """Escape all its texts (`isr_batch.printable`)."""
     if isinstance(value, str):
         return value if isinstance(value, Markup) else printable_lines(value)
     if isinstance(value, dict):

@@ -90,7 +90,7 @@ def sql_of_picture(name: str) -> str:
 
 
 def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spec]:
-    """Let rules whose rows are equal in all else share a row, named by all of them."""
+    """Merge equal rows of several rules into one, named after all of them."""
 
     def drawn(rows: Rows) -> Spec:
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Tell one shrink in sentences, from the row that the replay has of it and the line that the broker printed."""
+"""Describe one shrink in sentences, from the replay's row and the broker's log line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -83,7 +83,7 @@ def _follower(row: Row, lag_time_ms: int) -> str:
 
 
 def _lacked(row: Row) -> str:
-    """Say what it lacked as the leader knew it, which may be less than it had."""
+    """Say what the follower lacked by the leader's knowledge, which may lag behind the truth."""
     ends = row["leader_log_end_offset"], row["follower_log_end_offset"]
     if None in ends or ends[1] < 0:
         return ""

@@ -1,4 +1,4 @@
-"""Collect, for the worst incidents, a shrink of each: what the tables say of it, its swim lane, and all drops."""
+"""Collect one shrink for each of the worst incidents: its rows, its swim lane, and all drops."""
 
 import json
 from collections import defaultdict
@@ -19,7 +19,7 @@ MOST: Final = 100
 LISTED: Final = 24
 """Drops of an incident that are listed."""
 FURTHEST: Final = 3
-"""Most lag times that a swim lane shows on either side of a shrink."""
+"""Maximum number of lag times that a swim lane shows on either side of a shrink."""
 
 
 class ShrinkOnPage(NamedTuple):

@@ -118,7 +118,7 @@ def _bar(row: Row, within: Span) -> dict[str, Any]:
 
 
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Make a row of all rules that have the follower out at the same times for the same reasons; the brokers last."""
+    """Make one row per group of rules with the follower out at the same times for the same reasons; brokers last."""
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):
@@ -129,7 +129,7 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
-    """Find what each rule does about the followers that this shrink drops: those who leave at its time."""
+    """Find the decision of each rule about the followers that this shrink drops."""
     left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for row in away:

@@ -36,7 +36,7 @@ RACE_MS: Final = 5
 milliseconds and written some time after the event. With a wider limit, misses on busy partitions would all be races."""
 
 NEAR_MS: Final = 1
-"""Kafka cuts its clock to whole milliseconds, and so does the log its stamps."""
+"""Kafka truncates its clock to whole milliseconds, and so are the timestamps of the log."""
 CLOSE_MS: Final = 100
 """An expand is recorded by the controller, tens of milliseconds after the leader decided on it."""
 
@@ -83,7 +83,7 @@ class BrokerCheckSummary:
 
 
 def can_be_compared(lake: Lake) -> bool:
-    """Whether brokers' own changes may be known: of a table of fetches only if its mapping has them."""
+    """Whether brokers' own changes may be known: for a table of fetches only if its mapping has them."""
     mapped = read_columns(lake, "mapped_clusters", ["cluster_id", "mapped"]).to_pylist()
     of_tables = {row["cluster_id"] for row in mapped if "changes" not in json.loads(row["mapped"])}
     terms = read_columns(lake, "leader_epochs", ["cluster_id", "broker_version"]).to_pylist()
@@ -237,7 +237,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
 
 
 def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """By ``params_json``, what of it a broker is configured with."""
+    """By ``params_json``, the parameters that a broker is configured with."""
     found = engine.listed(engine("SELECT DISTINCT params_json FROM {isr_changes}", **tables))
     texts = [row["params_json"] for row in found]
     given = [json.loads(text) for text in texts]
@@ -249,7 +249,7 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Of logged shrinks that are not replayed: what came at the same moment."""
+    """Events at the same moment as logged shrinks that are not replayed."""
     unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))

@@ -1,7 +1,7 @@
 """Find the shrinks that some rules make and others do not.
 
-Rules drop the same follower for the same reason some time apart: one looks twice a lag time, another once, a
-third at the very instant. So shrinks of one follower by different runs of rules are one event when each comes
+Rules drop the same follower for the same reason at different times: one checks twice per lag time, another
+once, a third immediately. So shrinks of one follower by different runs of rules are one event when each comes
 at most its own lag time after the event's first. A run's second shrink begins another event.
 
 A run is named by its rule; where a term was replayed with several parameter sets of a rule, by rule and parameters.
@@ -120,7 +120,7 @@ def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: Engine
 
 
 def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
-    """Find the event that each shrink is of, about which rules may disagree.
+    """Find the event of each shrink, on which rules may disagree.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ COMPARED = ("only_a", "only_b", "both_by_a", "both_by_b")
 
 
 def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
-    """Refuse rules that the lake has no replay of.
+    """Refuse rules without a replay in the lake.
 
     Raises
     ------

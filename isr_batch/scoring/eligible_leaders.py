@@ -71,7 +71,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
 
 
 def _path(engine: LakeEngine) -> str:
-    """What `spans_outside_isr` is given, of the partitions where a rule run ever had a replica outside the ISR."""
+    """Input of `spans_outside_isr`, for partitions in which a rule run ever had a replica outside the ISR."""
     in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
     return f"""
         WITH runs AS (
@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Collect what the controllers said of whole clusters, and find out whether these have the feature."""
+    """Collect the controllers' statements on whole clusters, and find out whether these have the feature."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables(engine))):

@@ -1,8 +1,8 @@
-"""Eligible leader replicas (KIP-966, part 1): what the controller makes of a change of the ISR.
+"""Eligible leader replicas (KIP-966, part 1): the controller's reaction to a change of the ISR.
 
 A replica that leaves the ISR by a change after which it is smaller than min.insync.replicas has everything that is
-committed, as the high watermark stands still from then on. So it stays eligible as leader until the ISR is large enough
-again, or it comes back from an unclean shutdown.
+committed, because the high watermark is stalled from then on. So it stays eligible as leader until the ISR is large
+enough again, or it comes back from an unclean shutdown.
 
 Sets of replicas are bits.
 

@@ -1,6 +1,6 @@
-"""The path of one partition under each rule run: its ISR, its ELR by KIP-966, and who would lead if the leader died.
+"""The path of one partition under each rule run: its ISR, its ELR by KIP-966, and its heir.
 
-Spark's workers may do it, which lack most packages.
+Also runs in Spark's workers, which lack most packages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from isr_batch.scoring.elr import elr_after
 
 DAY_US: Final = 86_400_000_000
 STAMP_US: Final = 1_000
-"""Stamps are cut to milliseconds."""
+"""Timestamps are truncated to milliseconds."""
 
 _INTS: Final = pa.list_(pa.int32())
 SPANS: Final = pa.schema([
@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """The controller's word up to a time, for one partition."""
+    """The controller's statements up to a time, for one partition."""
 
     enabled: bool | None
     of_topic: int | None = None
@@ -188,7 +188,7 @@ def _isr_commits(
 
 
 def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
-    """When a write is answered that is asked for at a time, as `udfs.kernel.isr` has it."""
+    """When a write requested at a time is answered, as in `udfs.kernel.isr`."""
     asked_us = max((us for us in writes if us <= at_us), default=None)
     if not write_us or asked_us is None or at_us >= writes[asked_us]:
         return at_us + write_us
@@ -263,7 +263,7 @@ def _row(term: Mapping[str, Any], known: _Known, state: _State, cluster: Control
 
 
 def _merged(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Join rows that follow each other on one day and say the same."""
+    """Join equal consecutive rows of one day."""
     last: dict[str, Any] | None = None
     for row in rows:
         same = last and row | {"from_us": last["from_us"], "until_us": last["until_us"]} == last

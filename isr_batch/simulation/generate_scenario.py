@@ -125,7 +125,7 @@ def _with_nulls(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def _simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
-    """Simulate the groups, to rows of ``udfs.simulation.groups.SCHEMA``."""
+    """Simulate the groups; gives rows of ``udfs.simulation.groups.SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_compiled()
@@ -141,7 +141,7 @@ def _simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
 def _fleet_rows(
     engine: LakeEngine, fleet: FleetOfGroups, cluster_id: str, rows: Rows
 ) -> dict[str, DataFrame | pa.Table]:
-    """Rows of each table: the columns that the simulation gives as they are, and others of an expression each."""
+    """Rows of each table: columns of the simulation, and others with one expression each."""
 
     def of_table(table: Table, name: str, given: Sequence[str], where: str = "true", **columns: str) -> Rows:
         known = [column for column in given if column in table.column_names]

@@ -17,7 +17,7 @@ from isr_batch.simulation.proposal_examples import (
 
 
 def _fetch(ms: int, replica: int, offset: int, held_ms: int = 0) -> ExampleFetch:
-    """The leader takes ``held_ms`` to read for it, and answers at once then."""
+    """The leader takes ``held_ms`` to read for it, and then answers immediately."""
     return ExampleFetch(ms, replica, offset, ms + held_ms, ms + held_ms, ms + held_ms, ms + held_ms)
 
 

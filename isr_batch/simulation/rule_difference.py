@@ -26,7 +26,7 @@ _MOST = 5
 
 @dataclass(frozen=True)
 class DifferenceOnLog:
-    """A worked log on which two rules part.
+    """An example log on which two rules differ.
 
     Attributes
     ----------

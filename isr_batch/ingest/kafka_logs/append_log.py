@@ -57,7 +57,7 @@ PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
 )
-"""Of requests: those of producers."""
+"""Query of the requests of producers."""
 
 
 def append_requests(
@@ -122,14 +122,14 @@ SENT_AGAIN = Query(
     """,
     DOUBTFUL,
 )
-"""Of `append_requests`: the repeated rows."""
+"""Query of the repeated rows of `append_requests`."""
 ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
     """,
     pa.schema([FETCHES.field(name) for name in _OF_FETCHES]),
 )
-"""Of `isr_batch.ingest.kafka_logs.fetch_log.fetches_of`: the fetches that name an offset."""
+"""Query of the fetches of `isr_batch.ingest.kafka_logs.fetch_log.fetches_of` that name an offset."""
 
 
 def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
@@ -238,7 +238,7 @@ def _seen_in(
 ) -> pa.Table:  # fmt: skip
     """Find the file that the end of each range without a response is seen in: term, offset, seen_in.
 
-    Terms come from several files: an end known only from a later term counts to the file of the beginning.
+    Terms come from several files: an end known only from a later term belongs to the file of the term's start.
     """
     return sql(
         f"""

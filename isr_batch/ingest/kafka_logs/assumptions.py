@@ -21,7 +21,7 @@ class Note(NamedTuple):
 
 
 def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
-    """List what the rows of an ingest are based on: covered time, inferred and assumed values.
+    """List the basis of an ingest's rows: covered time, inferred and assumed values.
 
     Parameters
     ----------

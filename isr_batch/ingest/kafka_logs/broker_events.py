@@ -15,12 +15,12 @@ _AFTER_SILENCE_US = 500_000
 _ONE_CHECK_US = 500_000
 _PHASE_SPREAD_MS = 100
 _TOGETHER_US = 100_000
-"""Followers that waited for the same leader are heard of again within this time."""
+"""Followers that waited for the same leader send requests again within this time."""
 _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
 def broker_silences(sources: Sources, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
-    """Find silences, when a broker did nothing though it had to: broker_id, process, from_us, until_us.
+    """Find silences, when a broker processed nothing although it should have: broker_id, process, from_us, until_us.
 
     One of these shows it:
 
@@ -103,7 +103,7 @@ def checks_seen(sources: Sources, silent: pa.Table) -> pa.Table:
 
 
 def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, silent: pa.Table) -> pa.Table:
-    """Find the checks that made shrinks, as `checks_seen` gives them.
+    """Find the checks that made shrinks, with the columns of `checks_seen`.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
 
 
 def broker_events(sources: Sources, silent: pa.Table, checks: pa.Table) -> pa.Table:
-    """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` as `check_events` gives them."""
+    """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`."""
     return sources.sql(
         """
         SELECT broker_id, 'started' AS kind, stamp_us AS at_us, stamp_us AS end_us FROM starts

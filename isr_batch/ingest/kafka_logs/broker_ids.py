@@ -1,4 +1,4 @@
-"""Find out which broker wrote the lines of a file: the lines themselves say it best."""
+"""Find out which broker wrote the lines of a file, preferably from the lines themselves."""
 
 import re
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The lines of one source in a file, before it is known whose they are.
+    """The lines of one source in a file, before their broker is known.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def stem(self) -> str:
-        """Name without what differs between the logs of one broker: folder, kind, date and compression."""
+        """File name without the parts that differ between one broker's logs: folder, kind, date and compression."""
         text = self.source or Path(self.name).name
         text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
         return _without_dates(text).strip(".-_ ")
@@ -76,7 +76,7 @@ def _without_dates(name: str) -> str:
 
 
 SHARED = 2
-"""Brokers whose lines lie in one folder."""
+"""Number of brokers with lines in one folder."""
 
 
 class Owner(NamedTuple):
@@ -90,7 +90,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
     """Find the broker of each candidate.
 
     In this order: its own lines; the lines of the other files in its folder, if they all name one broker; the lines of
-    files called alike in other folders; server.properties; a number in a name.
+    files with similar names in other folders; server.properties; a number in a name.
 
     Parameters
     ----------
@@ -153,5 +153,5 @@ def _remarks(
 
 
 def broker_id_of(properties: Mapping[str, str]) -> str:
-    """Read the broker's id in its properties; empty if they have none."""
+    """Read the broker's id from its properties; empty if it is missing."""
     return properties.get("node.id") or properties.get("broker.id") or ""

@@ -1,4 +1,4 @@
-"""Build table controller_records: partitions as the metadata log has them, and the settings of KIP-966."""
+"""Build table controller_records: partitions in the metadata log, and the settings of KIP-966."""
 
 from collections.abc import Iterable
 
@@ -57,7 +57,7 @@ def controller_records(sources: Sources, listed: Iterable[Listed] = (), begins_u
 
 
 def _partitions(sources: Sources) -> pa.Table:
-    """List what each record leaves of its partition. A record names only what it changes."""
+    """List the state of a partition after each record. A record only names the fields that it changes."""
     upto = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     last = "last_value({} IGNORE NULLS) OVER upto"
     return sources.sql(
@@ -126,7 +126,7 @@ def _partitions(sources: Sources) -> pa.Table:
 
 
 def _settings(sources: Sources) -> pa.Table:
-    """List features and min.insync.replicas as they are set; that of one broker says nothing of a partition."""
+    """List features and min.insync.replicas as they are set; a setting of one broker does not apply to a partition."""
     features = " ".join(f"WHEN '{name}' THEN '{kind}'" for name, kind in _FEATURES.items())
     return sources.sql(
         f"""

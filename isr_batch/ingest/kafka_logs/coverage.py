@@ -166,7 +166,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Number the stretch of the broker's log that has a time, from 0; a time in a gap counts to the one before.
+    """Number of the stretch of the broker's log at a time, from 0; a time in a gap belongs to the one before.
 
     Returns
     -------
@@ -245,7 +245,7 @@ NUMBERS = Query(
     """,
     NUMBERED,
 )
-"""Of requests: the followers' request numbers."""
+"""Query of the followers' request numbers."""
 
 
 _SESSION = ["broker_id", "replica_id", "client_id", "session"]

@@ -73,7 +73,7 @@ class LastRows:
                 and row["base_offset"] >= self.reached.get(tuple(row[name] for name in _OF_TERM), 0)]  # fmt: skip
 
     def named_offsets(self) -> pa.Table:
-        """List the offsets that were named: term, offset, named_in, named_us, and the highest of the term."""
+        """List the named offsets: term, offset, named_in, named_us, and the highest of the term."""
         named = [(*key, offset, "fetches", self.begins_us[key[0]]) for key, offset in self.reached.items()]
         for row in self.appends.to_pylist():
             key = tuple(row[name] for name in _OF_TERM)
@@ -86,7 +86,7 @@ class LastRows:
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """List the appends that no request was known to have made, and that one of these has.
+        """List the appends of earlier logs without a known request, for which these logs have one.
 
         Parameters
         ----------
@@ -131,12 +131,12 @@ class EarlierLogs:
     last_rows: Callable[[Mapping[int, int]], LastRows] = lambda _: LastRows()
 
     def begin_us(self) -> dict[int, int]:
-        """Find the first stamp of the lines of each broker; what they are about since then is found again."""
+        """Find the first timestamp of each broker's lines; everything after it is derived again."""
         first = self.lines.group_by("broker_id").aggregate([("stamp_us", "min")]).to_pylist()
         return {row["broker_id"]: row["stamp_us_min"] for row in first if row["stamp_us_min"] is not None}
 
     def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
-        """Join the stretches of the logs that are read to those that they go on from.
+        """Join the stretches of the logs that are read to those that they continue.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class EarlierLogs:
         )  # fmt: skip
 
     def numbers_before(self, begins_us: Mapping[int, int]) -> pa.Table:
-        """Give the last request of each session before the request logs go on."""
+        """Return the last request of each session before the request logs continue."""
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in self.numbers.sort_by([("completed_us", "ascending"), ("number", "ascending")]).to_pylist():
             if row["completed_us"] <= begins_us.get(row["broker_id"], 0):
@@ -201,7 +201,7 @@ class EarlierLogs:
         )
 
     def terms_that_go_on(self, found: Sequence[Begun]) -> list[Begun]:
-        """Put the terms that were in progress when the first log began in place of what later logs show of them."""
+        """Replace later logs' view of terms in progress by the terms of the log in which they began."""
         known = {
             (term["leader_id"], term["topic"], term["partition_id"], term["leader_epoch"]): term
             for term in self.terms if term["begins_mid_term"] and term["ends_mid_term"]

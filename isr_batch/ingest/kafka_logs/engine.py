@@ -23,10 +23,10 @@ class Engine(Protocol):
     """The operations of an ingest on its rows."""
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Give what a function makes of each row of ``parts``, which say what to read."""
+        """Apply a function to each row of ``parts``, which describe the input."""
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Give what a function makes of the rows; ordered rows come in their order."""
+        """Apply a function to the rows; ordered rows arrive in their order."""
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:
         """Run a query on each part of the ``rows`` separately, joined with whole small tables."""
@@ -38,31 +38,31 @@ class Engine(Protocol):
         """Keep the rows that meet a condition that Spark and DuckDB understand."""
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:
-        """Give what a function makes of all rows with equal keys; it is given those of several keys at once.
+        """Apply a function to all rows with equal keys; it gets those of several keys at once.
 
-        Small tables may be Arrow tables everywhere.
+        Small tables may always be Arrow tables.
         """
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:
-        """Bring rows with equal keys together, and sort them."""
+        """Group rows by key, and sort them."""
 
     def union(self, *rows: Rows) -> Rows:
-        """Put rows with the same columns together."""
+        """Union of rows with the same columns."""
 
     def collect(self, rows: Rows) -> pa.Table:
-        """Bring the rows to this process."""
+        """Collect the rows to this process."""
 
     def count(self, rows: Rows) -> int:
         """Count the rows."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute the rows now, and once."""
+        """Compute the rows eagerly, and only once."""
 
     def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
-        """Compute now, in one pass over the rows, what `sql` would answer to some queries."""
+        """Compute eagerly, in one pass over the rows, the results that `sql` would give for some queries."""
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
-        """Compute the rows now, and once, and in the same pass what `sql` would answer to some queries."""
+        """Compute the rows eagerly and once, and in the same pass the results of `sql` for some queries."""
 
 
 class Here:
@@ -119,7 +119,7 @@ class Here:
 
 
 MOST_BYTES = min(2 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
-"""Log text. It takes up to twice as much memory; in Spark, on two cores, nearly three times as long."""
+"""Bytes of log text. They take up to twice as much memory; in Spark, on two cores, nearly three times as long."""
 
 
 def ingest_engine_for(lake: Lake, sql: ArrowSql, size_bytes: int) -> Engine:

@@ -1,4 +1,4 @@
-"""The lines of server.log and state-change.log that are evidence about shrinks: those that the tables are made of."""
+"""The lines of server.log and state-change.log with evidence about shrinks, from which the tables are made."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

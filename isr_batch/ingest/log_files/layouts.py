@@ -109,7 +109,7 @@ class Layout:
         return ", then ".join([*names, own]) + more
 
     def to_text(self) -> str:
-        """Write it down for a worker."""
+        """Serialise it for a worker."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -263,7 +263,7 @@ class LayoutConverter:
         self.plain = ARRANGEMENTS[NO_LOGGER].replace("STAMP", self.form.text)
 
     def convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert a block; a line of no known form stays as it is."""
+        """Convert a block; a line of unknown form stays unchanged."""
         if self.layout.unchanged:
             return LinesInKafkasLayout(values, numbers)
         return self._convert(values, numbers, 0)
@@ -280,7 +280,7 @@ class LayoutConverter:
         return set()
 
     def rest(self) -> LinesInKafkasLayout:
-        """Give what is left at the end of the file."""
+        """Return the remaining lines at the end of the file."""
         lines = LinesInKafkasLayout(pa.array([], pa.string()), np.empty(0, np.int64))
         for number, joiner in enumerate(self.joiners):
             values, numbers = joiner.rest()
@@ -310,7 +310,7 @@ class LayoutConverter:
         return LinesInKafkasLayout(self._arranged(values), numbers)
 
     def _is_own(self, sources: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """Whether each line is of the wanted source; one that names none is of the source of the line before it."""
+        """Whether each line is of the wanted source; a line without one has the source of the line before it."""
         known = pc.fill_null_forward(pa.concat_arrays([pa.array([self.last_source], pa.string()), sources]))
         self.last_source = known[-1].as_py()
         return np.asarray(pc.fill_null(pc.equal(known[1:], self.source), False))

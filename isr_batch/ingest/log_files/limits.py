@@ -10,7 +10,7 @@ MAX_UNPACKED_BYTES: Final = 64 << 30
 
 
 class BadFileError(Exception):
-    """Raised when a file cannot be read any further; what was read before is good."""
+    """Raised when a file cannot be read any further; the content read before is valid."""
 
     def __init__(self, reason: str, detail: str | None) -> None:
         super().__init__(reason)
@@ -19,5 +19,5 @@ class BadFileError(Exception):
 
 
 def most_unpacked(size_bytes: int) -> int:
-    """Give the bytes that a file of this size on disk may unpack to, with all that is in it."""
+    """Maximum number of bytes that a file of this size may unpack to, with all its members."""
     return min(max(size_bytes * MAX_RATIO, RATIO_COUNTS_FROM), MAX_UNPACKED_BYTES)

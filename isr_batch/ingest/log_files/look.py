@@ -18,7 +18,7 @@ from isr_batch.ingest.log_files.layouts import Layout, LayoutConverter, Unreadab
 from isr_batch.ingest.log_files.limits import BadFileError
 
 HEAD_BYTES = 1 << 20
-"""Bytes looked at at the beginning of a file, and at the end if it is not compressed."""
+"""Bytes read at the start of a file, and at the end if it is not compressed."""
 LAYOUT_LINES = 400
 
 _BROKER = re.compile(

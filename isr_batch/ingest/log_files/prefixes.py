@@ -62,7 +62,7 @@ SOME = 0.05
 
 
 class StrippedOfPrefix(NamedTuple):
-    """Lines without a prefix, their sources (None: no such thing), and whether each goes on in the next."""
+    """Lines without their prefix, their sources (or None), and whether each continues in the next."""
 
     values: pa.StringArray
     sources: pa.StringArray | None
@@ -70,7 +70,7 @@ class StrippedOfPrefix(NamedTuple):
 
 
 def prefix_of(lines: Sequence[str]) -> str | None:
-    """Find what is in front of most of these lines; None if a log's own line begins there.
+    """Find the prefix of most of these lines; None if they have none.
 
     A prefix counts only if something that looks like the beginning of a log line comes after it.
     """
@@ -94,7 +94,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
 
 
 def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Take a prefix off; a line without it stays as it is."""
+    """Remove a prefix; a line without it stays unchanged."""
     if name.startswith(ENVELOPE):
         return _unwrapped(name.removeprefix(ENVELOPE).strip(), values)
     pattern = _NAMED[name].pattern
@@ -150,7 +150,7 @@ class JoinerOfCutLines:
     def join(
         self, values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_]
     ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Give the whole lines, each with the number of its first part."""
+        """Return the complete lines, each with the number of its first part."""
         if not self.begun and not goes_on.any():
             return values, numbers
         edges = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
@@ -167,7 +167,7 @@ class JoinerOfCutLines:
         return whole, of_lines
 
     def rest(self) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Give a line that has begun and has no end."""
+        """Return an incomplete line."""
         begun, self.begun = self.begun, []
         if not begun:
             return pa.array([], pa.string()), np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Time stamps of log lines: the forms that are read, and their conversion to UTC in Kafka's own form."""
+"""Timestamps of log lines: the supported forms, and their conversion to UTC in Kafka's own form."""
 
 import re
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ FORMS = (
     StampForm("month-name day, year", rf"{_NAME} (?P<d>\d{{1,2}}), (?P<Y>\d{{4}}) {_TIME}{_FRACTION}{_ZONE}"),
     StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),
 )  # fmt: skip
-"""Forms that say the time in one way only."""
+"""Unambiguous forms."""
 
 AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
 TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
@@ -118,7 +118,7 @@ def _offset_us(text: str) -> int | None:
 
 
 def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
-    """Rewrite stamps as ``2026-11-21 16:30:12,613`` in UTC; null where a stamp has another form.
+    """Rewrite timestamps as ``2026-11-21 16:30:12,613`` in UTC; null for other forms.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _one(text: str | None) -> datetime | None:
 
 
 def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
-    """Offset of a zone at local times; it changes at full hours at most, so one look-up an hour is enough."""
+    """Offset of a zone at local times; it only changes at full hours, so one look-up per hour is enough."""
     hours = pc.divide(pc.fill_null(us, 0), 3_600_000_000)
     encoded = pc.dictionary_encode(hours)
     offsets = []

@@ -4,7 +4,7 @@ import re
 
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _CONFLUENT = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
-"""First number of a Confluent Platform release, and the Kafka release of its .0; its second number counts on."""
+"""First number of a Confluent Platform release, and the Kafka release of its .0; minor numbers advance together."""
 _LAST_CONFLUENT_6 = 2
 """6.2 is Kafka 2.8, the last of its line."""
 _NEWEST = (4, 99)
@@ -35,6 +35,6 @@ def vendor_release(printed: str) -> str | None:
 
 
 def apache_release(named: str) -> str:
-    """Give the Kafka release in a name that `vendor_release` made."""
+    """Return the Kafka release in a name made by `vendor_release`."""
     found = re.search(r"\(Kafka ([\d.]+)\)$", named)
     return found[1] if found else named
