@@ -81,7 +81,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     """Build the columns of fetch_log; times are still microseconds.
 
     And ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, of
-    `udfs.batches.partitions_read.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are no fetches, but
+    `udfs.batches.partitions_read.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are not fetches, but
     `SESSION_GAPS`.
 
     Parameters
@@ -131,7 +131,7 @@ _WITH_EPOCHS = f"""
 
 
 SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
-"""Of `fetches_of`: the requests whose predecessors in the session are missing."""
+"""Query of the requests of `fetches_of` whose predecessors in the session are missing."""
 GOING_BACK = Query(
     """
     SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
@@ -141,7 +141,7 @@ GOING_BACK = Query(
     """,
     DOUBTFUL,
 )
-"""Of `fetches_of`: the fetches whose offset goes back although no response asked for a truncation."""
+"""Query of the fetches of `fetches_of` whose offset goes back although no response asked for a truncation."""
 FOLLOWERS = Query(
     f"""
     SELECT {_TERM}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
@@ -154,7 +154,7 @@ FOLLOWERS = Query(
         "source_file STRING, source_line BIGINT"
     ),
 )
-"""Of `fetches_of`: the followers that fetched in each term, and the first of their fetches."""
+"""Query of the followers that fetched in each term, and of their first fetches, in `fetches_of`."""
 
 
 def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:

@@ -28,13 +28,13 @@ OfTables = Callable[..., pa.Table]
 """Takes an `ArrowSql`, and tables by name."""
 
 ROWS_AT_ONCE = 100_000
-"""Rows that a query is asked about, and that are cut into packets."""
+"""Rows on which a query runs, and that are cut into packets."""
 PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
 """Spark cuts what it exchanges into shares, and puts small ones together."""
 FEW_ROWS = 20_000
-"""Rows of an answer that the driver takes at once: less is left to do for Spark, which goes through all packets again
-for each answer that stays in them."""
+"""Rows of a result that are collected to the driver at once: Spark scans all packets again for each result that stays
+in them."""
 PACKETS_AT_ONCE = 16
 """Packets that go to a worker in one batch: they have 2 MB at most, unless lines have thousands of partitions."""
 
@@ -47,7 +47,7 @@ _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Spread(NamedTuple):
-    """Rows in Spark's workers: what a worker makes of its share of a frame.
+    """Rows in Spark's workers: a function of a worker's share of a DataFrame.
 
     Attributes
     ----------
@@ -187,19 +187,19 @@ class InSpark:
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
-    """Bring rows to this process, unless they are made of more packed rows than that."""
+    """Collect rows to this process, unless they come from more packed rows than that."""
     is_few = rows.packed is not None and rows.packed <= most
     return _collected(_packets_of(rows, _packed), rows.schema) if is_few else None
 
 
 def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
-    """Let workers do something with their shares of the rows, and collect what they report of it."""
+    """Run a function on the workers' shares of the rows, and collect their reports."""
     reports = rows.frame.mapInArrow(partial(_worked, partial(_both, rows.work, work)), from_arrow_schema(schema))
     return reports.toArrow()
 
 
 def spark_frame_of_spread(rows: Spread) -> DataFrame:
-    """Give the rows as Spark writes them."""
+    """Convert packets to rows that Spark writes."""
     return rows.frame.mapInArrow(partial(_worked, rows.work), from_arrow_schema(rows.schema))
 
 
@@ -319,7 +319,7 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Make packets of the answers of queries about rows, and of these."""
+    """Make packets of rows, and of the results of queries on them."""
     for rows in _some(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
@@ -354,7 +354,7 @@ def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _of_keys(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a task to the function, a table each."""
+    """Pass the rows of a task to the function, one table per input."""
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:

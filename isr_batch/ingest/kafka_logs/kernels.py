@@ -24,7 +24,7 @@ def load_kernels() -> None:
 
 
 def compile_ingest() -> None:
-    """Read no lines, so that the functions are compiled for what an ingest gives them."""
+    """Read zero lines, so that the functions are compiled for the argument types of an ingest."""
     from isr_batch.ingest.kafka_logs.lines import LINES
     from isr_batch.ingest.kafka_logs.request_log import parse_requests
     from isr_batch.ingest.log_files.kinds import REQUEST, LogKindFinder

@@ -30,7 +30,7 @@ LEADER_AND_ISR_LINES = Query(
     f"WHERE kind = '{LEADER_AND_ISR}'",
     arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING"),
 )
-"""Of requests: these lines, whole; ``stamp_us`` is when the broker had acted on them."""
+"""Query of these lines in full; ``stamp_us`` is when the broker had acted on them."""
 
 ACCEPTED = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
@@ -72,15 +72,15 @@ _ANSWERED = re.compile(
 
 
 def are_leader_and_isr(lines: pa.Array) -> pa.Array:
-    """Say which lines of a request log are such requests."""
+    """Select the lines of a request log with such requests."""
     return pc.match_substring_regex(lines, _LINE)
 
 
 def accepted_requests(lines: pa.Table) -> pa.Table:
-    """List what LeaderAndIsr requests made the brokers do, one row per partition.
+    """List the state changes by LeaderAndIsr requests, one row per partition.
 
-    A partition counts if it was answered without error. Up to 0.10.2 the log has no answers: there it counts if its
-    epoch is higher than any before.
+    A partition is included if its response has no error. Up to 0.10.2 the log has no responses: there it is included
+    if its epoch is higher than any before.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
 
 
 def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
-    """List the requests some of whose partitions cannot be read: they are passed over, and the others count.
+    """List the requests with unreadable partitions, which are skipped; the others are used.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
 
 
 def _partitions(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Give each partition of a request with the code that it was answered with; None if the log has no answers."""
+    """Return each partition of a request with its error code in the response; None if the log has no responses."""
     answer = _ANSWER.search(message)
     errors = _errors(message[answer.end() :]) if answer else {}
     if answer and int(answer[1]):

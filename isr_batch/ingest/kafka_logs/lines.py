@@ -60,7 +60,7 @@ WHOLE = FileRange()
 
 
 class Selection(NamedTuple):
-    """Which lines of a file are read, and how they are laid out.
+    """Selection of a file's lines, and their layout.
 
     ``kind`` and ``source`` None: all of them. ``first``: whether problems of the whole file are reported.
     """

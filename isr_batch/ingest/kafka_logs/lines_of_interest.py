@@ -35,7 +35,7 @@ _FOUND = arrow_columns(
 """A line of interest or a problem; or (``lines`` not null) figures about some lines of a file."""
 
 OTHER_LAYOUT = "no time stamp in the layout of the file"
-"""Why a line is refused that would be of interest but for its stamp: the layout changed within the file."""
+"""Reason for refusing a line of interest without a timestamp: the layout changed within the file."""
 # The lines of a stack trace are indented.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
 _HEAD = 64
@@ -148,7 +148,7 @@ def _choose(overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch
 
 
 def _read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give the columns that `_chosen` takes: message of lines of interest; stamp_us and line_hash of those with one."""
+    """Build the input of `_chosen`: message of lines of interest; stamp_us and line_hash of those with one."""
     kind, value = batch["log"], batch["value"]
     stamps, hashes = request_stamps_and_hashes(value)
     stamps = pc.if_else(pc.equal(kind, METADATA), None, stamps)
@@ -232,7 +232,7 @@ def _once(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
 
 
 def _others(sql: ArrowSql, figures: pa.Table) -> int:
-    """Count the lines of state-change.log that have a stamp and are of no interest, once each."""
+    """Count the lines of state-change.log with a timestamp that are not of interest, without duplicates."""
     counted = sql(
         """
         WITH single AS (

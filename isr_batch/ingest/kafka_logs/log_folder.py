@@ -1,4 +1,4 @@
-"""Find the broker logs in a folder, whatever they are called, and read server.properties and cluster.yaml."""
+"""Find the broker logs in a folder, whatever their names, and read server.properties and cluster.yaml."""
 
 import re
 from collections import Counter

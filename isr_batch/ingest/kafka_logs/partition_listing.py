@@ -31,7 +31,7 @@ _MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
 
 
 class Listed(NamedTuple):
-    """A partition in a listing; leader -1 means that it has none, and an ELR of None that the brokers did not say."""
+    """A partition in a listing; leader -1 means that it has none, and an ELR of None that it was not listed."""
 
     topic: str
     partition_id: int

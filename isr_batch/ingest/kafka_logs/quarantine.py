@@ -23,7 +23,7 @@ ROWS = pa.schema([
 
 
 def refused_folders(refused: Sequence[Refused]) -> pa.Table:
-    """Make rows, as `ROWS`, of what was refused when the folder was listed."""
+    """Make rows, as `ROWS`, of the files that were refused when the folder was listed."""
     rows = [
         {"source_file": each.source_file, "reason": each.reason, "detail": each.detail, "rows_kept": False}
         for each in refused
@@ -32,7 +32,7 @@ def refused_folders(refused: Sequence[Refused]) -> pa.Table:
 
 
 def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
-    """Make rows, as `ROWS` and ``log``, of what was refused of server.log, state-change.log and the metadata log."""
+    """Make rows, as `ROWS` and ``log``, of the refused lines of server.log, state-change.log and the metadata log."""
     return sql(
         f"""
         WITH refused AS (
@@ -65,7 +65,7 @@ REFUSED_REQUESTS = Query(
     """,
     ROWS,
 )
-"""Of requests: the lines and files that were refused."""
+"""Query of the lines and files that were refused."""
 
 
 def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequence[Rows]) -> Rows:

@@ -319,7 +319,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
 
 
 def _said_by_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
-    """Read the requests, and answer what is asked of them; they themselves are not kept."""
+    """Read the requests, and run the queries on them; the requests themselves are not kept."""
     requests = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
     said = engine.answers(requests, _OF_REQUESTS)
     without_copies = request_log.refuse_duplicate_requests(engine, requests, said.pop("hashes"))
@@ -335,7 +335,7 @@ def _sources(  # noqa: PLR0913, PLR0917 all that is read
     found: log_folder.LogFolder,
     oldest: str | None,
 ) -> tuple[leader_epochs.Sources, list[partition_listing.Listing]]:
-    """Collect what the terms are made of, and the listings; a damaged one is added to the refused files."""
+    """Collect the input of the terms, and the listings; a damaged listing is added to the refused files."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
         listing, bad = partition_listing.read_listing(Path(file.path))

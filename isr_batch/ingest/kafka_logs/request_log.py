@@ -100,7 +100,7 @@ def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 class _Block:
-    """Lines on their way from text to rows: ``codes`` (int64) say what each is, an index into ``reasons``."""
+    """Lines between text and rows: ``codes`` (int64) classify each, as an index into ``reasons``."""
 
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
@@ -143,7 +143,7 @@ class _Block:
         return b"".join(parts)
 
     def rows(self) -> pa.RecordBatch:
-        """Give the columns of `REQUESTS`."""
+        """Build the columns of `REQUESTS`."""
         block, out, value, problem = self.block, self.read, self.block.column("value"), self.block.column("problem")
         if problem.null_count < len(problem):
             of_file = np.asarray(pc.is_null(block.column("source_line")))
@@ -233,7 +233,7 @@ _FETCHED = _columns(
     [*(name for name in REQUEST_COLUMNS if name != "session"), "client_id", "asked_session", "given_session"]
 )
 FETCHES = Query(f"SELECT {', '.join(_FETCHED.names)} FROM rows WHERE kind = '{FOLLOWER_FETCH}'", _FETCHED)
-"""Of requests: the followers' fetches."""
+"""Query of the followers' fetches."""
 HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _columns(("line_hash", *_SAME_LINE)),

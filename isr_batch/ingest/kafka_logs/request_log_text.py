@@ -201,7 +201,7 @@ def _durations(times: str) -> str:
 
 
 def _problem(text: str, said: str, *, is_old_fetch: bool) -> str | None:
-    """Say why a line cannot be used although its form is known."""
+    """Return why a line cannot be used although its form is known."""
     header_end = _OLD_REPLICA if text.startswith(_OLD) else _MESSAGE
     if any(text.count(mark) > 1 for mark in (_TIMES, _CONNECTION, _ANSWER, header_end)):
         return _TWO_READINGS

@@ -29,7 +29,7 @@ _BUCKETS = arrow_columns(
     "last_done_us BIGINT"
 )
 _LATE, _EARLY = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-"""In place of an instant that is not known, where the least or the greatest is looked for."""
+"""Replaces an unknown instant in a minimum or maximum."""
 _PAUSES = arrow_columns(
     "broker_id INT, first_us BIGINT, last_us BIGINT, done_us BIGINT, process INT, before_us BIGINT, "
     "process_before INT, before_done_us BIGINT, is_last BOOLEAN, waiting_since_us BIGINT"
@@ -51,7 +51,7 @@ FILES = Query(
     """,
     _BY_FILE,
 )
-"""Of requests: what `requests_by_file` sums up."""
+"""Query of the input of `requests_by_file`."""
 
 
 def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
@@ -99,7 +99,7 @@ BUCKETS = Query(
     """,
     _BUCKETS,
 )
-"""Of requests: what `request_pauses` are found in."""
+"""Query of the input of `request_pauses`."""
 
 
 def request_pauses(engine: Engine, buckets: Rows, settings: pa.Table) -> pa.Table:
