@@ -35,6 +35,10 @@ COMPILES = ("kernel", "rules", "simulation", "batches", "replay", "test_windows.
 """Folders and files of unit tests that need compiled kernels, or draw many pages; `make check` leaves them out."""
 
 LONG = {
+    "spark/lake/test_other_engines.py": "has other engines read every table",
+    "spark/lake/test_sql_cookbook.py": "asks each query of the cookbook by two engines",
+    "spark/lake/test_plain_sql.py": "asks the same queries of Spark and without it",
+    "spark/replay/test_timeline_files.py": "replays a sample a dozen times",
     "spark/lake/test_engines.py": "explains each kind of shrink by Spark, and without it",
     "spark/lake/test_small_tables.py": "writes every input table in two ways",
     "unit/ingest/test_table_kills.py": "starts a dozen commands, and kills most of them",
