@@ -120,7 +120,8 @@ def differences(nights: Path, whole: Path, tables: tuple[str, ...] = ()) -> dict
         first, second_ = (_times_of_appends(lake) for lake in (nights, whole))
         late = [key for key in first if abs(first[key] - second_[key]) > NEAR] if first.keys() == second_.keys() else []
         if late:
-            found["append_time"] = [dict(late)], []
+            found["append_time"] = ([{"append": key, "append_time": times[key]} for key in late]
+                                    for times in (first, second_))  # fmt: skip
     return found
 
 

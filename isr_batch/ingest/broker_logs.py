@@ -25,7 +25,7 @@ from isr_batch.ingest.ingested_files import (
     sql_instant,
     time_of_gone_files,
 )
-from isr_batch.ingest.kafka_logs.assumptions import Note
+from isr_batch.ingest.kafka_logs.assumptions import Note, notes_on_files
 from isr_batch.ingest.kafka_logs.earlier_logs import EarlierLogs
 from isr_batch.ingest.kafka_logs.engine import Engine, ingest_engine_for
 from isr_batch.ingest.kafka_logs.evidence_lines import find_evidence
@@ -135,7 +135,7 @@ def _ingest(
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # a lake of an earlier version
             _weigh(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
-        return IngestOfBrokerLogs(RunCounts(), [])
+        return IngestOfBrokerLogs(RunCounts(), [], notes_on_files(work.shorter))
     # The survey has unpacked them, and some are in the lake already: their true size may be another.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
     engine = ingest_engine_for(lake, small.sql, sum(unpacked.values()))
@@ -164,8 +164,9 @@ def _read_and_write(
     # Last: an ingest that was cut off before is done again.
     replace_arrow(lake, small.sql, INGESTED_FILES, rows, rows_of_cluster(cluster_id))
     return IngestOfBrokerLogs(
-        RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account, logs.notes
-    )
+        RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account,
+        [*notes_on_files(work.shorter), *logs.notes],
+    )  # fmt: skip
 
 
 def _weigh(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from isr_batch.ingest.kafka_logs.coverage import Stretch
+from isr_batch.ingest.kafka_logs.log_folder import LogFile
 from isr_batch.ingest.kafka_logs.mid_term import INFERRED
 
 
@@ -71,6 +72,14 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
             "add a log with a Shrinking line, or with the broker's start",
         ))  # fmt: skip
     return found_out
+
+
+def notes_on_files(shorter: Sequence[LogFile]) -> list[Note]:
+    """Say which files were not read."""
+    if not shorter:
+        return []
+    names = ", ".join(file.name for file in shorter)
+    return [Note("files", f"not read: {names}; shorter copies of logs that the lake has in full", "")]
 
 
 def _coverage(stretches: Sequence[Stretch]) -> list[Note]:

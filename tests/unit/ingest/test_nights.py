@@ -28,12 +28,17 @@ def one_twice(count: int) -> list[int]:
     return [0, 1, 1, *range(2, count)]
 
 
+def one_late(count: int) -> list[int]:
+    return [0, 2, 1, *range(3, count)]
+
+
 @pytest.mark.parametrize(
     ("sample", "count", "rotation", "overlap", "order"),
     [
         ("leader-stop", 4, Rotation(), 1, in_order),
         ("restart", 5, Rotation(numbered=True, packed=True), 2, in_order),
         ("follower-stop", 5, Rotation(packed=True), 1, one_twice),
+        ("leader-stop", 4, Rotation(packed=True), 2, one_late),
     ],
 )
 def test_nights_are_as_one_ingest(
