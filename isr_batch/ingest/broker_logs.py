@@ -228,6 +228,9 @@ def _left_alone(
     alone = time_of_gone_files(work, times, broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
         return f"log = '{REQUEST}' AND ({alone})"
+    if table is BROKER_EVENTS:  # a silence is seen by what comes after it
+        silent = time_of_gone_files(work, times, broker, "end_time")
+        alone = f"kind = 'silent' AND ({silent}) OR kind <> 'silent' AND ({alone})"
     again = {LEADER_EPOCHS.name: "true", BROKER_EVENTS.name: "kind = 'check'"}.get(table.name)
     since_time = "end_time" if table is BROKER_EVENTS else time
     since = [
