@@ -237,6 +237,16 @@ def overlaps_of_files(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> li
     ]
 
 
+def later_request_logs(work: PlanOfFiles, times: dict[str, dict[str, Any]]) -> list[str]:
+    """List the request logs that were read before, and begin after one of their broker that is read now has ended."""
+    read = _read_spans(work, times)
+    return sorted(
+        record.source_file for record in work.gone
+        if record.kind == REQUEST and record.span
+        and any(file.broker_id == record.broker_id and span[1] < record.span[0] for file, span in read)
+    )  # fmt: skip
+
+
 def time_of_gone_files(
     work: PlanOfFiles, times: dict[str, dict[str, Any]], broker: str, time: str, until: str | None = None
 ) -> str:

@@ -1,6 +1,6 @@
 """What a lake has of the logs that are gone, for those that go on from them; and the lines that it keeps for that."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -67,6 +67,16 @@ FROM append_log JOIN (VALUES :begins) AS begins(leader_id, begins_us) USING (lea
 WHERE cluster_id IN (:clusters) AND event_date BETWEEN :days AND base_offset IS NOT NULL
   AND unix_micros(append_time) BETWEEN begins_us - :within AND begins_us AND source_file NOT IN (:read)
 """
+_WITHOUT_OFFSET = """
+SELECT coalesce(sum(run_length), 0) AS fetches FROM fetch_log
+WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:files)
+"""
+
+
+def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
+    """Count the fetches of request logs that name no offset: their sessions began before what was known then."""
+    with LakeSql(lake) as sql:
+        return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
