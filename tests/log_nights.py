@@ -27,9 +27,9 @@ Row = dict[str, Any]
 
 OF_FILES = {*OWN, "source_file", "source_line", "evidence_lines", "trouble_line"}
 """Columns with names of files, which rotation changes."""
-NOT_AS_ONE = {"append_time", "log_end_source"}
-"""Of an append that was under way when a night's copy was made, by which line its end is known, and by a few
-milliseconds when it was done: fetches of the night before bound it, and are not read again."""
+NOT_AS_ONE = {"append_time"}
+"""Of an append that was under way when a night's copy was made, by a few milliseconds: when its request was handled
+bounds it, and the lake does not have that."""
 NEAR = timedelta(milliseconds=5)
 
 
