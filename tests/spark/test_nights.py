@@ -21,7 +21,7 @@ import pytest
 
 from isr_batch.lake.tables.inputs import INGESTED_FILES, INPUT_TABLES
 from tests.log_nights import RecordedRun, Rotation, differences
-from tests.spark.killed_runs import commits
+from tests.spark.killed_runs import commits, content
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "data" / "samples"
@@ -30,6 +30,7 @@ RULES = "kafka-3.7,kip-501-pending"
 RESULTS = ("isr_changes", "shrink_verdicts", "rule_scores", "rule_disagreements", "eligible_leaders")
 SEED = 20261128
 NIGHTS = int(os.environ.get("NIGHTS", "30"))
+KILLS = int(os.environ.get("KILLS", "50"))
 COMMITS = 25
 """A night makes more of them."""
 ON_A_SMALL_DISK = """
@@ -204,3 +205,29 @@ def test_thirty_nights_with_kills_and_a_full_disk(tmp_path: Path) -> None:
     run(*night(whole, recorded.folder_at(times[-1], tmp_path / "all", rotation))[0])
     assert differences(lake, whole) == {}
     assert differences(lake, replayed_anew(lake, tmp_path / "anew"), RESULTS) == {}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3 * 3600)
+def test_maintain_killed_at_any_moment(tmp_path: Path) -> None:
+    """It puts files together, and changes no row: killed and run again or not, the tables are what they were."""
+    recorded, chance = RecordedRun(SAMPLES / "quiet"), random.Random(SEED)
+    times, lake, kept = recorded.nights(4), tmp_path / "lake", tmp_path / "kept"
+    for number, at in enumerate(times):
+        logs = recorded.folder_at(at, tmp_path / f"logs-{number}", Rotation(), times[number - 1] if number else 0)
+        for command in night(kept, logs):
+            run(*command)
+    whole, before = content(kept), commits(kept)
+    shutil.copytree(kept, lake)
+    run("maintain", "--lake", lake)
+    made, kills = commits(lake) - before, 0
+    assert made > 1
+    while kills < KILLS:
+        shutil.rmtree(lake)
+        shutil.copytree(kept, lake)
+        for _ in range(2):
+            kills += killed(started(COMMAND, "maintain", "--lake", lake), lake, chance.randrange(made + 1), chance)
+            assert content(lake) == whole, f"after kill {kills}"
+        run("maintain", "--lake", lake)
+        assert content(lake) == whole, f"after kill {kills}"
+        sys.stderr.write(f"maintain: {kills} kills\n")
