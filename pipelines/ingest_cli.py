@@ -152,9 +152,10 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
             facts |= {"lines": counts.rows_in, "rows": counts.rows_out, "quarantined": counts.rows_quarantined}
         if ingest.account:
             job.out.details(f"Lines of {name}", [vars(tally) for tally in ingest.account], ACCOUNT_COLUMNS)
-            job.out.details(f"Assumptions about {name}", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
         else:
             job.out.say(cluster=name, ingest="nothing new")
+        if ingest.notes:
+            job.out.details(f"Assumptions about {name}", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
         require_clean_broker_logs(counts, job.settings.ingest.max_quarantine_ratio)
 
 

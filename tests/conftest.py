@@ -52,7 +52,7 @@ LONG = {
     "spark/ingest/test_mid_term.py": "ingests recorded clusters again for each of some cuts",
     "spark/ingest/test_worker_files.py": "writes the same tables in three ways, five times",
     "unit/ingest/test_nights.py": "ingests recorded logs night by night",
-    "spark/test_nights.py": "runs ten nights as processes",
+    "spark/test_nights.py": "runs four nights in containers that are killed",
     "spark/replay/test_kills.py": "starts a JVM for each of the commands that it kills",
     "spark/replay/test_windows.py": "replays each log in one go and day by day",
     "spark/replay/test_soak.py": "replays until memory would show a leak",
