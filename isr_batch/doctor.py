@@ -16,6 +16,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from isr_batch.errors import UsageError
+from isr_batch.memory import memory_bytes
 from isr_batch.settings import Settings
 
 MIN_JAVA: Final = 17
@@ -161,7 +162,7 @@ def _kernel() -> DoctorCheck:
 
 
 def _memory(driver_memory: str) -> DoctorCheck:
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    total = memory_bytes() / 2**30
     heap = float(driver_memory[:-1]) / (1024 if driver_memory[-1] in "mM" else 1)
     needed = heap + PYTHON_MEMORY_GB
     return DoctorCheck(

@@ -144,6 +144,10 @@ def test_error_for_programs(isr_batch: Run) -> None:
                 ("[SCHEMA_NOT_FOUND] The schema `a`.`isr` cannot be found.", "no schema a`.`isr"),
             )
         ),
+        (MemoryError(), 2, "out of memory"),
+        (RuntimeError("Out of Memory Error: Allocation failure"), 2, "give the machine or container more"),
+        (RuntimeError("Caused by: java.lang.OutOfMemoryError: Java heap space"), 2, "raise spark.driver_memory"),
+        (RuntimeError("Unknown error: Failed to launch worker thread: Resource unavailable"), 2, "out of memory"),
         (PermissionError(13, "Permission denied", "/a/report.html"), 2, "/a/report.html"),
         (NotADirectoryError(20, "Not a directory", "/a"), 2, "/a: Not a directory"),
         (

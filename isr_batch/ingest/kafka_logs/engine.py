@@ -4,7 +4,6 @@ What is done with the rows is written once: functions of Arrow batches, and SQL 
 is not worth a Spark plan, which takes the driver longer than the rows take (docs/adr/0020-small-logs-in-the-driver.md).
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -15,6 +14,7 @@ from isr_batch.ingest.kafka_logs.kernels import load_kernels
 from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
+from isr_batch.memory import memory_bytes
 
 Rows: TypeAlias = pa.Table | Spread
 
@@ -118,7 +118,7 @@ class Here:
         return rows, self.answers(rows, asked)
 
 
-MOST_BYTES = min(2 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
+MOST_BYTES = min(2 << 30, memory_bytes() // 8)
 """Log text. It takes up to twice as much memory; in Spark, on two cores, nearly three times as long."""
 
 
