@@ -146,6 +146,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     """
     require_lake_of_job(lake, catalog, new=new)
     require_address_space()
+    out.show_logged()
     from isr_batch.lake.catalogs import require_catalog_schema, require_tables
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id
