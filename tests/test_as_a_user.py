@@ -136,3 +136,18 @@ def test_a_second_copy_of_a_log_starts_no_spark(user: Path) -> None:
     query = "SELECT sum(run_length) AS fetches FROM fetch_log"
     counts = [run(user, "sql", query, "--lake", each).stdout for each in (lake, whole)]
     assert counts[0] == counts[1] != ""
+
+
+def test_a_run_on_a_log_that_refutes_changes_starts_no_spark(user: Path) -> None:
+    """What the log should have and has not makes a change possible, which is written into rows that are there."""
+    logs, lake = user / "refuting", str(user / "refuted")
+    shutil.copytree(SAMPLES / "follower-stop", logs, ignore=shutil.ignore_patterns("metadata*"))
+    for file in logs.rglob("server.log.gz"):
+        lines = gzip.decompress(file.read_bytes()).decode().splitlines(keepends=True)
+        cut = re.compile(r"busy-0.*((Shrinking|Expanding) ISR|ISR updated)")
+        kept = [line for line in lines if not cut.search(line)]
+        file.write_bytes(gzip.compress("".join(kept).encode()))
+    done = run(user, "run", "--logs", str(logs), "--lake", lake, "--rules", "kafka-3.7")
+    assert done.returncode == 0, done.stderr
+    query = "SELECT count(*) AS changes FROM isr_changes WHERE depends_on = 'not_logged' AND certainty = 'possible'"
+    assert run(user, "sql", query, "--lake", lake, "--json").stdout == '{"table": "", "changes": 1}\n'
