@@ -25,6 +25,7 @@ from isr_batch.settings import SparkSettings
 
 Session: TypeAlias = SparkSession
 
+_NEEDS_JAVA: Final = "it needs Java 17 or newer; `isr-batch doctor` says what this machine lacks"
 _EVERYWHERE: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -95,6 +96,8 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _submitted_session(settings)
 
+    if jvm.java_command() is None:
+        raise UsageError("Spark does not start: there is no Java", _NEEDS_JAVA)
     # By default each JVM leaves a file under its user's name in /tmp.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.NO_PERF_DATA)
     # Workers would run whatever `python3` is first on PATH.
@@ -118,7 +121,7 @@ def start_session(settings: SparkSettings, *, java: str | None = None, **options
     except PySparkRuntimeError as error:
         raise UsageError(
             f"Spark does not start: {str(error).partition(chr(10))[0]}",
-            "it needs Java 17 or newer; `isr-batch doctor` says what this machine lacks",
+            _NEEDS_JAVA,
         ) from error
 
 

@@ -269,7 +269,9 @@ def main(args: list[str] | None = None) -> None:
     try:
         with ended_by_signals(out):
             app(args=args, prog_name="isr-batch")
-    except Exception as error:  # noqa: BLE001 (nothing is swallowed: it is shown in full, with an exit code of its own)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 (nothing is swallowed; delta-rs has errors that are no Exception)
         if known := explained_error(error):
             out.error(known.message, known.hint, known.exit_code)
             sys.exit(known.exit_code)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 import typer
 
 from isr_batch.errors import NoInputError, UsageError
-from isr_batch.lake.addresses import is_address
+from isr_batch.lake.addresses import absolute_address, is_address, require_delta_path
 from isr_batch.lake.tables.timelines import Timelines
+from isr_batch.memory import require_address_space
 from isr_batch.rule_names import parse_rule_params
 from isr_batch.settings import Settings, load_settings
 from isr_batch.window import Window
@@ -108,6 +109,8 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
     """
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are in a folder or in a catalog", "give --lake FOLDER or --catalog CAT.SCHEMA")
+    if lake is not None:
+        require_delta_path(absolute_address(lake))
     if lake is None or _elsewhere(lake):
         return
     makes = "isr-batch run --logs DIR --lake LAKE makes a lake"
@@ -142,6 +145,8 @@ def open_job(  # noqa: PLR0913 two of them have a default
         As `require_lake_of_job` does, or when Spark does not know the schema, or finds no table.
     """
     require_lake_of_job(lake, catalog, new=new)
+    require_address_space()
+    out.show_logged()
     from isr_batch.lake.catalogs import require_catalog_schema, require_tables
     from isr_batch.lake.lake import Lake
     from isr_batch.lake.run_log import new_run_id

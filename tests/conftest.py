@@ -60,6 +60,7 @@ LONG = {
     "spark/ingest/test_hostile_logs.py": "reads 100,000 mutated lines",
     "spark/test_cluster.py": "starts a cluster of processes",
     "spark/test_first_minute.py": "runs the main job on the samples once more",
+    "test_as_a_user.py": "starts every command as a process of its own",
     "spark/test_operators_runs.py": "replays five folders of operators, and a sample twice",
 }
 """Files whose tests take a minute or more, and why: `make test-all` runs them."""

@@ -37,6 +37,7 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.lake.worker_files import FileOfWorker
+from isr_batch.progress import counted
 
 
 class InProcess(LakeEngine):
@@ -135,10 +136,9 @@ class InProcess(LakeEngine):
         """As `LakeEngine.stream`."""
         by = [*dict.fromkeys((*keys, *order))]
         places = pc.sort_indices(rows.select(by), [(name, "ascending") for name in by])
-        parts = (
-            rows.take(places.slice(start, LARGE_ROWS_AT_A_TIME))
-            for start in range(0, len(places), LARGE_ROWS_AT_A_TIME)
-        )
+        starts = range(0, len(places), LARGE_ROWS_AT_A_TIME)
+        cuts = ((places.slice(start, LARGE_ROWS_AT_A_TIME), LARGE_ROWS_AT_A_TIME) for start in starts)
+        parts = map(rows.take, counted(cuts, len(places), "segments"))
         batches = (batch for part in parts for batch in part.combine_chunks().to_batches())
         return pa.Table.from_batches(work(batches), schema)
 

@@ -4,7 +4,6 @@ The contents of the lake are a function of the set of all rows ever ingested: an
 yet, however a table was cut into files, in whatever order (docs/adr/0029).
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +32,13 @@ from isr_batch.lake.run_log import RunCounts
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import INPUT_TABLES, QUARANTINE
 from isr_batch.lake.tables.own_tables import GIVEN_TERMS
+from isr_batch.memory import memory_bytes
 from isr_batch.window import Window
 
 if TYPE_CHECKING:
     from isr_batch.ingest.own_table.in_workers import SpreadTable
 
-MOST_ROWS: Final = min(8_000_000, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (8 * 250))
+MOST_ROWS: Final = min(8_000_000, memory_bytes() // (8 * 250))
 """Rows of fetches that one process takes, with some 250 bytes each, of an eighth of the machine's memory."""
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
